@@ -1,0 +1,250 @@
+//! What one attempt asks of a store, and how it settles: all charges are taken, or none.
+//!
+//! [`Charges::settle`] is the one specification. Stores that hold states in this process call it;
+//! stores that settle elsewhere are checked against it.
+
+use alloc::sync::Arc;
+use core::ops::Range;
+
+use smallvec::SmallVec;
+
+use crate::Ticket;
+use crate::limit::{Draft, Page, Period, State};
+use crate::plan::Plan;
+use crate::reading::{Reading, When};
+use crate::time::Timestamp;
+
+/// Text of the keys of one attempt; inline for all but unusually long ones.
+pub(crate) type KeyText = SmallVec<[u8; 192]>;
+
+/// All the charges of one attempt.
+#[derive(Clone, Debug)]
+pub struct Charges<'a> {
+    /// Who takes them.
+    pub ticket: Ticket,
+    /// How much each takes; 0 only looks.
+    pub cost: u64,
+    /// Under which id holds are taken.
+    pub id: Option<&'a str>,
+    /// The calendar around now, one page for each of [`Charges::periods`].
+    pub calendar: SmallVec<[Page; 1]>,
+    pub(crate) amounts: SmallVec<[(&'a str, u64); 1]>,
+    list: SmallVec<[Charge<'a>; 6]>,
+    text: KeyText,
+}
+
+/// One rule at one key, with all its limits.
+#[derive(Clone, Debug)]
+pub struct Charge<'a> {
+    /// The limits that hold there.
+    pub plan: &'a Arc<Plan>,
+    /// Whether it is enforced, or only observed.
+    pub enforced: bool,
+    key: Range<u32>,
+}
+
+/// What came of the charges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The store's time when they settled.
+    pub now: Timestamp,
+    /// Whether every enforced charge conformed.
+    pub allowed: bool,
+    /// The id was held already, so nothing was taken.
+    pub repeated: bool,
+    /// Bit `i` is set if charge `i` was taken.
+    pub taken: u32,
+    /// One reading for each limit of each charge, in order.
+    pub readings: SmallVec<[Reading; 10]>,
+}
+
+/// The calendar brought along does not cover the store's time: nothing was done. Ask again with
+/// the calendar around `now`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stale {
+    /// The store's time.
+    pub now: Timestamp,
+}
+
+impl<'a> Charges<'a> {
+    /// The most charges one attempt may have.
+    pub const MOST: usize = 16;
+
+    /// No charges yet.
+    pub fn new(ticket: Ticket, cost: u64, id: Option<&'a str>) -> Self {
+        Self {
+            ticket,
+            cost,
+            id,
+            calendar: SmallVec::new(),
+            amounts: SmallVec::new(),
+            list: SmallVec::new(),
+            text: KeyText::new(),
+        }
+    }
+
+    /// Adds a charge at a key of the plan's rule.
+    pub fn push(&mut self, plan: &'a Arc<Plan>, key: &str, enforced: bool) {
+        let start = self.begin_key(plan.rule());
+        self.text.extend_from_slice(key.as_bytes());
+        self.push_written(plan, start, enforced);
+    }
+
+    /// Starts to write a key: its rule's name, which has no colon, and a colon.
+    pub(crate) fn begin_key(&mut self, rule: &str) -> usize {
+        let start = self.text.len();
+        self.text.extend_from_slice(rule.as_bytes());
+        self.text.push(b':');
+        start
+    }
+
+    pub(crate) fn text_mut(&mut self) -> &mut KeyText {
+        &mut self.text
+    }
+
+    pub(crate) fn text_from(&self, start: usize) -> &[u8] {
+        &self.text[start..]
+    }
+
+    pub(crate) fn abandon_key(&mut self, start: usize) {
+        self.text.truncate(start);
+    }
+
+    /// Ends the key begun at `start` and charges it.
+    pub(crate) fn push_written(&mut self, plan: &'a Arc<Plan>, start: usize, enforced: bool) {
+        assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
+        let range = u32::try_from(start).expect("keys are short")
+            ..u32::try_from(self.text.len()).expect("keys are short");
+        self.list.push(Charge { plan, enforced, key: range });
+    }
+
+    /// The charges, in the order of the policy's rules.
+    pub fn iter(&self) -> core::slice::Iter<'_, Charge<'a>> {
+        self.list.iter()
+    }
+
+    /// How many charges there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether there is nothing to settle.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The identity of a charge's counters: the rule's name, a colon, the key.
+    pub fn identity(&self, charge: &Charge<'_>) -> &[u8] {
+        &self.text[charge.key.start as usize..charge.key.end as usize]
+    }
+
+    /// A charge's key without the rule's name.
+    pub fn key(&self, charge: &Charge<'_>) -> &str {
+        let start = charge.key.start as usize + charge.plan.rule().len() + 1;
+        core::str::from_utf8(&self.text[start..charge.key.end as usize]).expect("keys are written as text")
+    }
+
+    /// How many limits all charges have together: as many states settle.
+    pub fn limit_count(&self) -> usize {
+        self.list.iter().map(|charge| charge.plan.limits().len()).sum()
+    }
+
+    /// The calendar periods that must be known to settle.
+    pub fn periods(&self) -> impl Iterator<Item = &Period> {
+        self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
+    }
+
+    /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each
+    /// limit of each charge, in order. An observed charge follows the verdict and never makes it: it
+    /// is taken if the attempt is allowed and it conforms itself.
+    pub fn settle(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
+        let draft = self.draft(now)?;
+        let mut outcome = self.survey_with(states, &draft);
+        if outcome.allowed && !outcome.repeated && self.cost > 0 {
+            self.take(states, &draft, &mut outcome);
+        }
+        Ok(outcome)
+    }
+
+    /// What [`Charges::settle`] would say, without taking anything.
+    pub fn survey(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
+        Ok(self.survey_with(states, &self.draft(now)?))
+    }
+
+    /// Gives back what these charges took at `taken_at`, as far as it still counts. The calendar is
+    /// that of the take.
+    pub fn refund(&self, states: &mut [State], taken_at: Timestamp, now: Timestamp) {
+        let draft = self.draft_unchecked(now);
+        let limits = self.list.iter().flat_map(|charge| charge.plan.limits());
+        for (limit, state) in limits.zip(states) {
+            limit.give(state, &draft, taken_at);
+        }
+    }
+
+    fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
+        let covered = |period: &Period| {
+            self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
+        };
+        if self.periods().all(covered) { Ok(self.draft_unchecked(now)) } else { Err(Stale { now }) }
+    }
+
+    fn draft_unchecked(&self, now: Timestamp) -> Draft<'_> {
+        Draft {
+            cost: self.cost,
+            id: self.id,
+            ticket: self.ticket,
+            now,
+            amounts: &self.amounts,
+            calendar: &self.calendar,
+        }
+    }
+
+    fn survey_with(&self, states: &mut [State], draft: &Draft<'_>) -> Outcome {
+        let mut readings = SmallVec::new();
+        let mut allowed = true;
+        let mut holds = 0;
+        let mut held = 0;
+        let mut states = states.iter_mut();
+        for charge in &self.list {
+            for limit in charge.plan.limits() {
+                let state = states.next().expect("there is a state for each limit");
+                limit.freshen(state, draft);
+                let when = limit.when(state, draft);
+                allowed &= when == When::Now || !charge.enforced;
+                if charge.enforced && limit.holds() {
+                    holds += 1;
+                    held += u32::from(state.holds().is_some_and(|holds| holds.has(draft.id)));
+                }
+                readings.push(limit.read(state, when, draft));
+            }
+        }
+        let repeated = holds > 0 && held == holds;
+        Outcome { now: draft.now, allowed: allowed || repeated, repeated, taken: 0, readings }
+    }
+
+    fn take(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
+        let mut start = 0;
+        for (index, charge) in self.list.iter().enumerate() {
+            let range = start..start + charge.plan.limits().len();
+            start = range.end;
+            let readings = &mut outcome.readings[range.clone()];
+            if readings.iter().any(|reading| reading.when != When::Now) {
+                continue;
+            }
+            outcome.taken |= 1 << index;
+            for ((limit, state), reading) in charge.plan.limits().iter().zip(&mut states[range]).zip(readings)
+            {
+                limit.take(state, draft);
+                *reading = limit.read(state, When::Now, draft);
+            }
+        }
+    }
+}
+
+impl Outcome {
+    /// What one charge came to: its readings, one for each limit.
+    pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
+        let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();
+        &self.readings[start..start + charges.list[index].plan.limits().len()]
+    }
+}

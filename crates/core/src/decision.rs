@@ -1,0 +1,204 @@
+//! What a policy makes of an outcome.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::Ticket;
+use crate::charge::{Charges, Outcome};
+use crate::limit::Limit;
+use crate::policy::Policy;
+use crate::reading::{Reading, When};
+use crate::rule::{Deferral, OnExceed, Rule};
+use crate::time::{Span, Timestamp};
+
+/// What is to be done with an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Let it pass: everything was taken.
+    Allow,
+    /// Ask again after this long: nothing was taken.
+    Wait(Span),
+    /// Ask again at this moment: nothing was taken.
+    Defer(Timestamp),
+    /// Refuse it: nothing was taken.
+    Deny,
+}
+
+/// How a decision was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// By the store.
+    Store,
+    /// Without any counter: limits are switched off, or none applies.
+    Fixed,
+}
+
+/// The decision on one attempt: the verdict, and why.
+#[derive(Clone, Debug)]
+pub struct Decision<'a> {
+    /// The policy that decided.
+    pub policy: &'a Policy,
+    /// What is to be done.
+    pub verdict: Verdict,
+    /// When the same attempt would pass.
+    pub retry: When,
+    /// How it was reached.
+    pub origin: Origin,
+    /// What was asked of the store.
+    pub charges: Charges<'a>,
+    /// What the store said.
+    pub outcome: Outcome,
+    bound: Option<usize>,
+}
+
+/// One rule's part in a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'d> {
+    /// The rule.
+    pub rule: &'d Rule,
+    /// The key it counted under.
+    pub key: &'d str,
+    /// The limits that held there.
+    pub limits: &'d [Limit],
+    /// What each of them showed.
+    pub readings: &'d [Reading],
+    /// Whether the attempt was charged here.
+    pub taken: bool,
+}
+
+/// What an allowed attempt can be given back with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// Who took it.
+    pub ticket: Ticket,
+    /// When, by the store's clock.
+    pub at: Timestamp,
+    /// How much.
+    pub cost: u64,
+    /// Rule and key of each charge taken.
+    pub taken: Vec<(String, String)>,
+}
+
+impl<'a> Decision<'a> {
+    /// What the policy makes of an outcome. An exceeded `reject`, a `wait` beyond its bound, and
+    /// whatever can never pass, deny; else an exceeded `defer` defers; else it is a wait.
+    pub fn new(policy: &'a Policy, charges: Charges<'a>, outcome: Outcome, origin: Origin) -> Self {
+        let mut decision =
+            Self { policy, verdict: Verdict::Allow, retry: When::Now, origin, charges, outcome, bound: None };
+        if !decision.outcome.allowed {
+            decision.weigh();
+        }
+        decision
+    }
+
+    fn weigh(&mut self) {
+        let mut denied = false;
+        let mut deferred: Option<(When, Deferral, Option<Span>)> = None;
+        let mut retry = When::Now;
+        let mut bound = None;
+        for (index, line) in self.lines().enumerate() {
+            let (when, period) = line.longest();
+            let over = when > When::Now && line.rule.on_exceed != OnExceed::Observe;
+            if !over {
+                continue;
+            }
+            bound = bound.or(Some(index));
+            retry = retry.max(when);
+            let no_time = matches!(when, When::Never | When::OnRelease);
+            match line.rule.on_exceed {
+                OnExceed::Wait(most) if no_time || when > When::After(most) => denied = true,
+                OnExceed::Reject => denied = true,
+                OnExceed::Defer(_) if no_time => denied = true,
+                OnExceed::Defer(how) if deferred.is_none_or(|(longest, ..)| when > longest) => {
+                    deferred = Some((when, how, period));
+                }
+                OnExceed::Defer(_) | OnExceed::Wait(_) | OnExceed::Observe => {}
+            }
+        }
+        self.bound = bound;
+        self.retry = retry;
+        self.verdict = match (denied, deferred, retry) {
+            (false, Some((_, how, period)), When::After(span)) => {
+                Verdict::Defer(self.deferred_to(span, how, period))
+            }
+            (false, None, When::After(span)) => Verdict::Wait(span),
+            _ => Verdict::Deny,
+        };
+    }
+
+    fn deferred_to(&self, span: Span, how: Deferral, period: Option<Span>) -> Timestamp {
+        let mut at = self.outcome.now + span;
+        if let (true, Some(period)) = (how.aligned, period) {
+            at = Timestamp::from_micros(at.as_micros().next_multiple_of(period.as_micros()));
+        }
+        let spread = self.charges.ticket.0.checked_rem(how.jitter.as_micros()).unwrap_or(0);
+        at + Span::from_micros(spread)
+    }
+
+    /// Whether the attempt may pass.
+    pub fn allowed(&self) -> bool {
+        self.verdict == Verdict::Allow
+    }
+
+    /// The policy's rules that applied, in order.
+    pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        let mut start = 0;
+        self.charges.iter().enumerate().map(move |(index, charge)| {
+            let limits = charge.plan.limits();
+            let range = start..start + limits.len();
+            start = range.end;
+            Line {
+                rule: self.policy.rule(charge.plan.rule()).expect("charges come from the policy's rules"),
+                key: self.charges.key(charge),
+                limits,
+                readings: &self.outcome.readings[range],
+                taken: self.outcome.taken & (1 << index) != 0,
+            }
+        })
+    }
+
+    /// The first rule that was exceeded: the one that is named.
+    pub fn denied_by(&self) -> Option<Line<'_>> {
+        self.lines().nth(self.bound?)
+    }
+
+    /// The limit that binds: on denial the one of the named rule with the longest wait, else the
+    /// enforced one with the least left.
+    pub fn binding(&self) -> Option<(&Limit, Reading)> {
+        if let Some(index) = self.bound {
+            let limits = self.charges.iter().nth(index)?.plan.limits();
+            let pairs = limits.iter().zip(self.outcome.of(&self.charges, index));
+            return pairs.max_by_key(|(_, reading)| reading.when).map(|(limit, reading)| (limit, *reading));
+        }
+        let enforced = self.charges.iter().enumerate().filter(|(_, charge)| charge.enforced);
+        let limits = enforced.flat_map(|(index, charge)| {
+            charge.plan.limits().iter().zip(self.outcome.of(&self.charges, index))
+        });
+        limits.min_by_key(|(_, reading)| reading.remaining).map(|(limit, reading)| (limit, *reading))
+    }
+
+    /// What the attempt can be given back with; `None` if nothing was taken.
+    pub fn receipt(&self) -> Option<Receipt> {
+        let taken: Vec<_> = self
+            .lines()
+            .filter(|line| line.taken)
+            .map(|line| (line.rule.name.to_string(), line.key.to_string()))
+            .collect();
+        let (ticket, at, cost) = (self.charges.ticket, self.outcome.now, self.charges.cost);
+        (!taken.is_empty()).then_some(Receipt { ticket, at, cost, taken })
+    }
+}
+
+impl Line<'_> {
+    /// Whether some limit here is exceeded.
+    pub fn exceeded(&self) -> bool {
+        self.readings.iter().any(|reading| reading.when > When::Now)
+    }
+
+    /// The longest wait of this rule's limits, and the period of the limit that asks for it.
+    fn longest(&self) -> (When, Option<Span>) {
+        let pairs = self.limits.iter().zip(self.readings);
+        let longest = pairs.max_by_key(|(_, reading)| reading.when);
+        longest.map_or((When::Now, None), |(limit, reading)| (reading.when, limit.period()))
+    }
+}

@@ -1,0 +1,192 @@
+//! Keys: how the fields of an attempt become the text under which a rule counts.
+//!
+//! The encoding is injective. A rule with one field uses its value as it is; with several, values
+//! are joined by commas, and commas and backslashes inside them are escaped.
+
+use alloc::string::String;
+use core::fmt::Write;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::charge::KeyText;
+
+/// The longest value a field may have, in bytes.
+pub const MOST_FIELD_BYTES: usize = 1_024;
+
+/// What a field holds, and so how its values are made comparable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldKind {
+    /// Anything; used as it is.
+    Text,
+    /// An address of the network, cut to a prefix. An IPv4 address inside an IPv6 one is IPv4.
+    Ip {
+        /// How many bits of an IPv4 address count.
+        v4: u8,
+        /// How many bits of an IPv6 address count.
+        v6: u8,
+    },
+    /// A mail address: case, trailing dot and international domains do not matter. The null sender
+    /// (`<>` or nothing) is as good as absent.
+    Address,
+    /// A domain: case, trailing dot and international spelling do not matter.
+    Domain,
+}
+
+/// Why a value cannot be part of a key. The caller's fault; nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ValueError {
+    /// Longer than [`MOST_FIELD_BYTES`].
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// Not an address of the network.
+    NotAnIp,
+    /// Not a whole number, where a limit bounds one.
+    NotANumber,
+}
+
+/// Whether a value says anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Presence {
+    Present,
+    Absent,
+}
+
+impl FieldKind {
+    /// The kind that fields of well-known names have unless told otherwise.
+    pub fn of_name(name: &str) -> Self {
+        match name {
+            "ip" | "client_ip" => Self::Ip { v4: 32, v6: 64 },
+            "sender" | "recipient" => Self::Address,
+            "domain" | "sender_domain" | "recipient_domain" => Self::Domain,
+            _ => Self::Text,
+        }
+    }
+
+    /// Appends a value in its comparable form.
+    pub(crate) fn write(self, value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
+        if value.len() > MOST_FIELD_BYTES {
+            return Err(ValueError::TooLong { bytes: value.len() });
+        }
+        match self {
+            Self::Text => out.extend_from_slice(value.as_bytes()),
+            Self::Ip { v4, v6 } => write_ip(value, v4, v6, out)?,
+            Self::Domain => write_domain(value, out),
+            Self::Address => return Ok(write_address(value, out)),
+        }
+        Ok(Presence::Present)
+    }
+}
+
+/// Escapes what was written from `start` on, so that a comma after it can only be a separator.
+pub(crate) fn escape_from(start: usize, out: &mut KeyText) {
+    if !out[start..].iter().any(|byte| matches!(byte, b',' | b'\\')) {
+        return;
+    }
+    let plain: KeyText = out[start..].into();
+    out.truncate(start);
+    for byte in plain {
+        if matches!(byte, b',' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(byte);
+    }
+}
+
+/// Splits the text of a key into the values it was made of, for a rule with `count` fields.
+pub(crate) fn split(key: &str, count: usize) -> Option<alloc::vec::Vec<String>> {
+    if count <= 1 {
+        return Some(alloc::vec![String::from(key)]);
+    }
+    let mut values = alloc::vec![String::new()];
+    let mut chars = key.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            ',' => values.push(String::new()),
+            '\\' => values.last_mut()?.push(chars.next()?),
+            c => values.last_mut()?.push(c),
+        }
+    }
+    (values.len() == count).then_some(values)
+}
+
+fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueError> {
+    let bare = value.split_once('/').map_or(value, |(address, _)| address);
+    let address: IpAddr = bare.parse().map_err(|_| ValueError::NotAnIp)?;
+    match address.to_canonical() {
+        // The parser accepts only one spelling of an IPv4 address, so a whole one is its own text.
+        IpAddr::V4(_) if v4 == 32 && address.is_ipv4() => out.extend_from_slice(bare.as_bytes()),
+        IpAddr::V4(address) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
+            write_network(Ipv4Addr::from_bits(address.to_bits() & mask), v4, 32, out);
+        }
+        IpAddr::V6(address) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(v6)).unwrap_or(0);
+            write_network(Ipv6Addr::from_bits(address.to_bits() & mask), v6, 128, out);
+        }
+    }
+    Ok(())
+}
+
+fn write_network(address: impl core::fmt::Display, prefix: u8, whole: u8, out: &mut KeyText) {
+    let mut text = String::new();
+    let written =
+        if prefix == whole { write!(text, "{address}") } else { write!(text, "{address}/{prefix}") };
+    written.expect("writing to a string cannot fail");
+    out.extend_from_slice(text.as_bytes());
+}
+
+fn write_address(value: &str, out: &mut KeyText) -> Presence {
+    let value = value.strip_prefix('<').and_then(|inner| inner.strip_suffix('>')).unwrap_or(value);
+    if value.is_empty() {
+        return Presence::Absent;
+    }
+    match value.rsplit_once('@') {
+        Some((local, domain)) => {
+            write_lower(local, out);
+            out.push(b'@');
+            write_domain(domain, out);
+        }
+        None => write_lower(value, out),
+    }
+    Presence::Present
+}
+
+fn write_domain(value: &str, out: &mut KeyText) {
+    let value = value.strip_suffix('.').unwrap_or(value);
+    if value.is_ascii() {
+        write_lower_ascii(value, out);
+    } else {
+        match idna::domain_to_ascii(value) {
+            Ok(ascii) => out.extend_from_slice(ascii.as_bytes()),
+            // What no resolver would accept is still one sender: count it under its own spelling.
+            Err(_) => write_lower(value, out),
+        }
+    }
+}
+
+fn write_lower(value: &str, out: &mut KeyText) {
+    if value.is_ascii() {
+        write_lower_ascii(value, out);
+    } else {
+        out.extend_from_slice(value.to_lowercase().as_bytes());
+    }
+}
+
+fn write_lower_ascii(value: &str, out: &mut KeyText) {
+    let start = out.len();
+    out.extend_from_slice(value.as_bytes());
+    out[start..].make_ascii_lowercase();
+}
+
+impl core::fmt::Display for ValueError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::TooLong { bytes } => {
+                write!(f, "is {bytes} bytes long; at most {MOST_FIELD_BYTES} are allowed")
+            }
+            Self::NotAnIp => f.write_str("is not an IPv4 or IPv6 address"),
+            Self::NotANumber => f.write_str("is not a whole number"),
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! The pure heart of tollgate: values in, values out, time as an argument.
+//!
+//! A door turns bytes into an [`Attempt`]. A [`Policy`] turns the attempt into [`Charges`]. A
+//! [`Store`] takes all the charges or none, and returns an [`Outcome`]. The policy turns the outcome
+//! into a [`Decision`]. The door turns the decision into bytes.
+//!
+//! Absent on purpose: clocks, input and output, locks, threads, serialisation, and `std`. The
+//! compiler enforces it.
+
+#![no_std]
+
+extern crate alloc;
+
+pub mod charge;
+pub mod decision;
+pub mod grammar;
+pub mod key;
+pub mod limit;
+pub mod plan;
+pub mod policy;
+pub mod reading;
+pub mod rule;
+pub mod store;
+pub mod ticket;
+pub mod time;
+
+pub use charge::{Charge, Charges, Outcome};
+pub use decision::{Decision, Line, Origin, Receipt, Verdict};
+pub use limit::{Limit, State};
+pub use plan::Plan;
+pub use policy::{Attempt, Mistake, Policies, Policy};
+pub use reading::{Reading, When};
+pub use rule::{Deferral, Field, OnExceed, Rule};
+pub use store::{Answer, Records, Store, StoreError};
+pub use ticket::Ticket;
+pub use time::{Clock, Span, Timestamp};
+
+/// The largest number that is exact on every store: 2^53 - 1, the last whole number before doubles
+/// begin to skip.
+pub const MAX_EXACT: u64 = (1 << 53) - 1;

@@ -1,0 +1,402 @@
+//! Limits: a number and how it is counted.
+//!
+//! Each kind lives in a file of its own and knows four things: how its state ages (`freshen`), when
+//! an attempt conforms (`when`), what taking leaves behind (`take`), and how to give it back
+//! (`give`). This file only names the kinds and passes on to them. A new kind of limit is a file
+//! below `limit/`, a variant of [`Limit`] and [`State`], a phrase in the grammar, and an encoding in
+//! the stores.
+
+mod bucket;
+mod calendar;
+mod in_flight;
+mod sliding;
+mod slotted;
+mod window;
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+
+pub use bucket::{Bucket, Level};
+pub use calendar::{Calendar, Page, Period, Unit};
+pub use in_flight::{Hold, Holds, InFlight};
+pub use sliding::{Entry, Log, Sliding};
+pub use slotted::{Slots, Slotted};
+pub use window::{Tally, Window};
+
+use crate::Ticket;
+use crate::reading::{Reading, When};
+use crate::time::{Span, Timestamp};
+
+/// A limit: a number and how it is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// `1000/hour`: a fixed window from the first accepted attempt.
+    Window(Window),
+    /// `1000/day calendar in Europe/Berlin`: a fixed window on clock boundaries.
+    Calendar(Calendar),
+    /// `100/hour sliding`: an exact log.
+    Sliding(Sliding),
+    /// `1000000/day sliding by 5m`: a log in slots.
+    Slotted(Slotted),
+    /// `10/s burst 50`: a token bucket.
+    Bucket(Bucket),
+    /// `10 at once`, `50 at once for 30s`: holds.
+    InFlight(InFlight),
+    /// `10 in total`: for the life of the key.
+    Total {
+        /// The most ever.
+        max: u64,
+    },
+    /// `100 recipients per attempt`: bounds a number in the attempt and consumes nothing.
+    PerAttempt {
+        /// The most that number may be.
+        max: u64,
+        /// The field that holds it.
+        field: Arc<str>,
+    },
+}
+
+/// What a limit remembers of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing: the key is as good as new.
+    #[default]
+    Fresh,
+    /// Of a window or a calendar period.
+    Tally(Tally),
+    /// Of a sliding window.
+    Log(Box<Log>),
+    /// Of a sliding window in slots.
+    Slots(Box<Slots>),
+    /// Of a bucket.
+    Level(Level),
+    /// Of things in flight.
+    Holds(Box<Holds>),
+    /// Of a total.
+    Total(u64),
+}
+
+/// What makes two limits the same counter: kind and period, never the number. Raising a number
+/// keeps the count; changing kind or period starts afresh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the variants mirror those of `Limit`")]
+pub enum Identity<'l> {
+    Window(Span),
+    Calendar(&'l Period),
+    Sliding(Span),
+    Slotted(Span, Span),
+    Bucket(Span),
+    InFlight,
+    Total,
+    PerAttempt(&'l str),
+}
+
+/// When a state says no more than a fresh one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Idle {
+    /// From this moment on.
+    At(Timestamp),
+    /// Never by itself: it must not be forgotten.
+    Never,
+}
+
+/// The numbers of a limit cannot be counted exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooBig {
+    /// The most that could.
+    pub most: u64,
+}
+
+/// One attempt, as a limit sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Draft<'a> {
+    /// How much it takes; 0 only looks.
+    pub cost: u64,
+    /// Under which id it holds.
+    pub id: Option<&'a str>,
+    /// Who takes it.
+    pub ticket: Ticket,
+    /// The store's time.
+    pub now: Timestamp,
+    /// Numbers in the attempt that limits may bound.
+    pub amounts: &'a [(&'a str, u64)],
+    /// The calendar around now. Whoever settles has checked that it covers every calendar limit.
+    pub calendar: &'a [Page],
+}
+
+impl Draft<'_> {
+    fn end_of(&self, period: &Period) -> Timestamp {
+        let page = self.calendar.iter().find(|page| page.period == *period);
+        page.and_then(|page| page.end_at(self.now)).expect("settling checks that the calendar covers now")
+    }
+
+    fn amount(&self, field: &str) -> Option<u64> {
+        self.amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
+    }
+}
+
+impl Limit {
+    /// Which counter this is.
+    pub fn identity(&self) -> Identity<'_> {
+        match self {
+            Self::Window(limit) => Identity::Window(limit.period()),
+            Self::Calendar(limit) => Identity::Calendar(limit.period()),
+            Self::Sliding(limit) => Identity::Sliding(limit.period()),
+            Self::Slotted(limit) => Identity::Slotted(limit.period(), limit.slot()),
+            Self::Bucket(limit) => Identity::Bucket(limit.period()),
+            Self::InFlight(_) => Identity::InFlight,
+            Self::Total { .. } => Identity::Total,
+            Self::PerAttempt { field, .. } => Identity::PerAttempt(field),
+        }
+    }
+
+    /// The number, as written: the rate of a bucket, the maximum of everything else.
+    pub fn number(&self) -> u64 {
+        match self {
+            Self::Window(limit) => limit.max(),
+            Self::Calendar(limit) => limit.max(),
+            Self::Sliding(limit) => limit.max(),
+            Self::Slotted(limit) => limit.max(),
+            Self::Bucket(limit) => limit.rate(),
+            Self::InFlight(limit) => limit.max(),
+            Self::Total { max } | Self::PerAttempt { max, .. } => *max,
+        }
+    }
+
+    /// The most that can be taken at once: the burst of a bucket, the number of everything else.
+    pub fn capacity(&self) -> u64 {
+        match self {
+            Self::Bucket(limit) => limit.burst(),
+            _ => self.number(),
+        }
+    }
+
+    /// The length of time it counts over, if that is fixed.
+    pub fn period(&self) -> Option<Span> {
+        match self {
+            Self::Window(limit) => Some(limit.period()),
+            Self::Sliding(limit) => Some(limit.period()),
+            Self::Slotted(limit) => Some(limit.period()),
+            Self::Bucket(limit) => Some(limit.period()),
+            Self::Calendar(limit) => limit.period().unit.length(),
+            Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => None,
+        }
+    }
+
+    /// Whether this limit counts holds.
+    pub fn holds(&self) -> bool {
+        matches!(self, Self::InFlight(_))
+    }
+
+    /// The calendar period that must be known to count this limit.
+    pub fn calendar(&self) -> Option<&Period> {
+        match self {
+            Self::Calendar(limit) => Some(limit.period()),
+            _ => None,
+        }
+    }
+
+    /// Brings a state to the present: forgets what no longer counts, and clamps what lies in the
+    /// future because the clock went back.
+    pub fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        match (self, &mut *state) {
+            (Self::Window(limit), State::Tally(tally)) => *state = limit.freshen(*tally, draft.now).into(),
+            (Self::Calendar(limit), State::Tally(tally)) => *state = limit.freshen(*tally, draft).into(),
+            (Self::Bucket(limit), State::Level(level)) => *state = limit.freshen(*level, draft.now).into(),
+            (Self::Sliding(limit), State::Log(log)) => {
+                limit.freshen(log, draft.now);
+                if log.is_empty() {
+                    *state = State::Fresh;
+                }
+            }
+            (Self::Slotted(limit), State::Slots(slots)) => {
+                limit.freshen(slots, draft.now);
+                if slots.is_empty() {
+                    *state = State::Fresh;
+                }
+            }
+            (Self::InFlight(limit), State::Holds(holds)) => {
+                limit.freshen(holds, draft.now);
+                if holds.is_empty() {
+                    *state = State::Fresh;
+                }
+            }
+            (Self::Total { .. }, State::Total(_)) => {}
+            _ => *state = State::Fresh,
+        }
+    }
+
+    /// When the draft conforms. The state is fresh as of the draft's time.
+    pub fn when(&self, state: &State, draft: &Draft<'_>) -> When {
+        match self {
+            Self::Window(limit) => limit.when(state.tally(), draft),
+            Self::Calendar(limit) => limit.when(state.tally(), draft),
+            Self::Bucket(limit) => limit.when(state.level(), draft),
+            Self::Sliding(limit) => limit.when(state.log(), draft),
+            Self::Slotted(limit) => limit.when(state.slots(), draft),
+            Self::InFlight(limit) => limit.when(state.holds(), draft),
+            Self::Total { max } => match window::room(*max, state.total(), draft.cost, Span::ZERO) {
+                When::Now => When::Now,
+                _ => When::Never,
+            },
+            Self::PerAttempt { max, field } => match draft.amount(field) {
+                Some(amount) if amount > *max => When::Never,
+                _ => When::Now,
+            },
+        }
+    }
+
+    /// Takes the draft's cost. The draft conforms, and the state is fresh as of its time.
+    pub fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        if draft.cost == 0 {
+            return;
+        }
+        match self {
+            Self::Window(limit) => *state = State::Tally(limit.take(state.tally(), draft)),
+            Self::Calendar(limit) => *state = State::Tally(limit.take(state.tally(), draft)),
+            Self::Bucket(limit) => *state = State::Level(limit.take(state.level(), draft)),
+            Self::Sliding(_) => state.log_mut().take(draft),
+            Self::Slotted(limit) => limit.take(state.slots_mut(), draft),
+            Self::InFlight(_) => state.holds_mut().take(draft),
+            Self::Total { .. } => *state = State::Total(state.total() + draft.cost),
+            Self::PerAttempt { .. } => {}
+        }
+    }
+
+    /// What the limit shows, given when the draft conformed.
+    pub fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        match self {
+            Self::Window(limit) => limit.read(state.tally(), when, draft.now),
+            Self::Calendar(limit) => limit.read(state.tally(), when, draft),
+            Self::Bucket(limit) => limit.read(state.level(), when, draft.now),
+            Self::Sliding(limit) => limit.read(state.log(), when, draft.now),
+            Self::Slotted(limit) => limit.read(state.slots(), when, draft.now),
+            Self::InFlight(limit) => limit.read(state.holds(), when, draft.now),
+            Self::Total { max } => {
+                Reading { capacity: *max, remaining: max.saturating_sub(state.total()), reset: None, when }
+            }
+            Self::PerAttempt { max, field } => {
+                let amount = draft.amount(field).unwrap_or(0);
+                Reading { capacity: *max, remaining: max.saturating_sub(amount), reset: None, when }
+            }
+        }
+    }
+
+    /// Gives back what `ticket` took at `taken_at`, as far as it still counts. The draft's calendar
+    /// is that of the take.
+    pub fn give(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {
+        match (self, &mut *state) {
+            (Self::Window(limit), State::Tally(tally)) => *tally = limit.give(*tally, draft.cost, taken_at),
+            (Self::Calendar(limit), State::Tally(tally)) => {
+                let page = draft.calendar.iter().find(|page| page.period == *limit.period());
+                if let Some(end) = page.and_then(|page| page.end_at(taken_at)) {
+                    *tally = limit.give(*tally, draft.cost, end);
+                }
+            }
+            (Self::Bucket(limit), State::Level(level)) => {
+                *level = limit.give(*level, draft.cost, taken_at, draft.now);
+            }
+            (Self::Sliding(_), State::Log(log)) => log.give(draft.ticket),
+            (Self::Slotted(limit), State::Slots(slots)) => limit.give(slots, draft.cost, taken_at),
+            (Self::InFlight(_), State::Holds(holds)) => holds.give(draft.ticket),
+            (Self::Total { .. }, State::Total(total)) => *total = total.saturating_sub(draft.cost),
+            _ => {}
+        }
+    }
+
+    /// Carries a state over from a limit of the same identity whose numbers were others.
+    pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
+        match (self, old, state) {
+            (Self::Bucket(new), Self::Bucket(old), State::Level(level)) => {
+                State::Level(new.adopt(old, level, now))
+            }
+            (new, old, state) if new.identity() == old.identity() => state,
+            _ => State::Fresh,
+        }
+    }
+
+    /// From when on the state can be forgotten without a trace.
+    pub fn idle(&self, state: &State) -> Idle {
+        match (self, state) {
+            (Self::Window(limit), State::Tally(tally)) => Idle::At(tally.edge + limit.period()),
+            (Self::Calendar(_), State::Tally(tally)) => Idle::At(tally.edge),
+            (Self::Bucket(_), State::Level(level)) => Idle::At(level.idle_at()),
+            (Self::Sliding(limit), State::Log(log)) => Idle::At(log.newest() + limit.period()),
+            (Self::Slotted(limit), State::Slots(slots)) => Idle::At(limit.idle_at(slots)),
+            (Self::InFlight(limit), State::Holds(holds)) => {
+                limit.idle_at(holds).map_or(Idle::Never, Idle::At)
+            }
+            (Self::Total { .. }, State::Total(1..)) => Idle::Never,
+            _ => Idle::At(Timestamp::ZERO),
+        }
+    }
+}
+
+impl State {
+    fn tally(&self) -> Option<Tally> {
+        if let Self::Tally(tally) = self { Some(*tally) } else { None }
+    }
+
+    fn level(&self) -> Option<Level> {
+        if let Self::Level(level) = self { Some(*level) } else { None }
+    }
+
+    fn log(&self) -> Option<&Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    fn slots(&self) -> Option<&Slots> {
+        if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+
+    /// The holds, if this is the state of things in flight.
+    pub fn holds(&self) -> Option<&Holds> {
+        if let Self::Holds(holds) = self { Some(holds) } else { None }
+    }
+
+    fn total(&self) -> u64 {
+        if let Self::Total(total) = self { *total } else { 0 }
+    }
+
+    fn log_mut(&mut self) -> &mut Log {
+        if !matches!(self, Self::Log(_)) {
+            *self = Self::Log(Box::default());
+        }
+        if let Self::Log(log) = self { log } else { unreachable!("just made one") }
+    }
+
+    fn slots_mut(&mut self) -> &mut Slots {
+        if !matches!(self, Self::Slots(_)) {
+            *self = Self::Slots(Box::default());
+        }
+        if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
+    }
+
+    /// The holds, begun if this state is fresh.
+    pub fn holds_mut(&mut self) -> &mut Holds {
+        if !matches!(self, Self::Holds(_)) {
+            *self = Self::Holds(Box::default());
+        }
+        if let Self::Holds(holds) = self { holds } else { unreachable!("just made one") }
+    }
+}
+
+impl From<Option<Tally>> for State {
+    fn from(tally: Option<Tally>) -> Self {
+        tally.map_or(Self::Fresh, Self::Tally)
+    }
+}
+
+impl From<Option<Level>> for State {
+    fn from(level: Option<Level>) -> Self {
+        level.map_or(Self::Fresh, Self::Level)
+    }
+}
+
+impl TooBig {
+    /// What to do about it, in words.
+    pub fn remedy(self) -> String {
+        alloc::format!("the largest burst that is exact with this rate is {}", self.most)
+    }
+}

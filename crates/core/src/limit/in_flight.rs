@@ -1,0 +1,200 @@
+//! Things in flight: at most so many held at once, each under an id of the caller's choosing.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use super::Draft;
+use crate::Ticket;
+use crate::reading::{Reading, When};
+use crate::time::{Span, Timestamp};
+
+/// At most `max` held at once; with a lease, a hold ends by itself unless it is renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InFlight {
+    pub(crate) max: u64,
+    pub(crate) lease: Option<Span>,
+}
+
+/// The holds of one key, by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    by_id: BTreeMap<Box<str>, Hold>,
+    used: u64,
+    /// No hold was renewed before this: nothing can have run out while its lease lasts.
+    oldest: Timestamp,
+    /// When the latest renewal was.
+    newest: Timestamp,
+}
+
+/// One hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// Who took it.
+    pub ticket: Ticket,
+    /// How much of the limit it uses.
+    pub weight: u64,
+    /// When it was taken.
+    pub since: Timestamp,
+    /// When it was taken or last renewed: a lease runs from here.
+    pub renewed: Timestamp,
+}
+
+impl InFlight {
+    /// The most held at once.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// How long a hold lasts without renewal; for ever if there is none.
+    pub fn lease(&self) -> Option<Span> {
+        self.lease
+    }
+
+    /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
+    /// now.
+    pub(super) fn freshen(&self, holds: &mut Holds, now: Timestamp) {
+        let Some(lease) = self.lease else { return };
+        if holds.newest <= now && now < holds.oldest + lease {
+            return;
+        }
+        for hold in holds.by_id.values_mut() {
+            hold.renewed = hold.renewed.min(now);
+        }
+        holds.by_id.retain(|_, hold| now < hold.renewed + lease);
+        holds.recount();
+    }
+
+    pub(super) fn when(&self, holds: Option<&Holds>, draft: &Draft<'_>) -> When {
+        if draft.cost == 0 || holds.is_some_and(|holds| holds.has(draft.id)) {
+            return When::Now;
+        }
+        if draft.cost > self.max {
+            return When::Never;
+        }
+        let used = holds.map_or(0, |holds| holds.used);
+        match (self.lease, holds) {
+            _ if used <= self.max - draft.cost => When::Now,
+            (Some(lease), Some(holds)) => holds.room(used + draft.cost - self.max, lease, draft.now),
+            _ => When::OnRelease,
+        }
+    }
+
+    pub(super) fn read(&self, holds: Option<&Holds>, when: When, now: Timestamp) -> Reading {
+        let newest = holds.filter(|holds| !holds.is_empty()).map(|holds| holds.newest);
+        Reading {
+            capacity: self.max,
+            remaining: self.max.saturating_sub(holds.map_or(0, |holds| holds.used)),
+            reset: self.lease.map(|lease| newest.map_or(now, |renewed| renewed + lease)),
+            when,
+        }
+    }
+
+    /// When the last hold ends by itself; `None` if it never does.
+    pub(super) fn idle_at(&self, holds: &Holds) -> Option<Timestamp> {
+        match self.lease {
+            _ if holds.is_empty() => Some(Timestamp::ZERO),
+            Some(lease) => Some(holds.newest + lease),
+            None => None,
+        }
+    }
+}
+
+impl Holds {
+    /// The holds by id.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Hold)> {
+        self.by_id.iter().map(|(id, hold)| (&**id, *hold))
+    }
+
+    /// Whether this id is held.
+    pub fn has(&self, id: Option<&str>) -> bool {
+        id.is_some_and(|id| self.by_id.contains_key(id))
+    }
+
+    /// Renews a hold's lease, if it is still there.
+    pub fn renew(&mut self, id: &str, now: Timestamp) -> bool {
+        let hold = self.by_id.get_mut(id);
+        let found = hold.is_some();
+        if let Some(hold) = hold {
+            hold.renewed = now;
+            self.newest = self.newest.max(now);
+        }
+        found
+    }
+
+    /// Ends a hold, if it is still there.
+    pub fn release(&mut self, id: &str) -> bool {
+        let Some(hold) = self.by_id.remove(id) else { return false };
+        self.used -= hold.weight;
+        if hold.renewed == self.newest {
+            self.recount();
+        }
+        true
+    }
+
+    /// Makes exactly these ids held: what is missing is taken, what is not among them ends.
+    pub fn replace<'i>(&mut self, ids: impl Iterator<Item = &'i str>, ticket: Ticket, now: Timestamp) {
+        let fresh = Hold { ticket, weight: 1, since: now, renewed: now };
+        let mut old = core::mem::take(&mut self.by_id);
+        for id in ids {
+            let (id, hold) = old.remove_entry(id).unwrap_or_else(|| (id.into(), fresh));
+            self.by_id.insert(id, hold);
+        }
+        self.recount();
+    }
+
+    pub(super) fn take(&mut self, draft: &Draft<'_>) {
+        if self.has(draft.id) {
+            return;
+        }
+        let id = draft.id.map_or_else(|| draft.ticket.to_string().into(), Box::from);
+        let hold = Hold { ticket: draft.ticket, weight: draft.cost, since: draft.now, renewed: draft.now };
+        self.insert(id, hold);
+    }
+
+    pub(super) fn give(&mut self, ticket: Ticket) {
+        self.by_id.retain(|_, hold| hold.ticket != ticket);
+        self.recount();
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// When enough leases have run out to free `excess`.
+    fn room(&self, excess: u64, lease: Span, now: Timestamp) -> When {
+        let mut ends: Vec<(Timestamp, u64)> =
+            self.by_id.values().map(|hold| (hold.renewed + lease, hold.weight)).collect();
+        ends.sort_unstable();
+        let mut freed = 0;
+        let end = ends.into_iter().find(|(_, weight)| {
+            freed += weight;
+            freed >= excess
+        });
+        end.map_or(When::OnRelease, |(end, _)| When::After(end.since(now)))
+    }
+
+    fn insert(&mut self, id: Box<str>, hold: Hold) {
+        if self.by_id.is_empty() {
+            self.oldest = hold.renewed;
+        }
+        self.newest = self.newest.max(hold.renewed);
+        self.used += hold.weight;
+        self.by_id.insert(id, hold);
+    }
+
+    fn recount(&mut self) {
+        self.used = self.by_id.values().map(|hold| hold.weight).sum();
+        self.oldest = self.by_id.values().map(|hold| hold.renewed).min().unwrap_or_default();
+        self.newest = self.by_id.values().map(|hold| hold.renewed).max().unwrap_or_default();
+    }
+}
+
+impl FromIterator<(Box<str>, Hold)> for Holds {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Hold)>>(holds: I) -> Self {
+        let mut all = Self { by_id: holds.into_iter().collect(), ..Self::default() };
+        all.recount();
+        all
+    }
+}

@@ -1,0 +1,146 @@
+//! A sliding window counted in slots: bounded memory for large numbers.
+//!
+//! A slot counts whole until its last moment has left the window, so the promise of the exact log
+//! holds here too (never more than `max` in any interval); room frees up to one slot late.
+
+use alloc::collections::VecDeque;
+
+use super::Draft;
+use crate::reading::{Reading, When};
+use crate::time::{Span, Timestamp};
+
+/// At most `max` in any interval of length `period`, counted in slots of length `slot`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Slotted {
+    pub(crate) max: u64,
+    pub(crate) period: Span,
+    pub(crate) slot: Span,
+}
+
+/// What was taken in which slot, oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    counts: VecDeque<(u64, u64)>,
+    used: u64,
+}
+
+impl Slotted {
+    /// The most slots a window may be cut into: more are refused where they are written.
+    pub const MOST_SLOTS: u64 = 10_000;
+
+    /// The most in any interval.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The interval's length.
+    pub fn period(&self) -> Span {
+        self.period
+    }
+
+    /// The length of a slot.
+    pub fn slot(&self) -> Span {
+        self.slot
+    }
+
+    fn index(&self, at: Timestamp) -> u64 {
+        at.as_micros() / self.slot.as_micros()
+    }
+
+    /// From when on a slot no longer counts.
+    fn freed_at(&self, index: u64) -> Timestamp {
+        Timestamp::from_micros((index + 1) * self.slot.as_micros()) + self.period
+    }
+
+    /// Drops the slots that no longer count. What lies in the future (the clock went back) falls
+    /// into the present slot.
+    pub(super) fn freshen(&self, slots: &mut Slots, now: Timestamp) {
+        let present = self.index(now);
+        let mut ahead = 0;
+        while let Some((_, count)) = slots.counts.pop_back_if(|(index, _)| *index > present) {
+            ahead += count;
+        }
+        if ahead > 0 {
+            slots.add(present, ahead);
+            slots.used -= ahead;
+        }
+        while let Some((_, count)) = slots.counts.pop_front_if(|(index, _)| self.freed_at(*index) <= now) {
+            slots.used -= count;
+        }
+    }
+
+    pub(super) fn when(&self, slots: Option<&Slots>, draft: &Draft<'_>) -> When {
+        if draft.cost == 0 {
+            return When::Now;
+        }
+        if draft.cost > self.max {
+            return When::Never;
+        }
+        let Some(slots) = slots else { return When::Now };
+        let mut excess = (slots.used + draft.cost).saturating_sub(self.max);
+        let mut when = When::Now;
+        for (index, count) in slots.counts.iter() {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(*count);
+            when = When::After(self.freed_at(*index).since(draft.now));
+        }
+        when
+    }
+
+    pub(super) fn take(&self, slots: &mut Slots, draft: &Draft<'_>) {
+        slots.add(self.index(draft.now), draft.cost);
+    }
+
+    pub(super) fn read(&self, slots: Option<&Slots>, when: When, now: Timestamp) -> Reading {
+        let newest = slots.and_then(|slots| slots.counts.back());
+        Reading {
+            capacity: self.max,
+            remaining: self.max.saturating_sub(slots.map_or(0, |slots| slots.used)),
+            reset: Some(newest.map_or(now, |(index, _)| self.freed_at(*index))),
+            when,
+        }
+    }
+
+    pub(super) fn give(&self, slots: &mut Slots, cost: u64, taken_at: Timestamp) {
+        let taken = self.index(taken_at);
+        if let Some((_, count)) = slots.counts.iter_mut().find(|(index, _)| *index == taken) {
+            let back = cost.min(*count);
+            *count -= back;
+            slots.used -= back;
+        }
+        slots.counts.retain(|(_, count)| *count > 0);
+    }
+
+    pub(super) fn idle_at(&self, slots: &Slots) -> Timestamp {
+        slots.counts.back().map_or(Timestamp::ZERO, |(index, _)| self.freed_at(*index))
+    }
+}
+
+impl Slots {
+    /// The number of each slot since the epoch and what was taken in it, oldest first.
+    pub fn counts(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        self.counts.iter().copied()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.counts.is_empty()
+    }
+
+    fn add(&mut self, index: u64, cost: u64) {
+        self.used += cost;
+        match self.counts.back_mut() {
+            Some((newest, count)) if *newest == index => *count += cost,
+            _ => self.counts.push_back((index, cost)),
+        }
+    }
+}
+
+impl FromIterator<(u64, u64)> for Slots {
+    fn from_iter<I: IntoIterator<Item = (u64, u64)>>(counts: I) -> Self {
+        let mut slots = Self::default();
+        counts.into_iter().for_each(|(index, count)| slots.add(index, count));
+        slots
+    }
+}

@@ -1,0 +1,109 @@
+//! The limits of one rule at one key, in the form that stores keep.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::limit::{Idle, Limit, State};
+use crate::time::Timestamp;
+
+/// A rule's name and all the limits that hold at a key. Built once where limits are configured, and
+/// shared by every charge that uses it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Plan {
+    rule: Arc<str>,
+    limits: Box<[Limit]>,
+}
+
+/// Limits that cannot stand together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlanError {
+    /// Two limits would share one counter. The configuration's fault.
+    Twice {
+        /// The second one, as written.
+        limit: String,
+    },
+    /// More limits than a rule may hold. The configuration's fault.
+    TooMany {
+        /// How many there are.
+        count: usize,
+    },
+}
+
+impl Plan {
+    /// The most limits that one rule may hold.
+    pub const MOST_LIMITS: usize = 8;
+
+    /// The limits of a rule: each kind and period once.
+    pub fn new(rule: Arc<str>, limits: Vec<Limit>) -> Result<Self, PlanError> {
+        if limits.len() > Self::MOST_LIMITS {
+            return Err(PlanError::TooMany { count: limits.len() });
+        }
+        for (index, limit) in limits.iter().enumerate() {
+            if limits[..index].iter().any(|earlier| earlier.identity() == limit.identity()) {
+                return Err(PlanError::Twice { limit: limit.to_string() });
+            }
+        }
+        Ok(Self { rule, limits: limits.into() })
+    }
+
+    /// The rule these limits belong to.
+    pub fn rule(&self) -> &Arc<str> {
+        &self.rule
+    }
+
+    /// The limits; none means unlimited.
+    pub fn limits(&self) -> &[Limit] {
+        &self.limits
+    }
+
+    /// Carries states over from another plan of the same rule: what has the same identity is kept.
+    pub fn adopt(&self, old: &Self, mut states: Vec<State>, now: Timestamp) -> Vec<State> {
+        self.limits
+            .iter()
+            .map(|limit| {
+                let found = old.limits.iter().position(|other| other.identity() == limit.identity());
+                found.map_or(State::Fresh, |index| {
+                    limit.adopt(&old.limits[index], core::mem::take(&mut states[index]), now)
+                })
+            })
+            .collect()
+    }
+
+    /// From when on all these states can be forgotten without a trace.
+    pub fn idle(&self, states: &[State]) -> Idle {
+        let idles = self.limits.iter().zip(states).map(|(limit, state)| limit.idle(state));
+        idles.max().unwrap_or(Idle::At(Timestamp::ZERO))
+    }
+}
+
+/// Prints the limits as they are written, separated by commas.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.limits.is_empty() {
+            return f.write_str("unlimited");
+        }
+        for (index, limit) in self.limits.iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{limit}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice { limit } => {
+                write!(f, "`{limit}` is of the same kind and period as another limit here: keep one of them")
+            }
+            Self::TooMany { count } => {
+                write!(f, "{count} limits in one rule: at most {} are allowed", Plan::MOST_LIMITS)
+            }
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}

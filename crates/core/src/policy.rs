@@ -1,0 +1,316 @@
+//! Policies: which rules one kind of attempt passes, and how an attempt becomes charges.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use crate::charge::Charges;
+use crate::key::ValueError;
+use crate::limit::Limit;
+use crate::rule::Rule;
+use crate::{MAX_EXACT, Ticket};
+
+/// All policies and the rules they share: one consistent set, replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// Whether limits are enforced at all.
+    pub enabled: bool,
+    rules: Vec<Arc<Rule>>,
+    by_name: HashMap<Box<str>, Policy>,
+    order: Vec<Box<str>>,
+}
+
+/// An ordered list of rules that one kind of attempt passes.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its rules, in the order in which they are named when exceeded.
+    pub rules: Vec<Arc<Rule>>,
+    /// Whether an attempt to which no rule applies is allowed instead of being a mistake.
+    pub allow_unmatched: bool,
+    /// Every field that some rule uses, and the numbers that some limit bounds.
+    fields: Vec<Arc<str>>,
+    numbers: Vec<Arc<str>>,
+    /// For each rule, which of `fields` make its key.
+    by: Vec<SmallVec<[u8; Rule::MOST_FIELDS]>>,
+}
+
+/// What a door asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt<'a> {
+    /// Which policy it passes.
+    pub policy: &'a str,
+    /// What is known of it.
+    pub fields: &'a [(&'a str, &'a str)],
+    /// How much it takes; 0 only looks.
+    pub cost: u64,
+    /// Under which id it holds what is limited at once.
+    pub id: Option<&'a str>,
+}
+
+/// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// There is no such policy.
+    UnknownPolicy {
+        /// What was asked for.
+        policy: String,
+        /// The nearest name there is.
+        near: Option<String>,
+    },
+    /// No rule of the policy knows this field.
+    UnknownField {
+        /// The policy.
+        policy: String,
+        /// What was sent.
+        field: String,
+        /// The nearest name that some rule knows.
+        near: Option<String>,
+    },
+    /// A field was sent twice.
+    RepeatedField {
+        /// Its name.
+        field: String,
+    },
+    /// A value cannot be used.
+    BadValue {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        error: ValueError,
+    },
+    /// No rule of the policy applies to what was sent.
+    NoRuleApplies {
+        /// The policy.
+        policy: String,
+        /// The fields that would make a rule apply.
+        fields: Vec<String>,
+    },
+    /// The cost is beyond exact numbers.
+    CostTooBig {
+        /// What was asked for.
+        cost: u64,
+    },
+    /// The id is longer than [`Attempt::MOST_ID_BYTES`].
+    IdTooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+impl Attempt<'_> {
+    /// The longest id, in bytes.
+    pub const MOST_ID_BYTES: usize = 256;
+}
+
+impl Policies {
+    /// The most rules one policy may have.
+    pub const MOST_RULES: usize = Charges::MOST;
+
+    /// A set of rules and of policies that name them by position.
+    pub fn new(enabled: bool, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
+        let order = policies.iter().map(|policy| policy.name.as_ref().into()).collect();
+        let by_name = policies.into_iter().map(|policy| (policy.name.as_ref().into(), policy)).collect();
+        Self { enabled, rules, by_name, order }
+    }
+
+    /// All rules, in the order in which they were written.
+    pub fn rules(&self) -> &[Arc<Rule>] {
+        &self.rules
+    }
+
+    /// A rule by its name.
+    pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
+        self.rules.iter().find(|rule| *rule.name == *name)
+    }
+
+    /// All policies, in the order in which they were written.
+    pub fn iter(&self) -> impl Iterator<Item = &Policy> {
+        self.order.iter().filter_map(|name| self.by_name.get(name))
+    }
+
+    /// The policy of this name.
+    pub fn find(&self, name: &str) -> Result<&Policy, Mistake> {
+        self.by_name.get(name).ok_or_else(|| Mistake::UnknownPolicy {
+            policy: shown(name),
+            near: nearest(name, self.order.iter().map(|name| &**name)),
+        })
+    }
+
+    /// The same set with one rule replaced by another of the same name.
+    #[must_use]
+    pub fn with_rule(&self, rule: Rule) -> Self {
+        let rule = Arc::new(rule);
+        let swap = |old: &Arc<Rule>| if old.name == rule.name { Arc::clone(&rule) } else { Arc::clone(old) };
+        let policies = self.iter().map(|policy| {
+            let rules = policy.rules.iter().map(swap).collect();
+            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+        });
+        Self::new(self.enabled, self.rules.iter().map(swap).collect(), policies.collect())
+    }
+}
+
+impl Policy {
+    /// A policy over these rules, each of which appears once.
+    pub fn new(name: Arc<str>, rules: Vec<Arc<Rule>>, allow_unmatched: bool) -> Self {
+        let mut fields: Vec<Arc<str>> = Vec::new();
+        let mut numbers: Vec<Arc<str>> = Vec::new();
+        let mut by = Vec::new();
+        for rule in &rules {
+            by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
+            let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
+            for limit in plans.flat_map(|plan| plan.limits()) {
+                if let Limit::PerAttempt { field, .. } = limit {
+                    position(&mut numbers, field);
+                }
+            }
+        }
+        Self { name, rules, allow_unmatched, fields, numbers, by }
+    }
+
+    /// Turns an attempt into charges: one for each rule that applies.
+    pub fn charges<'a>(&'a self, attempt: &Attempt<'a>, ticket: Ticket) -> Result<Charges<'a>, Mistake> {
+        if attempt.cost > MAX_EXACT {
+            return Err(Mistake::CostTooBig { cost: attempt.cost });
+        }
+        if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
+            return Err(Mistake::IdTooLong { bytes: id.len() });
+        }
+        let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+        let values = self.values(attempt, &mut charges)?;
+        for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
+            let chosen: SmallVec<[Option<&str>; Rule::MOST_FIELDS]> =
+                by.iter().map(|index| values[usize::from(*index)]).collect();
+            rule.charge(&chosen, &mut charges).map_err(|(index, error)| Mistake::BadValue {
+                field: rule.by[index].name.to_string(),
+                error,
+            })?;
+        }
+        if charges.is_empty() && !self.allow_unmatched && !self.applies(&values) {
+            return Err(Mistake::NoRuleApplies {
+                policy: self.name.to_string(),
+                fields: self.fields.iter().map(ToString::to_string).collect(),
+            });
+        }
+        Ok(charges)
+    }
+
+    /// The rule that a charge of [`Policy::charges`] stands for.
+    pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
+        self.rules.iter().find(|rule| *rule.name == *name)
+    }
+
+    /// Every field that an attempt may bring.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        self.fields.iter().chain(&self.numbers).map(|name| &**name)
+    }
+
+    /// Whether some rule has all its fields: then it is unlimited or switched off, not unmatched.
+    fn applies(&self, values: &[Option<&str>]) -> bool {
+        self.rules.is_empty()
+            || self.by.iter().any(|by| by.iter().all(|index| values[usize::from(*index)].is_some()))
+    }
+
+    fn values<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        charges: &mut Charges<'a>,
+    ) -> Result<SmallVec<[Option<&'a str>; 8]>, Mistake> {
+        let mut values: SmallVec<[Option<&str>; 8]> = smallvec::smallvec![None; self.fields.len()];
+        for (name, value) in attempt.fields {
+            let number = self.numbers.iter().find(|known| ***known == **name);
+            if let Some(known) = number {
+                let amount = value
+                    .parse()
+                    .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;
+                charges.amounts.push((known, amount));
+            }
+            match self.fields.iter().position(|known| **known == **name) {
+                Some(index) if values[index].is_some() => {
+                    return Err(Mistake::RepeatedField { field: shown(name) });
+                }
+                Some(index) => values[index] = Some(value),
+                None if number.is_some() => {}
+                None => {
+                    return Err(Mistake::UnknownField {
+                        policy: self.name.to_string(),
+                        field: shown(name),
+                        near: nearest(name, self.fields()),
+                    });
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+fn position(names: &mut Vec<Arc<str>>, name: &Arc<str>) -> u8 {
+    let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
+        names.push(Arc::clone(name));
+        names.len() - 1
+    });
+    u8::try_from(index).expect("a policy has at most 16 rules of 4 fields")
+}
+
+/// A name somebody sent, cut to a length that is fit to be shown back.
+fn shown(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// The known name that differs least from `name`, if it differs little enough to be what was meant.
+pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
+    let name = shown(name);
+    let best = known.map(|known| (distance(&name, known), known)).min()?;
+    (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
+}
+
+/// How many letters must be changed, added or left out to turn one into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = |near: &Option<String>| {
+            near.as_ref().map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"))
+        };
+        match self {
+            Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
+            Self::UnknownField { policy, field, near } => {
+                write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
+            }
+            Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
+            Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
+            Self::NoRuleApplies { policy, fields } => write!(
+                f,
+                "no rule of policy `{policy}` applies: its rules need some of the fields {}; set `allow_unmatched` to let such attempts pass",
+                fields.join(", ")
+            ),
+            Self::CostTooBig { cost } => {
+                write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
+            }
+            Self::IdTooLong { bytes } => {
+                write!(f, "the id is {bytes} bytes long; at most {} are allowed", Attempt::MOST_ID_BYTES)
+            }
+        }
+    }
+}
+
+impl core::error::Error for Mistake {}

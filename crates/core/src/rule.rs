@@ -1,0 +1,132 @@
+//! A rule: a named level with its key, its limits, and what it does when they are exceeded.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::HashMap;
+
+use crate::charge::{Charges, KeyText};
+use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::plan::Plan;
+use crate::time::Span;
+
+/// A named level.
+#[derive(Clone, Debug)]
+pub struct Rule {
+    /// Its name: unique, and part of every counter's identity.
+    pub name: Arc<str>,
+    /// The fields that make its key; none means one counter for all.
+    pub by: Box<[Field]>,
+    /// Its limits, where nothing else is said.
+    pub plan: Arc<Plan>,
+    /// Limits of single keys, by the key's text.
+    pub overrides: HashMap<Box<str>, Arc<Plan>>,
+    /// What happens when a limit is exceeded.
+    pub on_exceed: OnExceed,
+    /// A switched-off rule charges nothing.
+    pub enabled: bool,
+    /// Whether its keys are kept out of everything that people read.
+    pub secret: bool,
+}
+
+/// A field of an attempt that is part of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Field {
+    /// Its name.
+    pub name: Arc<str>,
+    /// How its values are made comparable.
+    pub kind: FieldKind,
+}
+
+/// What a rule does when one of its limits is exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnExceed {
+    /// Deny the attempt.
+    Reject,
+    /// Tell when to come back; never deny what could pass later.
+    Defer(Deferral),
+    /// Tell how long to wait, up to this long; deny beyond it.
+    Wait(Span),
+    /// Only count and report: the verdict is never touched.
+    Observe,
+}
+
+/// To when an attempt is deferred.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deferral {
+    /// To the next boundary of the limit's period in UTC instead of the exact moment.
+    pub aligned: bool,
+    /// Spread over this much time, so that not all come back at once.
+    pub jitter: Span,
+}
+
+impl Rule {
+    /// The most fields that may make a key.
+    pub const MOST_FIELDS: usize = 4;
+
+    /// The limits at a key, by its text.
+    pub fn plan_at(&self, key: &str) -> &Arc<Plan> {
+        if self.overrides.is_empty() { &self.plan } else { self.overrides.get(key).unwrap_or(&self.plan) }
+    }
+
+    /// The text of the key whose values are joined in `text` as this rule's keys are; the rule's own
+    /// name stands for the one key of a rule without fields. `None` if the text does not fit.
+    pub fn key_of(&self, text: &str) -> Option<Box<str>> {
+        if self.by.is_empty() {
+            return (text == &*self.name).then(|| text.into());
+        }
+        let values = key::split(text, self.by.len())?;
+        let values: Vec<Option<&str>> = values.iter().map(|value| Some(value.as_str())).collect();
+        let mut out = KeyText::new();
+        match self.write_key(&values, &mut out) {
+            Ok(Presence::Present) => core::str::from_utf8(&out).ok().map(Into::into),
+            _ => None,
+        }
+    }
+
+    /// Charges this rule for the given values of its fields, unless one of them is absent.
+    pub(crate) fn charge<'a>(
+        &'a self,
+        values: &[Option<&str>],
+        charges: &mut Charges<'a>,
+    ) -> Result<(), (usize, ValueError)> {
+        let start = charges.begin_key(&self.name);
+        if self.write_key(values, charges.text_mut())? == Presence::Absent {
+            charges.abandon_key(start);
+            return Ok(());
+        }
+        let plan = if self.overrides.is_empty() {
+            &self.plan
+        } else {
+            let key = &charges.text_from(start)[self.name.len() + 1..];
+            core::str::from_utf8(key).map_or(&self.plan, |key| self.plan_at(key))
+        };
+        if plan.limits().is_empty() {
+            charges.abandon_key(start);
+        } else {
+            charges.push_written(plan, start, self.on_exceed != OnExceed::Observe);
+        }
+        Ok(())
+    }
+
+    fn write_key(&self, values: &[Option<&str>], out: &mut KeyText) -> Result<Presence, (usize, ValueError)> {
+        if self.by.is_empty() {
+            out.extend_from_slice(self.name.as_bytes());
+        }
+        for (index, (field, value)) in self.by.iter().zip(values).enumerate() {
+            let Some(value) = value else { return Ok(Presence::Absent) };
+            if index > 0 {
+                out.push(b',');
+            }
+            let start = out.len();
+            if field.kind.write(value, out).map_err(|error| (index, error))? == Presence::Absent {
+                return Ok(Presence::Absent);
+            }
+            if self.by.len() > 1 {
+                key::escape_from(start, out);
+            }
+        }
+        Ok(Presence::Present)
+    }
+}

@@ -1,0 +1,168 @@
+//! What the engine asks of a place that keeps counters, and of one that keeps records.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+
+use crate::Ticket;
+use crate::charge::{Charges, Outcome};
+use crate::limit::Hold;
+use crate::plan::Plan;
+use crate::time::Timestamp;
+
+/// A place that keeps counters. It owns the time by which they age.
+pub trait Store: Send + Sync {
+    /// Takes all charges, or none.
+    fn take<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, Outcome>;
+
+    /// Says what [`Store::take`] would, and takes nothing.
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, Outcome>;
+
+    /// Gives back what these charges took at `taken_at`: once for each ticket.
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
+
+    /// Looks at the holds of one key, or changes them.
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport>;
+
+    /// Forgets counters.
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
+}
+
+/// A place that keeps what was configured at run time: names and what is written under them.
+pub trait Records: Send + Sync {
+    /// Writes a record; it is durable when the answer comes.
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()>;
+
+    /// Removes a record, if it is there.
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()>;
+
+    /// All records, sorted by name.
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
+}
+
+/// A store's answer: at once if it is in this process, else later. Either way it can be awaited.
+pub enum Answer<'a, T> {
+    /// Here it is; taken out when it was awaited.
+    Ready(Option<Result<T, StoreError>>),
+    /// It comes.
+    Later(Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>),
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreError {
+    /// The calendar brought along does not cover the store's time. Nobody's fault; nothing was
+    /// done. Ask again with the calendar around `now`.
+    Stale {
+        /// The store's time.
+        now: Timestamp,
+    },
+    /// There is no room for another key, and none may be forgotten. The operator's fault; nothing
+    /// was done.
+    Full {
+        /// How many keys there may be.
+        max_keys: usize,
+    },
+    /// The store cannot be used. The operator's fault, or the network's; whether anything was done
+    /// is not known.
+    Unavailable {
+        /// What happened.
+        reason: String,
+    },
+}
+
+/// What came of giving back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// It was given back, as far as it still counted.
+    Back,
+    /// It had been given back before; nothing was done.
+    Already,
+    /// It was taken so long ago that whether it had been given back is no longer known; nothing was
+    /// done.
+    TooOld,
+}
+
+/// One rule at one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Spot<'a> {
+    /// The limits that hold there.
+    pub plan: &'a Arc<Plan>,
+    /// The key.
+    pub key: &'a str,
+}
+
+/// What to do with the holds of a key.
+#[derive(Clone, Copy, Debug)]
+pub enum HoldsOrder<'a> {
+    /// Only list them.
+    List,
+    /// Renew the lease of one.
+    Renew(&'a str),
+    /// End one.
+    Release(&'a str),
+    /// Make exactly these ids held, whatever the limit says: the caller's books are the truth.
+    Replace(&'a [&'a str], Ticket),
+}
+
+/// The holds of a key, after what was done to them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HoldsReport {
+    /// Whether the id that was to be renewed or ended was held.
+    pub found: bool,
+    /// The store's time.
+    pub now: Timestamp,
+    /// Every hold by id.
+    pub holds: Vec<(String, Hold)>,
+}
+
+/// What to forget.
+#[derive(Clone, Copy, Debug)]
+pub enum Forget<'a> {
+    /// One rule's counters at one key.
+    Key(Spot<'a>),
+    /// All counters of one rule.
+    Rule(&'a str),
+    /// Everything.
+    All,
+}
+
+impl<T> Answer<'_, T> {
+    /// An answer that is there at once.
+    pub fn ready(result: Result<T, StoreError>) -> Self {
+        Self::Ready(Some(result))
+    }
+}
+
+impl<T: Unpin> Future for Answer<'_, T> {
+    type Output = Result<T, StoreError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(result) => Poll::Ready(result.take().expect("an answer is awaited once")),
+            Self::Later(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stale { .. } => f.write_str("the calendar brought along does not cover the store's time"),
+            Self::Full { max_keys } => {
+                write!(
+                    f,
+                    "all {max_keys} keys are in use by limits that must not be forgotten; raise `max_keys`"
+                )
+            }
+            Self::Unavailable { reason } => write!(f, "the store cannot be used: {reason}"),
+        }
+    }
+}
+
+impl core::error::Error for StoreError {}
