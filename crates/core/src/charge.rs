@@ -14,8 +14,8 @@ use crate::plan::Plan;
 use crate::reading::{Reading, When};
 use crate::time::Timestamp;
 
-/// Text of the keys of one attempt; inline for all but unusually long ones.
-pub(crate) type KeyText = SmallVec<[u8; 192]>;
+/// Text of the keys that had to be written; inline for all but unusually long ones.
+pub(crate) type KeyText = SmallVec<[u8; 128]>;
 
 /// All the charges of one attempt.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub struct Charges<'a> {
     /// The calendar around now, one page for each of [`Charges::periods`].
     pub calendar: SmallVec<[Page; 1]>,
     pub(crate) amounts: SmallVec<[(&'a str, u64); 1]>,
+    pub(crate) text: KeyText,
     list: SmallVec<[Charge<'a>; 6]>,
-    text: KeyText,
 }
 
 /// One rule at one key, with all its limits.
@@ -40,11 +40,21 @@ pub struct Charge<'a> {
     pub plan: &'a Arc<Plan>,
     /// Whether it is enforced, or only observed.
     pub enforced: bool,
-    key: Range<u32>,
+    key: Key<'a>,
+}
+
+/// Where the text of a key is. Most values are in their comparable form already, and nothing is
+/// copied.
+#[derive(Clone, Debug)]
+enum Key<'a> {
+    /// With whoever made the attempt.
+    Given(&'a str),
+    /// Among the text that was written for it.
+    Written(Range<u32>),
 }
 
 /// What came of the charges.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// The store's time when they settled.
     pub now: Timestamp,
@@ -71,6 +81,7 @@ impl<'a> Charges<'a> {
     pub const MOST: usize = 16;
 
     /// No charges yet.
+    #[inline]
     pub fn new(ticket: Ticket, cost: u64, id: Option<&'a str>) -> Self {
         Self {
             ticket,
@@ -84,38 +95,21 @@ impl<'a> Charges<'a> {
     }
 
     /// Adds a charge at a key of the plan's rule.
-    pub fn push(&mut self, plan: &'a Arc<Plan>, key: &str, enforced: bool) {
-        let start = self.begin_key(plan.rule());
-        self.text.extend_from_slice(key.as_bytes());
-        self.push_written(plan, start, enforced);
+    #[inline]
+    pub fn push(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool) {
+        self.add(Charge { plan, enforced, key: Key::Given(key) });
     }
 
-    /// Starts to write a key: its rule's name, which has no colon, and a colon.
-    pub(crate) fn begin_key(&mut self, rule: &str) -> usize {
-        let start = self.text.len();
-        self.text.extend_from_slice(rule.as_bytes());
-        self.text.push(b':');
-        start
-    }
-
-    pub(crate) fn text_mut(&mut self) -> &mut KeyText {
-        &mut self.text
-    }
-
-    pub(crate) fn text_from(&self, start: usize) -> &[u8] {
-        &self.text[start..]
-    }
-
-    pub(crate) fn abandon_key(&mut self, start: usize) {
-        self.text.truncate(start);
-    }
-
-    /// Ends the key begun at `start` and charges it.
+    /// Adds a charge at the key that was written to [`Charges::text`] from `start` on.
     pub(crate) fn push_written(&mut self, plan: &'a Arc<Plan>, start: usize, enforced: bool) {
+        let short = |length: usize| u32::try_from(length).expect("the keys of an attempt are short");
+        let key = Key::Written(short(start)..short(self.text.len()));
+        self.add(Charge { plan, enforced, key });
+    }
+
+    fn add(&mut self, charge: Charge<'a>) {
         assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
-        let range = u32::try_from(start).expect("keys are short")
-            ..u32::try_from(self.text.len()).expect("keys are short");
-        self.list.push(Charge { plan, enforced, key: range });
+        self.list.push(charge);
     }
 
     /// The charges, in the order of the policy's rules.
@@ -133,15 +127,14 @@ impl<'a> Charges<'a> {
         self.list.is_empty()
     }
 
-    /// The identity of a charge's counters: the rule's name, a colon, the key.
-    pub fn identity(&self, charge: &Charge<'_>) -> &[u8] {
-        &self.text[charge.key.start as usize..charge.key.end as usize]
-    }
-
-    /// A charge's key without the rule's name.
-    pub fn key(&self, charge: &Charge<'_>) -> &str {
-        let start = charge.key.start as usize + charge.plan.rule().len() + 1;
-        core::str::from_utf8(&self.text[start..charge.key.end as usize]).expect("keys are written as text")
+    /// A charge's key. With the name of its plan's rule it is the identity of its counters.
+    #[inline]
+    pub fn key<'c>(&'c self, charge: &'c Charge<'_>) -> &'c str {
+        match &charge.key {
+            Key::Given(key) => key,
+            Key::Written(range) => core::str::from_utf8(&self.text[range.start as usize..range.end as usize])
+                .expect("keys are written as text"),
+        }
     }
 
     /// How many limits all charges have together: as many states settle.
@@ -158,17 +151,45 @@ impl<'a> Charges<'a> {
     /// limit of each charge, in order. An observed charge follows the verdict and never makes it: it
     /// is taken if the attempt is allowed and it conforms itself.
     pub fn settle(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
-        let draft = self.draft(now)?;
-        let mut outcome = self.survey_with(states, &draft);
-        if outcome.allowed && !outcome.repeated && self.cost > 0 {
-            self.take(states, &draft, &mut outcome);
-        }
+        let mut outcome = Outcome::default();
+        self.settle_into(states, now, &mut outcome)?;
         Ok(outcome)
     }
 
     /// What [`Charges::settle`] would say, without taking anything.
     pub fn survey(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
-        Ok(self.survey_with(states, &self.draft(now)?))
+        let mut outcome = Outcome::default();
+        self.survey_into(states, now, &mut outcome)?;
+        Ok(outcome)
+    }
+
+    /// As [`Charges::settle`], into an outcome that is there already: an outcome is too large to be
+    /// handed from call to call.
+    #[inline]
+    pub fn settle_into(
+        &self,
+        states: &mut [State],
+        now: Timestamp,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stale> {
+        let draft = self.draft(now)?;
+        self.survey_with(states, &draft, outcome);
+        if outcome.allowed && !outcome.repeated && self.cost > 0 {
+            self.take(states, &draft, outcome);
+        }
+        Ok(())
+    }
+
+    /// As [`Charges::survey`], into an outcome that is there already.
+    pub fn survey_into(
+        &self,
+        states: &mut [State],
+        now: Timestamp,
+        outcome: &mut Outcome,
+    ) -> Result<(), Stale> {
+        let draft = self.draft(now)?;
+        self.survey_with(states, &draft, outcome);
+        Ok(())
     }
 
     /// Gives back what these charges took at `taken_at`, as far as it still counts. The calendar is
@@ -199,8 +220,9 @@ impl<'a> Charges<'a> {
         }
     }
 
-    fn survey_with(&self, states: &mut [State], draft: &Draft<'_>) -> Outcome {
-        let mut readings = SmallVec::new();
+    #[inline]
+    fn survey_with(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
+        outcome.readings.clear();
         let mut allowed = true;
         let mut holds = 0;
         let mut held = 0;
@@ -215,13 +237,16 @@ impl<'a> Charges<'a> {
                     holds += 1;
                     held += u32::from(state.holds().is_some_and(|holds| holds.has(draft.id)));
                 }
-                readings.push(limit.read(state, when, draft));
+                outcome.readings.push(limit.read(state, when, draft));
             }
         }
-        let repeated = holds > 0 && held == holds;
-        Outcome { now: draft.now, allowed: allowed || repeated, repeated, taken: 0, readings }
+        outcome.now = draft.now;
+        outcome.repeated = holds > 0 && held == holds;
+        outcome.allowed = allowed || outcome.repeated;
+        outcome.taken = 0;
     }
 
+    #[inline]
     fn take(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
         let mut start = 0;
         for (index, charge) in self.list.iter().enumerate() {

@@ -63,6 +63,20 @@ impl FieldKind {
         }
     }
 
+    /// Whether a value is in its comparable form already.
+    pub(crate) fn is_plain(self, value: &str) -> bool {
+        let lower = || !value.bytes().any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase());
+        value.len() <= MOST_FIELD_BYTES
+            && match self {
+                Self::Text => true,
+                // The parser accepts only one spelling of an IPv4 address.
+                Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
+                Self::Ip { .. } => false,
+                Self::Domain => !value.ends_with('.') && lower(),
+                Self::Address => !value.is_empty() && !value.ends_with(['.', '>']) && lower(),
+            }
+    }
+
     /// Appends a value in its comparable form.
     pub(crate) fn write(self, value: &str, out: &mut KeyText) -> Result<Presence, ValueError> {
         if value.len() > MOST_FIELD_BYTES {
@@ -114,8 +128,6 @@ fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueE
     let bare = value.split_once('/').map_or(value, |(address, _)| address);
     let address: IpAddr = bare.parse().map_err(|_| ValueError::NotAnIp)?;
     match address.to_canonical() {
-        // The parser accepts only one spelling of an IPv4 address, so a whole one is its own text.
-        IpAddr::V4(_) if v4 == 32 && address.is_ipv4() => out.extend_from_slice(bare.as_bytes()),
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
             write_network(Ipv4Addr::from_bits(address.to_bits() & mask), v4, 32, out);

@@ -316,6 +316,20 @@ impl Limit {
         }
     }
 
+    /// Whether the least attempt would be refused now, as far as the state tells by itself.
+    pub fn blocks(&self, state: &State, now: Timestamp) -> bool {
+        let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
+        match (self, state) {
+            _ if self.idle(state) <= Idle::At(now) => false,
+            (Self::Calendar(limit), State::Tally(tally)) => tally.count >= limit.max(),
+            (Self::Bucket(limit), State::Level(level)) => {
+                limit.when(limit.freshen(*level, now), &draft) > When::Now
+            }
+            // What has aged out but was not swept yet shows as a wait of no time.
+            _ => self.when(state, &draft) > When::After(Span::ZERO),
+        }
+    }
+
     /// From when on the state can be forgotten without a trace.
     pub fn idle(&self, state: &State) -> Idle {
         match (self, state) {

@@ -15,6 +15,7 @@ use crate::time::Timestamp;
 pub struct Plan {
     rule: Arc<str>,
     limits: Box<[Limit]>,
+    salt: u64,
 }
 
 /// Limits that cannot stand together.
@@ -46,12 +47,21 @@ impl Plan {
                 return Err(PlanError::Twice { limit: limit.to_string() });
             }
         }
-        Ok(Self { rule, limits: limits.into() })
+        let salt = rule.bytes().fold(0xcbf2_9ce4_8422_2325, |salt: u64, byte| {
+            (salt ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Ok(Self { rule, limits: limits.into(), salt })
     }
 
     /// The rule these limits belong to.
     pub fn rule(&self) -> &Arc<str> {
         &self.rule
+    }
+
+    /// A number that stands for the rule's name, so that stores which hash keys need not hash the
+    /// name each time.
+    pub fn salt(&self) -> u64 {
+        self.salt
     }
 
     /// The limits; none means unlimited.
@@ -76,6 +86,11 @@ impl Plan {
     pub fn idle(&self, states: &[State]) -> Idle {
         let idles = self.limits.iter().zip(states).map(|(limit, state)| limit.idle(state));
         idles.max().unwrap_or(Idle::At(Timestamp::ZERO))
+    }
+
+    /// Whether the least attempt would be refused now.
+    pub fn blocks(&self, states: &[State], now: Timestamp) -> bool {
+        self.limits.iter().zip(states).any(|(limit, state)| limit.blocks(state, now))
     }
 }
 

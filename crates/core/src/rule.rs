@@ -88,32 +88,41 @@ impl Rule {
     /// Charges this rule for the given values of its fields, unless one of them is absent.
     pub(crate) fn charge<'a>(
         &'a self,
-        values: &[Option<&str>],
+        values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
     ) -> Result<(), (usize, ValueError)> {
-        let start = charges.begin_key(&self.name);
-        if self.write_key(values, charges.text_mut())? == Presence::Absent {
-            charges.abandon_key(start);
+        let enforced = self.on_exceed != OnExceed::Observe;
+        if let Some(key) = self.plain_key(values) {
+            let plan = self.plan_at(key);
+            if !plan.limits().is_empty() {
+                charges.push(plan, key, enforced);
+            }
             return Ok(());
         }
-        let plan = if self.overrides.is_empty() {
-            &self.plan
-        } else {
-            let key = &charges.text_from(start)[self.name.len() + 1..];
-            core::str::from_utf8(key).map_or(&self.plan, |key| self.plan_at(key))
-        };
-        if plan.limits().is_empty() {
-            charges.abandon_key(start);
-        } else {
-            charges.push_written(plan, start, self.on_exceed != OnExceed::Observe);
+        let start = charges.text.len();
+        if self.write_key(values, &mut charges.text)? == Presence::Absent {
+            charges.text.truncate(start);
+            return Ok(());
+        }
+        let key = core::str::from_utf8(&charges.text[start..]).expect("keys are written as text");
+        let plan = self.plan_at(key);
+        if !plan.limits().is_empty() {
+            charges.push_written(plan, start, enforced);
         }
         Ok(())
     }
 
-    fn write_key(&self, values: &[Option<&str>], out: &mut KeyText) -> Result<Presence, (usize, ValueError)> {
-        if self.by.is_empty() {
-            out.extend_from_slice(self.name.as_bytes());
+    /// The key, if it needs no writing: a rule without fields, or with one whose value is in its
+    /// comparable form already.
+    fn plain_key<'a>(&'a self, values: &[Option<&'a str>]) -> Option<&'a str> {
+        match (&*self.by, values) {
+            ([], _) => Some(&self.name),
+            ([field], [Some(value)]) if field.kind.is_plain(value) => Some(value),
+            _ => None,
         }
+    }
+
+    fn write_key(&self, values: &[Option<&str>], out: &mut KeyText) -> Result<Presence, (usize, ValueError)> {
         for (index, (field, value)) in self.by.iter().zip(values).enumerate() {
             let Some(value) = value else { return Ok(Presence::Absent) };
             if index > 0 {

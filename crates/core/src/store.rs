@@ -17,11 +17,11 @@ use crate::time::Timestamp;
 
 /// A place that keeps counters. It owns the time by which they age.
 pub trait Store: Send + Sync {
-    /// Takes all charges, or none.
-    fn take<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, Outcome>;
+    /// Takes all charges, or none, and writes down what came of it.
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
     /// Says what [`Store::take`] would, and takes nothing.
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, Outcome>;
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
     /// Gives back what these charges took at `taken_at`: once for each ticket.
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;

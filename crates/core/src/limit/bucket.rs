@@ -85,6 +85,10 @@ impl Bucket {
     }
 
     fn level(&self, backlog: u64, now: Timestamp) -> Level {
+        // Most rates divide their period; then there is nothing to divide here.
+        if self.denominator == 1 {
+            return Level { full_at: now + Span::from_micros(backlog), rest: 0 };
+        }
         Level {
             full_at: now + Span::from_micros(backlog / self.denominator),
             rest: backlog % self.denominator,

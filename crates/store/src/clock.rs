@@ -1,0 +1,100 @@
+//! The clocks that stores in this process go by.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tollgate_core::{Clock, Span, Timestamp};
+
+/// The machine's wall clock, read through the processor's counter.
+///
+/// Asking the system for the time costs more than a decision does. So the counter is read instead,
+/// and compared with the wall clock ten times a second. Small differences are slewed, so that time
+/// never runs backwards because of them; a step of more than a second is followed at once.
+pub struct SystemClock {
+    counter: quanta::Clock,
+    start: u64,
+    /// Wall clock minus counter, in microseconds.
+    offset: AtomicI64,
+    /// The counter's time at which to compare again.
+    compare_at: AtomicU64,
+}
+
+/// A clock that moves when it is told to.
+#[derive(Debug, Default)]
+pub struct ManualClock(AtomicU64);
+
+const COMPARE_EVERY: u64 = 100_000;
+const STEP: i64 = 1_000_000;
+
+impl SystemClock {
+    /// A clock that agrees with the wall clock.
+    pub fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let start = counter.raw();
+        let clock = Self { counter, start, offset: AtomicI64::new(0), compare_at: AtomicU64::new(0) };
+        clock.offset.store(wall_micros().wrapping_sub_unsigned(clock.elapsed()), Ordering::Relaxed);
+        clock
+    }
+
+    fn elapsed(&self) -> u64 {
+        self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000
+    }
+
+    #[cold]
+    fn compare(&self, elapsed: u64, compare_at: u64) {
+        let next = elapsed + COMPARE_EVERY;
+        if self.compare_at.compare_exchange(compare_at, next, Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
+        let offset = self.offset.load(Ordering::Relaxed);
+        let ahead = wall_micros().wrapping_sub_unsigned(elapsed) - offset;
+        let slewed = if ahead.abs() > STEP { ahead } else { ahead.max(-(COMPARE_EVERY as i64) / 1_000) };
+        self.offset.store(offset + slewed, Ordering::Relaxed);
+    }
+}
+
+impl Default for SystemClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        let elapsed = self.elapsed();
+        let compare_at = self.compare_at.load(Ordering::Relaxed);
+        if elapsed >= compare_at {
+            self.compare(elapsed, compare_at);
+        }
+        Timestamp::from_micros(elapsed.saturating_add_signed(self.offset.load(Ordering::Relaxed)))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the clock")]
+fn wall_micros() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+impl ManualClock {
+    /// A clock that stands at this moment.
+    pub fn at(now: Timestamp) -> Self {
+        Self(AtomicU64::new(now.as_micros()))
+    }
+
+    /// Moves the clock to a moment, which may be in the past.
+    pub fn set(&self, now: Timestamp) {
+        self.0.store(now.as_micros(), Ordering::SeqCst);
+    }
+
+    /// Moves the clock on.
+    pub fn advance(&self, span: Span) {
+        self.0.fetch_add(span.as_micros(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.0.load(Ordering::SeqCst))
+    }
+}

@@ -1,0 +1,189 @@
+//! An open-addressed table of packed states.
+//!
+//! One probe is one cache line in most cases: the slot holds the hashed key, the state and the
+//! number of its plan, and nothing is chased. Slots are found by the hash's upper half scaled to the
+//! capacity, so that a table can grow by a quarter instead of doubling.
+
+/// A key, as far as a table knows it: 128 bits of a keyed hash.
+pub(crate) type KeyHash = [u64; 2];
+
+/// `N` packed states of one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot<const N: usize> {
+    pub(crate) key: KeyHash,
+    pub(crate) words: [u64; N],
+    pub(crate) halves: [u32; N],
+    /// The number of the plan, its lowest bit shifted in as the dirty mark; 0 in an empty slot.
+    pub(crate) tag: Tag,
+}
+
+/// Which plan a slot was written under, and whether it has changed since it was last saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tag(u32);
+
+pub(crate) struct Table<const N: usize> {
+    slots: Vec<Slot<N>>,
+    len: usize,
+}
+
+impl Tag {
+    const EMPTY: Self = Self(0);
+
+    pub(crate) fn new(plan: u32) -> Self {
+        Self((plan + 1) << 1)
+    }
+
+    pub(crate) fn plan(self) -> u32 {
+        (self.0 >> 1) - 1
+    }
+
+    pub(crate) fn is_dirty(self) -> bool {
+        self.0 & 1 == 1
+    }
+
+    pub(crate) fn dirty(self) -> Self {
+        Self(self.0 | 1)
+    }
+
+    pub(crate) fn clean(self) -> Self {
+        Self(self.0 & !1)
+    }
+
+    fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+}
+
+impl<const N: usize> Table<N> {
+    pub(crate) const fn new() -> Self {
+        Self { slots: Vec::new(), len: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many slots there are, full or empty.
+    pub(crate) fn width(&self) -> usize {
+        self.slots.len()
+    }
+
+    fn home(&self, key: KeyHash) -> usize {
+        ((u128::from(key[1]) * self.slots.len() as u128) >> 64) as usize
+    }
+
+    /// Where the key is.
+    pub(crate) fn find(&self, key: KeyHash) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut index = self.home(key);
+        loop {
+            let slot = &self.slots[index];
+            // Compared by halves: as arrays they would be compared by a call.
+            if slot.key[0] == key[0] && slot.key[1] == key[1] && !slot.tag.is_empty() {
+                return Some(index);
+            }
+            if slot.tag.is_empty() {
+                return None;
+            }
+            index = self.after(index);
+        }
+    }
+
+    /// The slot at an index, if it is not empty.
+    pub(crate) fn at(&self, index: usize) -> Option<&Slot<N>> {
+        self.slots.get(index).filter(|slot| !slot.tag.is_empty())
+    }
+
+    pub(crate) fn at_mut(&mut self, index: usize) -> &mut Slot<N> {
+        &mut self.slots[index]
+    }
+
+    /// Puts in a slot whose key is not there yet.
+    pub(crate) fn insert(&mut self, slot: Slot<N>) {
+        if (self.len + 1) * 5 > self.slots.len() * 4 {
+            self.grow();
+        }
+        self.place(slot);
+        self.len += 1;
+    }
+
+    fn place(&mut self, slot: Slot<N>) {
+        let mut index = self.home(slot.key);
+        while !self.slots[index].tag.is_empty() {
+            index = self.after(index);
+        }
+        self.slots[index] = slot;
+    }
+
+    fn grow(&mut self) {
+        let width = (self.slots.len() * 5 / 4).max(16);
+        let empty = Slot { key: [0; 2], words: [0; N], halves: [0; N], tag: Tag::EMPTY };
+        let old = std::mem::replace(&mut self.slots, vec![empty; width]);
+        old.into_iter().filter(|slot| !slot.tag.is_empty()).for_each(|slot| self.place(slot));
+    }
+
+    /// Takes a slot out and closes the gap, so that no probe ends too early.
+    pub(crate) fn remove(&mut self, index: usize) -> Slot<N> {
+        let removed = self.slots[index];
+        let mut gap = index;
+        let mut next = self.after(gap);
+        while !self.slots[next].tag.is_empty() {
+            let home = self.home(self.slots[next].key);
+            if self.steps(home, next) >= self.steps(gap, next) {
+                self.slots[gap] = self.slots[next];
+                gap = next;
+            }
+            next = self.after(next);
+        }
+        self.slots[gap].tag = Tag::EMPTY;
+        self.len -= 1;
+        removed
+    }
+
+    fn after(&self, index: usize) -> usize {
+        if index + 1 == self.slots.len() { 0 } else { index + 1 }
+    }
+
+    /// How many steps a probe takes from one index to another.
+    fn steps(&self, from: usize, to: usize) -> usize {
+        if to >= from { to - from } else { to + self.slots.len() - from }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn slot(key: u64, word: u64) -> Slot<1> {
+        // Few distinct homes, so that probes run into each other and wrap around.
+        let home = (key % 5).wrapping_mul(u64::MAX / 5).wrapping_add(key % 3);
+        Slot { key: [key, home], words: [word], halves: [0], tag: Tag::new(0) }
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_map_does(steps in prop::collection::vec((0..60_u64, any::<bool>()), 0..400)) {
+            let mut table = Table::<1>::new();
+            let mut model = HashMap::new();
+            for (count, (key, put)) in steps.into_iter().enumerate() {
+                let probe = slot(key, count as u64);
+                match (table.find(probe.key), put) {
+                    (None, true) => { table.insert(probe); model.insert(key, probe.words[0]); }
+                    (Some(index), false) => { table.remove(index); model.remove(&key); }
+                    _ => {}
+                }
+                prop_assert_eq!(table.len(), model.len());
+                for key in 0..60 {
+                    let found = table.find(slot(key, 0).key).map(|index| table.at(index).unwrap().words[0]);
+                    prop_assert_eq!(found, model.get(&key).copied());
+                }
+            }
+        }
+    }
+}
