@@ -173,10 +173,20 @@ impl<'a> Charges<'a> {
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
         let draft = self.draft(now)?;
-        self.survey_with(states, &draft, outcome);
+        if let ([charge], [state]) = (&*self.list, &mut *states)
+            && let [limit] = charge.plan.limits()
+            && !limit.holds()
+            && charge.enforced
+        {
+            let reading = limit.settle_alone(state, &draft);
+            outcome.conclude(now, reading, self.cost);
+            return Ok(());
+        }
+        self.weigh(states, &draft, outcome);
         if outcome.allowed && !outcome.repeated && self.cost > 0 {
             self.take(states, &draft, outcome);
         }
+        self.read(states, &draft, outcome);
         Ok(())
     }
 
@@ -188,7 +198,8 @@ impl<'a> Charges<'a> {
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
         let draft = self.draft(now)?;
-        self.survey_with(states, &draft, outcome);
+        self.weigh(states, &draft, outcome);
+        self.read(states, &draft, outcome);
         Ok(())
     }
 
@@ -202,11 +213,16 @@ impl<'a> Charges<'a> {
         }
     }
 
+    #[inline]
     fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
         let covered = |period: &Period| {
             self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
         };
-        if self.periods().all(covered) { Ok(self.draft_unchecked(now)) } else { Err(Stale { now }) }
+        let by_calendar = self.list.iter().any(|charge| charge.plan.has_calendar());
+        if by_calendar && !self.periods().all(covered) {
+            return Err(Stale { now });
+        }
+        Ok(self.draft_unchecked(now))
     }
 
     fn draft_unchecked(&self, now: Timestamp) -> Draft<'_> {
@@ -220,8 +236,9 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// Brings the states to the present and finds out when each limit lets the attempt pass.
     #[inline]
-    fn survey_with(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
+    fn weigh(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
         outcome.readings.clear();
         let mut allowed = true;
         let mut holds = 0;
@@ -237,7 +254,7 @@ impl<'a> Charges<'a> {
                     holds += 1;
                     held += u32::from(state.holds().is_some_and(|holds| holds.has(draft.id)));
                 }
-                outcome.readings.push(limit.read(state, when, draft));
+                outcome.readings.push(Reading { capacity: 0, remaining: 0, reset: None, when });
             }
         }
         outcome.now = draft.now;
@@ -246,27 +263,45 @@ impl<'a> Charges<'a> {
         outcome.taken = 0;
     }
 
+    /// Takes every charge that conforms: all enforced ones do, or this is not called.
     #[inline]
     fn take(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
         let mut start = 0;
         for (index, charge) in self.list.iter().enumerate() {
             let range = start..start + charge.plan.limits().len();
             start = range.end;
-            let readings = &mut outcome.readings[range.clone()];
-            if readings.iter().any(|reading| reading.when != When::Now) {
+            if outcome.readings[range.clone()].iter().any(|reading| reading.when != When::Now) {
                 continue;
             }
             outcome.taken |= 1 << index;
-            for ((limit, state), reading) in charge.plan.limits().iter().zip(&mut states[range]).zip(readings)
-            {
+            for (limit, state) in charge.plan.limits().iter().zip(&mut states[range]) {
                 limit.take(state, draft);
-                *reading = limit.read(state, When::Now, draft);
             }
+        }
+    }
+
+    /// Reads every limit, after what was taken.
+    #[inline]
+    fn read(&self, states: &[State], draft: &Draft<'_>, outcome: &mut Outcome) {
+        let limits = self.list.iter().flat_map(|charge| charge.plan.limits());
+        for ((limit, state), reading) in limits.zip(states).zip(&mut outcome.readings) {
+            *reading = limit.read(state, reading.when, draft);
         }
     }
 }
 
 impl Outcome {
+    /// What one limit alone came to.
+    #[inline]
+    fn conclude(&mut self, now: Timestamp, reading: Reading, cost: u64) {
+        self.now = now;
+        self.allowed = reading.when == When::Now;
+        self.repeated = false;
+        self.taken = u32::from(self.allowed && cost > 0);
+        self.readings.clear();
+        self.readings.push(reading);
+    }
+
     /// What one charge came to: its readings, one for each limit.
     pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
         let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();

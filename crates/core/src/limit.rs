@@ -283,6 +283,40 @@ impl Limit {
         }
     }
 
+    /// Freshens, weighs, takes if it conforms, and reads, in one go: for a limit that decides alone.
+    /// The common kinds are spelled out, so that their state stays in registers.
+    #[inline]
+    pub fn settle_alone(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
+        match self {
+            Self::Bucket(limit) => {
+                let mut level = state.level().and_then(|level| limit.freshen(level, draft.now));
+                let when = limit.when(level, draft);
+                if when == When::Now && draft.cost > 0 {
+                    level = Some(limit.take(level, draft));
+                }
+                *state = level.into();
+                limit.read(level, when, draft.now)
+            }
+            Self::Window(limit) => {
+                let mut tally = state.tally().and_then(|tally| limit.freshen(tally, draft.now));
+                let when = limit.when(tally, draft);
+                if when == When::Now && draft.cost > 0 {
+                    tally = Some(limit.take(tally, draft));
+                }
+                *state = tally.into();
+                limit.read(tally, when, draft.now)
+            }
+            _ => {
+                self.freshen(state, draft);
+                let when = self.when(state, draft);
+                if when == When::Now {
+                    self.take(state, draft);
+                }
+                self.read(state, when, draft)
+            }
+        }
+    }
+
     /// Gives back what `ticket` took at `taken_at`, as far as it still counts. The draft's calendar
     /// is that of the take.
     pub fn give(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {

@@ -16,6 +16,7 @@ pub struct Plan {
     rule: Arc<str>,
     limits: Box<[Limit]>,
     salt: u64,
+    calendar: bool,
 }
 
 /// Limits that cannot stand together.
@@ -50,7 +51,8 @@ impl Plan {
         let salt = rule.bytes().fold(0xcbf2_9ce4_8422_2325, |salt: u64, byte| {
             (salt ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        Ok(Self { rule, limits: limits.into(), salt })
+        let calendar = limits.iter().any(|limit| limit.calendar().is_some());
+        Ok(Self { rule, limits: limits.into(), salt, calendar })
     }
 
     /// The rule these limits belong to.
@@ -62,6 +64,11 @@ impl Plan {
     /// name each time.
     pub fn salt(&self) -> u64 {
         self.salt
+    }
+
+    /// Whether some limit goes by the calendar.
+    pub fn has_calendar(&self) -> bool {
+        self.calendar
     }
 
     /// The limits; none means unlimited.

@@ -121,6 +121,16 @@ impl MemoryStore {
         let key = self.hash(charge.plan, charges.key(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let now = self.clock.now();
+        if let Some(index) = shard.find_single(key, charge.plan) {
+            let slot = shard.single(index);
+            let mut states = [pack::unpack_one(&charge.plan.limits()[0], slot.words[0], slot.halves[0])];
+            let settled = settle(&mut states, now);
+            (slot.words[0], slot.halves[0]) = pack::pack_one(&states[0]);
+            if settled.as_ref().is_ok_and(|(_, changed)| *changed != 0) {
+                shard.touch_at(Place::Narrow(index), key);
+            }
+            return settled.map(|(value, _)| value);
+        }
         let place = self.place(&mut shard, key, charge.plan, charges.cost, now)?;
         let mut row = StateRow::new();
         match place {

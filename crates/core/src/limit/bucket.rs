@@ -74,6 +74,7 @@ impl Bucket {
 
     /// Forgets a level that is full by now. One from further ahead than an empty bucket could be
     /// (the clock went back) is an empty bucket, never less.
+    #[inline]
     pub(super) fn freshen(&self, level: Level, now: Timestamp) -> Option<Level> {
         if level.full_at < now || (level.full_at == now && level.rest == 0) {
             None
@@ -95,6 +96,7 @@ impl Bucket {
         }
     }
 
+    #[inline]
     pub(super) fn when(&self, level: Option<Level>, draft: &Draft<'_>) -> When {
         if draft.cost > self.burst {
             return When::Never;
@@ -106,16 +108,17 @@ impl Bucket {
         }
     }
 
+    #[inline]
     pub(super) fn take(&self, level: Option<Level>, draft: &Draft<'_>) -> Level {
         self.level(self.backlog(level, draft.now) + draft.cost * self.numerator, draft.now)
     }
 
+    #[inline]
     pub(super) fn read(&self, level: Option<Level>, when: When, now: Timestamp) -> Reading {
-        let backlog = self.backlog(level, now);
         Reading {
             capacity: self.burst,
-            remaining: (self.empty() - backlog) / self.numerator,
-            reset: Some(now + Span::from_micros(backlog.div_ceil(self.denominator))),
+            remaining: (self.empty() - self.backlog(level, now)) / self.numerator,
+            reset: Some(level.map_or(now, Level::idle_at)),
             when,
         }
     }

@@ -32,21 +32,25 @@ impl Window {
     }
 
     /// Forgets a window that is over. A start in the future (the clock went back) is now.
+    #[inline]
     pub(super) fn freshen(&self, tally: Tally, now: Timestamp) -> Option<Tally> {
         let edge = tally.edge.min(now);
         (now < edge + self.period).then_some(Tally { edge, ..tally })
     }
 
+    #[inline]
     pub(super) fn when(&self, tally: Option<Tally>, draft: &Draft<'_>) -> When {
         let end = tally.map_or(draft.now, |tally| tally.edge + self.period);
         room(self.max, tally.map_or(0, |tally| tally.count), draft.cost, end.since(draft.now))
     }
 
+    #[inline]
     pub(super) fn take(&self, tally: Option<Tally>, draft: &Draft<'_>) -> Tally {
         let tally = tally.unwrap_or(Tally { edge: draft.now, count: 0 });
         Tally { count: tally.count + draft.cost, ..tally }
     }
 
+    #[inline]
     pub(super) fn read(&self, tally: Option<Tally>, when: When, now: Timestamp) -> Reading {
         Reading {
             capacity: self.max,

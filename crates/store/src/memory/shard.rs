@@ -95,6 +95,21 @@ impl Shard {
         Located::Moved
     }
 
+    /// Where a key is, if its one state is in a narrow slot under this very plan.
+    #[inline]
+    pub(crate) fn find_single(&self, key: KeyHash, plan: &Arc<Plan>) -> Option<usize> {
+        let [limit] = plan.limits() else { return None };
+        let index = self.narrow.find(key)?;
+        let number = self.narrow.at(index)?.tag.plan();
+        (self.plans.is(number, plan) && pack::fits(limit)).then_some(index)
+    }
+
+    /// The slot that [`Shard::find_single`] found.
+    #[inline]
+    pub(crate) fn single(&mut self, index: usize) -> &mut Slot<1> {
+        self.narrow.at_mut(index)
+    }
+
     fn find_narrow(&self, key: KeyHash) -> Option<Place> {
         self.narrow.find(key).map(Place::Narrow)
     }
