@@ -142,6 +142,12 @@ impl<'a> Charges<'a> {
         self.list.iter().map(|charge| charge.plan.limits().len()).sum()
     }
 
+    /// Whether some limit goes by the calendar.
+    #[inline]
+    pub fn by_calendar(&self) -> bool {
+        self.list.iter().any(|charge| charge.plan.has_calendar())
+    }
+
     /// The calendar periods that must be known to settle.
     pub fn periods(&self) -> impl Iterator<Item = &Period> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
@@ -218,8 +224,7 @@ impl<'a> Charges<'a> {
         let covered = |period: &Period| {
             self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
         };
-        let by_calendar = self.list.iter().any(|charge| charge.plan.has_calendar());
-        if by_calendar && !self.periods().all(covered) {
+        if self.by_calendar() && !self.periods().all(covered) {
             return Err(Stale { now });
         }
         Ok(self.draft_unchecked(now))

@@ -80,15 +80,43 @@ pub struct Receipt {
 }
 
 impl<'a> Decision<'a> {
-    /// What the policy makes of an outcome. An exceeded `reject`, a `wait` beyond its bound, and
-    /// whatever can never pass, deny; else an exceeded `defer` defers; else it is a wait.
+    /// What the policy makes of an outcome.
     pub fn new(policy: &'a Policy, charges: Charges<'a>, outcome: Outcome, origin: Origin) -> Self {
-        let mut decision =
-            Self { policy, verdict: Verdict::Allow, retry: When::Now, origin, charges, outcome, bound: None };
-        if !decision.outcome.allowed {
-            decision.weigh();
-        }
+        let mut decision = Self { outcome, ..Self::open(policy, charges) };
+        decision.conclude(origin);
         decision
+    }
+
+    /// Begins a decision: a store settles its charges into its outcome, and
+    /// [`Decision::conclude`] weighs that.
+    #[inline]
+    pub fn open(policy: &'a Policy, charges: Charges<'a>) -> Self {
+        Self {
+            policy,
+            verdict: Verdict::Deny,
+            retry: When::Now,
+            origin: Origin::Fixed,
+            charges,
+            outcome: Outcome::default(),
+            bound: None,
+        }
+    }
+
+    /// Weighs the outcome. An exceeded `reject`, a `wait` beyond its bound, and whatever can never
+    /// pass, deny; else an exceeded `defer` defers; else it is a wait.
+    #[inline]
+    pub fn conclude(&mut self, origin: Origin) {
+        self.origin = origin;
+        self.verdict = Verdict::Allow;
+        if !self.outcome.allowed {
+            self.weigh();
+        }
+    }
+
+    /// Allows an attempt that no limit is asked about.
+    pub fn allow_unmetered(&mut self) {
+        self.outcome.allowed = true;
+        self.conclude(Origin::Fixed);
     }
 
     fn weigh(&mut self) {

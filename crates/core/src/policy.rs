@@ -39,6 +39,8 @@ pub struct Policy {
     numbers: Vec<Arc<str>>,
     /// For each rule, which of `fields` make its key.
     by: Vec<SmallVec<[u8; Rule::MOST_FIELDS]>>,
+    observes: bool,
+    number: usize,
 }
 
 /// What a door asks.
@@ -116,7 +118,8 @@ impl Policies {
     /// A set of rules and of policies that name them by position.
     pub fn new(enabled: bool, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
         let order = policies.iter().map(|policy| policy.name.as_ref().into()).collect();
-        let by_name = policies.into_iter().map(|policy| (policy.name.as_ref().into(), policy)).collect();
+        let numbered = policies.into_iter().enumerate().map(|(number, policy)| Policy { number, ..policy });
+        let by_name = numbered.map(|policy| (policy.name.as_ref().into(), policy)).collect();
         Self { enabled, rules, by_name, order }
     }
 
@@ -171,7 +174,18 @@ impl Policy {
                 }
             }
         }
-        Self { name, rules, allow_unmatched, fields, numbers, by }
+        let observes = rules.iter().any(|rule| rule.observes());
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, number: 0 }
+    }
+
+    /// Its place among the policies of its set.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// Whether some rule only counts and reports.
+    pub fn observes(&self) -> bool {
+        self.observes
     }
 
     /// Turns an attempt into charges: one for each rule that applies.

@@ -65,6 +65,11 @@ impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
 
+    /// Whether this rule only counts and reports.
+    pub fn observes(&self) -> bool {
+        self.on_exceed == OnExceed::Observe
+    }
+
     /// The limits at a key, by its text.
     pub fn plan_at(&self, key: &str) -> &Arc<Plan> {
         if self.overrides.is_empty() { &self.plan } else { self.overrides.get(key).unwrap_or(&self.plan) }
@@ -91,7 +96,7 @@ impl Rule {
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
     ) -> Result<(), (usize, ValueError)> {
-        let enforced = self.on_exceed != OnExceed::Observe;
+        let enforced = !self.observes();
         if let Some(key) = self.plain_key(values) {
             let plan = self.plan_at(key);
             if !plan.limits().is_empty() {

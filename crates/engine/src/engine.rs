@@ -1,0 +1,391 @@
+//! The engine: one attempt in, one decision out.
+
+use std::sync::Arc;
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use tollgate_core::limit::{Bucket, Draft, Limit, State};
+use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{
+    Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records, Rule,
+    Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
+};
+
+use crate::calendar::{Calendars, page};
+use crate::journal::{Entry, Journal};
+use crate::meter::{Meters, PolicyMeter};
+use crate::offenders::Offenders;
+use crate::overrides::{self, Overrides};
+use crate::receipt::{Forged, Seal};
+use crate::ticket;
+
+/// Decides attempts.
+pub struct Engine {
+    current: ArcSwap<Snapshot>,
+    store: Arc<dyn Store>,
+    records: Arc<dyn Records>,
+    seal: Seal,
+    calendars: Calendars,
+    configured: Mutex<Configured>,
+    log_pace: Mutex<LogPace>,
+    stopwatch: quanta::Clock,
+    /// The latest decisions.
+    pub journal: Journal,
+    /// Who is refused most.
+    pub offenders: Offenders,
+    /// What is counted.
+    pub meters: Meters,
+}
+
+/// What an engine is made of.
+pub struct Parts {
+    /// Where counters live.
+    pub store: Arc<dyn Store>,
+    /// Where run-time changes live.
+    pub records: Arc<dyn Records>,
+    /// What receipts are sealed with; the same for as long as receipts should be good.
+    pub secret: [u8; 16],
+}
+
+/// One consistent set of policies. Pin it, decide with it, let it go.
+pub struct Snapshot {
+    /// The policies, with everything set at run time.
+    pub policies: Policies,
+    meters: Vec<PolicyMeter>,
+    /// Stands in for every policy while limits are switched off.
+    off: Policy,
+}
+
+/// What the file says and what was set on top of it.
+struct Configured {
+    base: Policies,
+    overrides: Overrides,
+}
+
+/// Why there is no decision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The caller's mistake; nothing was charged.
+    Mistake(Mistake),
+    /// The store cannot answer.
+    Store(StoreError),
+}
+
+/// Why something was not given back. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GiveFault {
+    /// The receipt is not one of ours. The caller's fault.
+    Forged,
+    /// The store cannot answer.
+    Store(StoreError),
+}
+
+/// Keeps an attack from filling the log: at most ten lines a second, fifty at once.
+struct LogPace {
+    limit: Limit,
+    state: State,
+    held_back: u64,
+}
+
+impl Engine {
+    /// An engine over these policies, with the overrides that were recorded earlier.
+    pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
+        let (overrides, broken) = Overrides::read(&parts.records.all().await?);
+        for name in broken {
+            tracing::warn!(
+                component = "engine",
+                record = name,
+                "a recorded override cannot be read and is left out"
+            );
+        }
+        let meters = Meters::default();
+        let snapshot = Snapshot::new(overrides.over(&policies), &meters);
+        let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
+        Ok(Self {
+            current: ArcSwap::from_pointee(snapshot),
+            store: parts.store,
+            records: parts.records,
+            seal: Seal::new(parts.secret),
+            calendars: Calendars::default(),
+            configured: Mutex::new(Configured { base: policies, overrides }),
+            log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
+            stopwatch: quanta::Clock::new(),
+            journal: Journal::default(),
+            offenders: Offenders::default(),
+            meters,
+        })
+    }
+
+    /// The policies in force, held still for as long as somebody decides with them.
+    #[inline]
+    pub fn pin(&self) -> Guard<Arc<Snapshot>> {
+        self.current.load()
+    }
+
+    /// Decides an attempt: everything it asks for is taken, or nothing.
+    #[inline]
+    pub async fn decide<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+    ) -> Result<Decision<'a>, Fault> {
+        let ticket = ticket::next();
+        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
+        let mut decision = pinned.open(attempt, ticket)?;
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+        } else {
+            self.calendars.fill(&mut decision.charges);
+            if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
+                self.take_again(&mut decision, error).await?;
+            }
+            decision.conclude(Origin::Store);
+        }
+        self.note(pinned, &decision);
+        if let Some(start) = timed {
+            let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
+            self.meters.latency.observe(nanos as f64 / 1e9);
+        }
+        Ok(decision)
+    }
+
+    /// Says what [`Engine::decide`] would, and takes nothing.
+    pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
+        let mut decision = pinned.open(attempt, ticket::next())?;
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+            return Ok(decision);
+        }
+        self.peek_into(&mut decision.charges, &mut decision.outcome).await.map_err(Fault::Store)?;
+        decision.conclude(Origin::Store);
+        Ok(decision)
+    }
+
+    /// What every limit of a rule shows at a key.
+    pub async fn look(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
+        let mut charges = Charges::new(Ticket(0), 0, None);
+        charges.push(plan, key, true);
+        let mut outcome = Outcome::default();
+        self.peek_into(&mut charges, &mut outcome).await?;
+        Ok(outcome)
+    }
+
+    /// Asks again with the calendar around the store's time, which has left the pages known here.
+    #[cold]
+    async fn take_again(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
+        // Three times is enough unless the store's clock jumps from page to page.
+        for _ in 0..3 {
+            let StoreError::Stale { now } = error else { break };
+            self.calendars.turn(&decision.charges, now);
+            self.calendars.fill(&mut decision.charges);
+            match self.store.take(&decision.charges, &mut decision.outcome).await {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(Fault::Store(error))
+    }
+
+    async fn peek_into(&self, charges: &mut Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+        self.calendars.fill(charges);
+        let mut answer = self.store.peek(charges, outcome).await;
+        for _ in 0..3 {
+            let Err(StoreError::Stale { now }) = answer else { break };
+            self.calendars.turn(charges, now);
+            self.calendars.fill(charges);
+            answer = self.store.peek(charges, outcome).await;
+        }
+        answer
+    }
+
+    /// The receipt of an allowed attempt, sealed.
+    pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
+        decision.receipt().map(|receipt| self.seal.seal(&receipt))
+    }
+
+    /// Gives back what a receipt stands for: once.
+    pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
+        let receipt = self.seal.open(receipt).map_err(|Forged| GiveFault::Forged)?;
+        let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
+        charges_of(&pinned.policies, &receipt, &mut charges);
+        charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
+        self.store.give(&charges, receipt.at).await.map_err(GiveFault::Store)
+    }
+
+    /// Looks at the holds of a key, or changes them.
+    pub async fn holds(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
+        self.store.holds(spot, order).await
+    }
+
+    /// Makes exactly these ids held.
+    pub async fn replace_holds(&self, spot: &Spot<'_>, ids: &[&str]) -> Result<HoldsReport, StoreError> {
+        self.store.holds(spot, HoldsOrder::Replace(ids, ticket::next())).await
+    }
+
+    /// Forgets counters.
+    pub async fn forget(&self, what: Forget<'_>) -> Result<(), StoreError> {
+        self.store.forget(what).await
+    }
+
+    /// Gives one key limits of its own, which hold from now on and survive restarts.
+    pub async fn set_override(&self, rule: &str, key: &str, limits: Vec<Limit>) -> Result<(), StoreError> {
+        let value = overrides::record_value(&limits);
+        self.records.put(&overrides::record_name(rule, key), &value).await?;
+        let mut configured = self.configured.lock();
+        configured.overrides.set(rule, key, limits);
+        self.renew_rule(&configured, rule);
+        Ok(())
+    }
+
+    /// Takes back what was set for a key: the configuration holds again. Answers whether anything
+    /// was set.
+    pub async fn remove_override(&self, rule: &str, key: &str) -> Result<bool, StoreError> {
+        self.records.delete(&overrides::record_name(rule, key)).await?;
+        let mut configured = self.configured.lock();
+        let found = configured.overrides.remove(rule, key);
+        self.renew_rule(&configured, rule);
+        Ok(found)
+    }
+
+    /// Whether a key's limits were set at run time.
+    pub fn is_overridden(&self, rule: &str, key: &str) -> bool {
+        self.configured.lock().overrides.has(rule, key)
+    }
+
+    /// Puts other policies in force, all at once. Counters stay; so does what was set at run time.
+    pub fn reload(&self, policies: Policies) {
+        let mut configured = self.configured.lock();
+        configured.base = policies;
+        let renewed = configured.overrides.over(&configured.base);
+        self.current.store(Arc::new(Snapshot::new(renewed, &self.meters)));
+    }
+
+    fn renew_rule(&self, configured: &Configured, rule: &str) {
+        let Some(base) = configured.base.rule(rule) else { return };
+        let renewed = Rule::clone(&configured.overrides.over_rule(base));
+        let policies = self.current.load().policies.with_rule(renewed);
+        self.current.store(Arc::new(Snapshot::new(policies, &self.meters)));
+    }
+
+    /// How much of each rule without a key is used: the fullest of its limits, from 0 to 1.
+    pub async fn usage(&self, pinned: &Snapshot) -> Result<Vec<(Arc<str>, f64)>, StoreError> {
+        let mut usage = Vec::new();
+        for rule in pinned.policies.rules().iter().filter(|rule| rule.by.is_empty() && rule.enabled) {
+            let outcome = self.look(rule.plan_at(&rule.name), &rule.name).await?;
+            let used =
+                |reading: &tollgate_core::Reading| 1.0 - reading.remaining as f64 / reading.capacity as f64;
+            usage.push((Arc::clone(&rule.name), outcome.readings.iter().map(used).fold(0.0, f64::max)));
+        }
+        Ok(usage)
+    }
+
+    /// A rule's key as people may see it.
+    pub fn shown_key(&self, rule: &Rule, key: &str) -> String {
+        if rule.secret { self.seal.veil(key) } else { key.to_owned() }
+    }
+
+    #[inline]
+    fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
+        if let Some(meter) = pinned.meters.get(decision.policy.number()) {
+            meter.count(decision);
+        }
+        if !decision.allowed() {
+            self.note_refusal(decision);
+        }
+        self.journal.record(decision.verdict, decision.outcome.now, || self.entry(decision));
+    }
+
+    #[cold]
+    fn note_refusal(&self, decision: &Decision<'_>) {
+        let Some(line) = decision.denied_by() else { return };
+        let now = decision.outcome.now;
+        let key = self.shown_key(line.rule, line.key);
+        self.offenders.note(&line.rule.name, &key, now);
+        if matches!(decision.verdict, Verdict::Wait(_)) {
+            return;
+        }
+        let Some(held_back) = self.log_pace.lock().admit(now) else { return };
+        let retry_after = match decision.retry {
+            When::After(span) => Span::from_secs(span.as_secs_ceil()).to_string(),
+            When::Now | When::OnRelease | When::Never => String::from("never"),
+        };
+        let denied_by = &*line.rule.name;
+        if held_back > 0 {
+            tracing::warn!(
+                component = "ratelimit",
+                denied_by,
+                key,
+                retry_after,
+                held_back,
+                "rate limit exceeded"
+            );
+        } else {
+            tracing::warn!(component = "ratelimit", denied_by, key, retry_after, "rate limit exceeded");
+        }
+    }
+
+    #[cold]
+    fn entry(&self, decision: &Decision<'_>) -> Entry {
+        let line = decision.denied_by().or_else(|| decision.lines().next());
+        Entry {
+            at: decision.outcome.now,
+            policy: decision.policy.name.to_string(),
+            verdict: decision.verdict,
+            rule: decision.denied_by().map(|line| line.rule.name.to_string()),
+            key: line.map(|line| self.shown_key(line.rule, line.key)),
+            cost: decision.charges.cost,
+            retry: decision.retry,
+        }
+    }
+}
+
+impl Snapshot {
+    fn new(policies: Policies, meters: &Meters) -> Self {
+        let meters = meters.of(&policies);
+        Self { policies, meters, off: Policy::new("off".into(), Vec::new(), true) }
+    }
+
+    /// Begins a decision: finds the policy and works out the charges.
+    #[inline]
+    fn open<'a>(&'a self, attempt: &Attempt<'a>, ticket: Ticket) -> Result<Decision<'a>, Fault> {
+        if !self.policies.enabled {
+            return Ok(Decision::open(&self.off, Charges::new(ticket, attempt.cost, attempt.id)));
+        }
+        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        let charges = policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+        Ok(Decision::open(policy, charges))
+    }
+}
+
+/// The charges that a receipt stands for, under the limits that hold now.
+fn charges_of<'a>(policies: &'a Policies, receipt: &'a Receipt, charges: &mut Charges<'a>) {
+    for (rule, key) in receipt.taken.iter().take(Charges::MOST) {
+        if let Some(rule) = policies.rule(rule) {
+            charges.push(rule.plan_at(key), key, true);
+        }
+    }
+}
+
+impl LogPace {
+    /// Whether a line may be written, and how many were held back before it.
+    fn admit(&mut self, now: Timestamp) -> Option<u64> {
+        let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
+        let reading = self.limit.settle_alone(&mut self.state, &draft);
+        if reading.when > When::Now {
+            self.held_back += 1;
+            return None;
+        }
+        Some(std::mem::take(&mut self.held_back))
+    }
+}
+
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mistake(mistake) => mistake.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,135 @@
+//! The latest decisions, for people who want to know why.
+//!
+//! Bounded twice: in how many are kept, and in how many are written a second, so that a flood costs
+//! next to nothing. Denials have a budget of their own, so that a flood of allowed attempts does not
+//! drown them.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tollgate_core::{Timestamp, Verdict, When};
+
+/// The latest decisions, newest last.
+pub struct Journal {
+    entries: Mutex<VecDeque<Entry>>,
+    allowed: Pace,
+    refused: Pace,
+}
+
+/// One decision, in a form that outlives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The store's time.
+    pub at: Timestamp,
+    /// The policy that decided.
+    pub policy: String,
+    /// What was decided.
+    pub verdict: Verdict,
+    /// The rule that is named, if it was not allowed.
+    pub rule: Option<String>,
+    /// The key of that rule, or of the first one that applied.
+    pub key: Option<String>,
+    /// How much was asked for.
+    pub cost: u64,
+    /// When the same attempt would pass.
+    pub retry: When,
+}
+
+/// At most so many a second, evenly spaced after a first burst.
+struct Pace {
+    next: AtomicU64,
+    gap: u64,
+}
+
+const KEPT: usize = 1_000;
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            entries: Mutex::new(VecDeque::with_capacity(KEPT)),
+            allowed: Pace { next: AtomicU64::new(0), gap: 10_000 },
+            refused: Pace { next: AtomicU64::new(0), gap: 1_000 },
+        }
+    }
+}
+
+impl Journal {
+    /// Writes a decision down, if the pace allows it.
+    #[inline]
+    pub(crate) fn record(&self, verdict: Verdict, now: Timestamp, entry: impl FnOnce() -> Entry) {
+        let pace = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
+        if pace.admits(now) {
+            self.write(entry());
+        }
+    }
+
+    #[cold]
+    fn write(&self, entry: Entry) {
+        let mut entries = self.entries.lock();
+        if entries.len() == KEPT {
+            entries.pop_front();
+        }
+        entries.push_back(entry);
+    }
+
+    /// The latest decisions, newest first.
+    pub fn latest(&self, most: usize) -> Vec<Entry> {
+        self.entries.lock().iter().rev().take(most).cloned().collect()
+    }
+}
+
+impl Pace {
+    /// How far behind it may be: the first so many in a row are all admitted.
+    const BURST: u64 = 100;
+
+    #[inline]
+    fn admits(&self, now: Timestamp) -> bool {
+        let now = now.as_micros();
+        let next = self.next.load(Ordering::Relaxed);
+        // A pace that lies far ahead was set before the clock went back.
+        let ahead = next.saturating_sub(now);
+        if ahead > self.gap * Self::BURST && ahead < 3_600_000_000 {
+            return false;
+        }
+        let base = if ahead >= 3_600_000_000 { now } else { next.max(now) };
+        self.next.compare_exchange(next, base + self.gap, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(at: Timestamp) -> Entry {
+        Entry {
+            at,
+            policy: "p".into(),
+            verdict: Verdict::Allow,
+            rule: None,
+            key: None,
+            cost: 1,
+            retry: When::Now,
+        }
+    }
+
+    #[test]
+    fn a_flood_is_written_at_its_pace_and_the_newest_are_kept() {
+        let journal = Journal::default();
+        let mut written = 0;
+        for micros in 0..1_000_000 {
+            let at = Timestamp::from_micros(1_000_000_000 + micros);
+            journal.record(Verdict::Allow, at, || {
+                written += 1;
+                entry(at)
+            });
+        }
+        assert!((150..=250).contains(&written), "{written} in a second");
+        for second in 0..2_000 {
+            let at = Timestamp::from_micros(2_000_000_000 + second * 1_000_000);
+            journal.record(Verdict::Deny, at, || entry(at));
+        }
+        assert_eq!(journal.latest(usize::MAX).len(), KEPT);
+        assert_eq!(journal.latest(1)[0].at, Timestamp::from_micros(2_000_000_000 + 1_999 * 1_000_000));
+    }
+}

@@ -1,0 +1,16 @@
+//! Decides attempts: finds the policy, asks the store, weighs the answer, and keeps what people need
+//! to see why.
+//!
+//! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
+//! protocols, configuration files, and clocks that decide anything: the store owns time.
+
+pub mod calendar;
+pub mod engine;
+pub mod journal;
+pub mod meter;
+pub mod offenders;
+pub mod overrides;
+pub mod receipt;
+mod ticket;
+
+pub use engine::{Engine, Fault, Parts, Snapshot};

@@ -1,0 +1,110 @@
+//! Who is refused most, in bounded memory.
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tollgate_core::Timestamp;
+
+/// The keys that were refused most often of late.
+#[derive(Default)]
+pub struct Offenders {
+    counts: Mutex<Counts>,
+}
+
+/// One key and how often it was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offender {
+    /// The rule that refused it.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often; an underestimate for keys that came late into a crowd.
+    pub denied: u64,
+    /// When it was refused last.
+    pub last: Timestamp,
+}
+
+/// By rule and key.
+type Counts = HashMap<(Box<str>, Box<str>), Count>;
+
+struct Count {
+    denied: u64,
+    last: Timestamp,
+}
+
+const MOST: usize = 2_048;
+
+impl Offenders {
+    /// Counts a refusal. Where two meet, one is left out: the list is for people.
+    pub(crate) fn note(&self, rule: &str, key: &str, now: Timestamp) {
+        let Some(mut counts) = self.counts.try_lock() else { return };
+        if let Some(count) = counts.get_mut(&Pair(rule, key)) {
+            count.denied += 1;
+            count.last = now;
+            return;
+        }
+        if counts.len() >= MOST {
+            halve(&mut counts);
+        }
+        counts.insert((rule.into(), key.into()), Count { denied: 1, last: now });
+    }
+
+    /// The keys refused most, most first.
+    pub fn top(&self, most: usize) -> Vec<Offender> {
+        let counts = self.counts.lock();
+        let mut all: Vec<Offender> = counts
+            .iter()
+            .map(|((rule, key), count)| Offender {
+                rule: rule.to_string(),
+                key: key.to_string(),
+                denied: count.denied,
+                last: count.last,
+            })
+            .collect();
+        drop(counts);
+        all.sort_by(|a, b| b.denied.cmp(&a.denied).then(b.last.cmp(&a.last)).then(a.key.cmp(&b.key)));
+        all.truncate(most);
+        all
+    }
+}
+
+/// Makes room: halves what everybody has, and drops those who had least, at least a quarter of them.
+fn halve(counts: &mut Counts) {
+    let mut sizes: Vec<u64> = counts.values().map(|count| count.denied).collect();
+    let (_, cut, _) = sizes.select_nth_unstable(MOST / 4);
+    let cut = *cut;
+    let mut room = MOST / 2;
+    counts.retain(|_, count| {
+        let keep = count.denied > cut || (count.denied == cut && room > 0);
+        room = room.saturating_sub(usize::from(keep && count.denied == cut));
+        count.denied = count.denied.div_ceil(2);
+        keep
+    });
+}
+
+#[derive(Hash)]
+struct Pair<'p>(&'p str, &'p str);
+
+impl hashbrown::Equivalent<(Box<str>, Box<str>)> for Pair<'_> {
+    fn equivalent(&self, key: &(Box<str>, Box<str>)) -> bool {
+        *self.0 == *key.0 && *self.1 == *key.1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_stay_on_top_in_a_crowd() {
+        let offenders = Offenders::default();
+        for round in 0..100_000_u64 {
+            let now = Timestamp::from_micros(round);
+            offenders.note("ip", &format!("passer-by-{round}"), now);
+            if round % 10 == 0 {
+                offenders.note("ip", "culprit", now);
+            }
+        }
+        assert!(offenders.counts.lock().len() <= MOST);
+        assert_eq!(offenders.top(1)[0].key, "culprit");
+    }
+}
