@@ -124,23 +124,31 @@ pub(crate) fn split(key: &str, count: usize) -> Option<alloc::vec::Vec<String>> 
     (values.len() == count).then_some(values)
 }
 
+/// An address, or a network exactly as one is written here.
 fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueError> {
-    let bare = value.split_once('/').map_or(value, |(address, _)| address);
+    let (bare, prefix) = match value.split_once('/') {
+        Some((bare, prefix)) => (bare, Some(prefix.parse::<u8>().map_err(|_| ValueError::NotAnIp)?)),
+        None => (value, None),
+    };
     let address: IpAddr = bare.parse().map_err(|_| ValueError::NotAnIp)?;
-    match address.to_canonical() {
+    let (network, kept, whole) = match address.to_canonical() {
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
-            write_network(Ipv4Addr::from_bits(address.to_bits() & mask), v4, 32, out);
+            (IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & mask)), v4, 32)
         }
         IpAddr::V6(address) => {
             let mask = u128::MAX.checked_shl(128 - u32::from(v6)).unwrap_or(0);
-            write_network(Ipv6Addr::from_bits(address.to_bits() & mask), v6, 128, out);
+            (IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask)), v6, 128)
         }
+    };
+    if prefix.is_some_and(|prefix| prefix != kept) {
+        return Err(ValueError::NotAnIp);
     }
+    write_network(network, kept, whole, out);
     Ok(())
 }
 
-fn write_network(address: impl core::fmt::Display, prefix: u8, whole: u8, out: &mut KeyText) {
+fn write_network(address: IpAddr, prefix: u8, whole: u8, out: &mut KeyText) {
     let mut text = String::new();
     let written =
         if prefix == whole { write!(text, "{address}") } else { write!(text, "{address}/{prefix}") };

@@ -1,0 +1,116 @@
+//! tollgate and its peers, set up to answer the same question.
+
+use std::future::Future;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use governor::clock::DefaultClock;
+use governor::state::keyed::DashMapStateStore;
+use governor::{Quota, RateLimiter};
+use tollgate_core::store::Answer;
+use tollgate_core::key::FieldKind;
+use tollgate_core::{
+    Attempt, Charges, Field, Limit, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
+};
+use tollgate_engine::{Engine, Parts, Snapshot};
+use tollgate_store::{MemoryStore, SystemClock};
+
+pub type Governor = RateLimiter<String, DashMapStateStore<String>, DefaultClock>;
+
+/// A hundred million a second, and as many at once: what is measured is the allowed path.
+pub const RATE: u32 = 100_000_000;
+
+pub fn governor() -> Governor {
+    let rate = NonZeroU32::new(RATE).unwrap();
+    RateLimiter::keyed(Quota::per_second(rate).allow_burst(rate))
+}
+
+pub fn store() -> MemoryStore {
+    MemoryStore::new(Arc::new(SystemClock::new()), 8_000_000)
+}
+
+pub fn bucket_plan() -> Arc<Plan> {
+    let limit: Limit = format!("{RATE}/s burst {RATE}").parse().unwrap();
+    Arc::new(Plan::new("api".into(), vec![limit]).unwrap())
+}
+
+/// Takes one bucket's worth straight from the store.
+#[inline]
+pub fn take(store: &MemoryStore, plan: &Arc<Plan>, key: &str) -> bool {
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(plan, key, true);
+    settle(store, &charges)
+}
+
+#[inline]
+pub fn settle(store: &MemoryStore, charges: &Charges<'_>) -> bool {
+    let mut outcome = Outcome::default();
+    assert!(matches!(store.take(charges, &mut outcome), Answer::Ready(Some(Ok(())))));
+    outcome.allowed
+}
+
+/// An engine over the memory store: policy `api` has one rule, `mail` has five.
+pub fn engine() -> Engine {
+    let rule = |name: &str, by: Option<&str>, limits: &[&str]| {
+        let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+        let by = by.iter().map(|name| Field { name: (*name).into(), kind: FieldKind::Text }).collect();
+        Arc::new(Rule {
+            name: name.into(),
+            by,
+            plan: Arc::new(Plan::new(name.into(), limits).unwrap()),
+            overrides: Default::default(),
+            on_exceed: OnExceed::Reject,
+            enabled: true,
+            secret: false,
+        })
+    };
+    let bucket = format!("{RATE}/s burst {RATE}");
+    let windows = ["1000000000/hour", "4000000000/day"];
+    let api = rule("api", Some("user"), &[&bucket]);
+    let levels = [
+        rule("global", None, &windows),
+        rule("domain", Some("domain"), &windows),
+        rule("sender", Some("sender"), &windows),
+        rule("ip", Some("ip"), &windows),
+        rule("api_key", Some("api_key"), &windows),
+    ];
+    let policies = vec![
+        Policy::new("api".into(), vec![Arc::clone(&api)], false),
+        Policy::new("mail".into(), levels.to_vec(), false),
+    ];
+    let rules = std::iter::once(api).chain(levels).collect();
+    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), secret: [1; 16] };
+    ready(Engine::start(Policies::new(true, rules, policies), parts)).unwrap()
+}
+
+#[inline]
+pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str, &str)]) -> bool {
+    let attempt = Attempt { policy, fields, cost: 1, id: None };
+    ready(engine.decide(pinned, &attempt)).unwrap().allowed()
+}
+
+/// The value of a future that is ready at once.
+#[inline]
+pub fn ready<F: Future>(future: F) -> F::Output {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => value,
+        Poll::Pending => panic!("a store in memory answers at once"),
+    }
+}
+
+/// Records that are never written.
+struct Nothing;
+
+impl Records for Nothing {
+    fn put<'a>(&'a self, _: &'a str, _: &'a [u8]) -> Answer<'a, ()> {
+        Answer::ready(Ok(()))
+    }
+    fn delete<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
+        Answer::ready(Ok(()))
+    }
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        Answer::ready(Ok(Vec::new()))
+    }
+}

@@ -1,0 +1,40 @@
+//! One bucket on a keyed rule: straight from the store, and through the engine.
+
+use std::hint::black_box;
+
+use crate::contenders::{bucket_plan, decide, engine, governor, store, take};
+use crate::draws;
+use crate::rounds::{line, measure};
+
+pub fn run() {
+    let governor = governor();
+    let (store, plan) = (store(), bucket_plan());
+    let engine = engine();
+    for n in 0..draws::KEYS {
+        let key = draws::key(n);
+        let _ = governor.check_key(&key);
+        take(&store, &plan, &key);
+        decide(&engine, &engine.pin(), "api", &[("user", &key)]);
+    }
+    let cases = [
+        ("uniform over 1,000,000 keys", draws::uniform(), "≤ 0.50", "≤ 1.00"),
+        ("Zipf over 1,000,000 keys", draws::zipf(), "aim 0.45", "≤ 1.00"),
+        ("one hot key", draws::hot(), "≤ 1.00, aim 0.60", "≤ 2.00"),
+    ];
+    for (what, keys, bound, engine_bound) in cases {
+        let times = measure(
+            15,
+            &mut [
+                &mut || keys.iter().filter(|key| black_box(governor.check_key(key)).is_ok()).count(),
+                &mut || keys.iter().filter(|key| black_box(take(&store, &plan, key))).count(),
+                &mut || {
+                    let pinned = engine.pin();
+                    keys.iter().filter(|key| black_box(decide(&engine, &pinned, "api", &[("user", key)]))).count()
+                },
+            ],
+        );
+        let peer = format!("governor keyed {:.0} ns", times.nanos(0));
+        line(&format!("{what}, store"), &format!("{:.0} ns", times.nanos(1)), &peer, times.ratio(1, 0), bound);
+        line(&format!("{what}, `Engine::decide`"), &format!("{:.0} ns", times.nanos(2)), &peer, times.ratio(2, 0), engine_bound);
+    }
+}

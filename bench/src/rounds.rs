@@ -1,0 +1,44 @@
+//! Measuring two or more things in turn, so that a slow moment of the machine hits all of them.
+
+use std::time::Instant;
+
+/// Nanoseconds for each operation, of every contender in every round.
+pub struct Rounds {
+    times: Vec<Vec<f64>>,
+}
+
+/// Runs every contender in turn, round after round. A contender does its work once when called, and
+/// answers how many operations that was.
+pub fn measure(rounds: usize, contenders: &mut [&mut dyn FnMut() -> usize]) -> Rounds {
+    let mut times = vec![Vec::new(); contenders.len()];
+    for _ in 0..rounds {
+        for (contender, times) in contenders.iter_mut().zip(&mut times) {
+            let start = Instant::now();
+            let operations = contender();
+            times.push(start.elapsed().as_nanos() as f64 / operations as f64);
+        }
+    }
+    Rounds { times }
+}
+
+impl Rounds {
+    /// A contender's median time for one operation.
+    pub fn nanos(&self, contender: usize) -> f64 {
+        median(self.times[contender].clone())
+    }
+
+    /// The median over the rounds of one contender's time over another's.
+    pub fn ratio(&self, one: usize, other: usize) -> f64 {
+        median(self.times[one].iter().zip(&self.times[other]).map(|(one, other)| one / other).collect())
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Prints one line of the table.
+pub fn line(what: &str, measured: &str, beside: &str, ratio: f64, bound: &str) {
+    println!("| {what} | {measured} | {beside} | {ratio:.2} | {bound} |");
+}
