@@ -27,11 +27,12 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
             Ok(read) => return findings.conclude(Some(read)),
             Err(mistake) => mistake,
         };
-        let (at, is_key) = mistake.at.unwrap_or_default();
-        if is_key {
-            findings.key(&at, mistake.message);
-        } else {
-            findings.value(&at, mistake.message);
+        let at = mistake.at.unwrap_or_default();
+        match mistake.part {
+            Part::Key => findings.key(&at, mistake.message),
+            // What is missing may only have been hidden.
+            Part::Missing if rest.hides_something(&at) => {}
+            Part::Missing | Part::Value => findings.value(&at, mistake.message),
         }
         if at.is_root() || mistakes == MOST_MISTAKES {
             break;
@@ -45,23 +46,27 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
 #[derive(Debug)]
 struct Mistake {
     message: String,
-    /// The path, and whether it is the key that is wrong. The innermost reader that passes the
-    /// mistake on fills it in.
-    at: Option<(Path, bool)>,
+    part: Part,
+    /// Where it is; the innermost reader that passes the mistake on fills it in.
+    at: Option<Path>,
+}
+
+/// What of the thing at a path is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Key,
+    Value,
+    /// Something that should be inside.
+    Missing,
 }
 
 impl Mistake {
     fn new(message: String) -> Self {
-        Self { message, at: None }
+        Self { message, part: Part::Value, at: None }
     }
 
-    fn in_value(mut self, path: impl FnOnce() -> Path) -> Self {
-        self.at.get_or_insert_with(|| (path(), false));
-        self
-    }
-
-    fn in_key(mut self, path: impl FnOnce() -> Path) -> Self {
-        self.at.get_or_insert_with(|| (path(), true));
+    fn at(mut self, path: impl FnOnce() -> Path) -> Self {
+        self.at.get_or_insert_with(path);
         self
     }
 }
@@ -72,6 +77,14 @@ impl de::Error for Mistake {
     }
 
     fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        // Serde's own words for plain types are a programmer's.
+        let expected = match expected.to_string().as_str() {
+            "a boolean" => "`true` or `false`".to_owned(),
+            "a string" => "a text".to_owned(),
+            "a sequence" => "a list".to_owned(),
+            "u64" => "a whole number from 0 on".to_owned(),
+            other => other.to_owned(),
+        };
         Self::new(format!("expected {expected}, found {}", Found(found)))
     }
 
@@ -90,11 +103,11 @@ impl de::Error for Mistake {
             Some(_) => hint(near),
             None => format!("; the keys here are {}", listed(expected.iter().copied())),
         };
-        Self::new(format!("unknown key `{}`{remedy}", shown(found)))
+        Self { part: Part::Key, ..Self::new(format!("unknown key `{}`{remedy}", shown(found))) }
     }
 
     fn missing_field(field: &'static str) -> Self {
-        Self::new(format!("the key `{field}` is missing"))
+        Self { part: Part::Missing, ..Self::new(format!("the key `{field}` is missing")) }
     }
 }
 
@@ -148,7 +161,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 visitor.visit_map(Entries { path: &self.path, entries: entries.iter(), current: None })
             }
         };
-        read.map_err(|mistake| mistake.in_value(|| path))
+        read.map_err(|mistake| mistake.at(|| path))
     }
 
     /// A number where a text belongs is a text without quotes.
@@ -193,7 +206,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
                 other.kind()
             ))),
         };
-        read.map_err(|mistake| mistake.in_value(|| self.path))
+        read.map_err(|mistake| mistake.at(|| self.path))
     }
 
     forward_to_deserialize_any! {
@@ -223,7 +236,7 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
         let Some((index, node)) = next else { return Ok(None) };
         let path = self.path.index(index);
         let read = seed.deserialize(Reader { node, path: path.clone() });
-        read.map(Some).map_err(|mistake| mistake.in_value(|| path))
+        read.map(Some).map_err(|mistake| mistake.at(|| path))
     }
 }
 
@@ -240,13 +253,13 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         self.current = self.entries.by_ref().find(|entry| !matches!(entry.node.value, Value::Reported));
         let Some(entry) = self.current else { return Ok(None) };
         let read: Result<_, Mistake> = seed.deserialize(entry.key.as_str().into_deserializer());
-        read.map(Some).map_err(|mistake| mistake.in_key(|| self.path.key(&entry.key)))
+        read.map(Some).map_err(|mistake| mistake.at(|| self.path.key(&entry.key)))
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {
         let entry = self.current.take().expect("serde asks for a key before its value");
         let path = self.path.key(&entry.key);
         let read = seed.deserialize(Reader { node: &entry.node, path: path.clone() });
-        read.map_err(|mistake| mistake.in_value(|| path))
+        read.map_err(|mistake| mistake.at(|| path))
     }
 }

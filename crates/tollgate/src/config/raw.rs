@@ -5,6 +5,8 @@
 mod forms;
 mod named;
 
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
@@ -31,8 +33,10 @@ pub(super) struct Written {
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,
     /// The rules, by name.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) rules: Option<Named<Rule>>,
     /// The policies, by name: which rules one kind of attempt passes.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) policies: Option<Named<PolicyForm>>,
 }
 
@@ -115,13 +119,14 @@ pub(super) enum SyncForm {
 /// A rule: a named level with its key and its limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
+#[schemars(extend("required" = ["limits"]))]
 pub(super) struct Rule {
     /// The field or fields that make its key: each key is counted by itself. Without it, one
     /// counter stands for all.
     pub(super) by: Option<By>,
     /// Its limits; all of them must allow an attempt.
     #[serde(default, deserialize_with = "forms::present")]
-    #[schemars(required, with = "Limits")]
+    #[schemars(with = "Limits")]
     pub(super) limits: Option<Limits>,
     /// Limits that hold for single keys instead, by the key: values in the order of `by`, separated
     /// by commas.
@@ -137,10 +142,17 @@ pub(super) struct Rule {
 
 /// The JSON Schema of the file.
 pub(super) fn schema() -> Schema {
-    let settings = schemars::generate::SchemaSettings::draft2020_12();
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(flow_text));
     let mut schema = settings.into_generator().into_root_schema_for::<Written>();
     schema.insert("title".to_owned(), "tollgate configuration".into());
     schema
+}
+
+/// Doc comments are broken into lines for the source, not for whoever reads the schema.
+fn flow_text(schema: &mut Schema) {
+    if let Some(serde_json::Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]

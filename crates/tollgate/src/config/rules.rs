@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
+use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Deferral, Field, OnExceed, Plan, Rule, Span};
 
@@ -196,16 +197,23 @@ fn mean_overrides<'w>(
 /// Why a key does not fit a rule, and what would.
 fn misfit(rule: &Rule, key: &str) -> String {
     let key = shown(key);
-    let names: Vec<&str> = rule.by.iter().map(|field| &*field.name).collect();
-    match names.as_slice() {
-        [] => format!(
-            "`{key}` is no key of this rule: without `by` it has one key, its own name `{}`",
-            rule.name
-        ),
-        [name] => format!("`{key}` is no key of this rule: it is not what the field `{name}` holds"),
-        _ => format!(
-            "`{key}` is no key of this rule: write the values of {} in this order, separated by commas",
-            listed(names.iter().copied())
+    match &*rule.by {
+        [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
+        [field] => {
+            let name = &field.name;
+            match field.kind {
+                FieldKind::Ip { .. } => {
+                    format!("`{key}` is no key: the field `{name}` holds IPv4 or IPv6 addresses")
+                }
+                FieldKind::Address if key.len() <= "<>".len() => {
+                    format!("`{key}` is no key: the rule does not apply to the null sender")
+                }
+                _ => format!("`{key}` is no key: values have at most {MOST_FIELD_BYTES} bytes"),
+            }
+        }
+        several => format!(
+            "`{key}` is no key: write one value for each of {}, separated by commas",
+            listed(several.iter().map(|field| &*field.name))
         ),
     }
 }

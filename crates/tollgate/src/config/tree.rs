@@ -63,7 +63,7 @@ pub enum Place {
 pub(super) struct Path(Vec<Step>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Step {
+enum Step {
     Key(String),
     Index(usize),
 }
@@ -113,7 +113,18 @@ impl Node {
         node.value = Value::Reported;
     }
 
-    pub(super) fn entry(&self, key: &str) -> Option<&Entry> {
+    /// Whether something was hidden in the table at `path`.
+    pub(super) fn hides_something(&self, path: &Path) -> bool {
+        let node = path.0.iter().try_fold(self, |node, step| node.child(step));
+        match node.map(|node| &node.value) {
+            Some(Value::Table(entries)) => {
+                entries.iter().any(|entry| matches!(entry.node.value, Value::Reported))
+            }
+            _ => false,
+        }
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
         match &self.value {
             Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
             _ => None,
