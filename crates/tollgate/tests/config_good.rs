@@ -162,7 +162,7 @@ fn every_setting_means_what_it_says() {
 #[test]
 fn yaml_and_toml_mean_the_same() {
     let (yaml, toml) = (yaml(FULL_YAML), load(FULL_TOML, Format::Toml));
-    assert_eq!(meaning(&yaml).replace("mail.accept", ""), meaning(&toml).replace("mail.accept", ""));
+    assert_eq!(meaning(&yaml), meaning(&toml));
     assert_eq!(yaml.keys, toml.keys);
     assert_eq!(yaml.policies.enabled, toml.policies.enabled);
 }

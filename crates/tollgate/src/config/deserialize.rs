@@ -82,7 +82,7 @@ impl de::Error for Mistake {
             "a boolean" => "`true` or `false`".to_owned(),
             "a string" => "a text".to_owned(),
             "a sequence" => "a list".to_owned(),
-            "u64" => "a whole number from 0 on".to_owned(),
+            "u64" => format!("a whole number from 0 to {}", u64::MAX),
             other => other.to_owned(),
         };
         Self::new(format!("expected {expected}, found {}", Found(found)))
@@ -191,6 +191,19 @@ impl<'de> Deserializer<'de> for Reader<'_> {
         visitor.visit_newtype_struct(self)
     }
 
+    /// Serde would also read a list, by position, which nobody means.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        match &self.node.value {
+            Value::List(_) => Err(<Mistake as de::Error>::invalid_type(Unexpected::Seq, &visitor)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
     /// Every enumeration in a configuration is a choice of names.
     fn deserialize_enum<V: Visitor<'de>>(
         self,
@@ -211,7 +224,7 @@ impl<'de> Deserializer<'de> for Reader<'_> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct seq
-        tuple tuple_struct map struct identifier ignored_any
+        tuple tuple_struct map identifier ignored_any
     }
 }
 

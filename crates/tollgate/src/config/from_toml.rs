@@ -11,8 +11,9 @@ use super::tree::{Entry, Node, Place, Value};
 /// Reads a file's text; every mistake in its syntax is reported.
 pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
     let lines = Lines::new(text, source);
-    let (table, errors) = DeTable::parse_recoverable(text);
+    let (table, mut errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
+        errors.sort_by_key(|error| error.span().map(|span| span.start));
         let problem = |error: toml::de::Error| {
             let place = error.span().map_or_else(|| lines.whole(), |span| lines.place(span.start));
             Problem::new(place, String::new(), format!("not valid TOML: {}", one_line(error.message())))
