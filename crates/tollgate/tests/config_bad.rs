@@ -410,6 +410,14 @@ policies:
 }
 
 #[test]
+fn a_list_of_problems_has_an_end() {
+    let rules: Vec<String> = (0..60).map(|index| format!("  r{index}: {{}}\n")).collect();
+    let refusal = refusal(&format!("rules:\n{}", rules.concat()), Format::Yaml);
+    assert_eq!(refusal.lines().count(), 51);
+    assert!(refusal.ends_with("\nand 10 more"), "{refusal}");
+}
+
+#[test]
 fn aliases_that_explode_and_nesting_that_never_ends_are_refused() {
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n".to_owned();
     for level in 1..10 {

@@ -28,11 +28,11 @@ fn tollgate(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) ->
         .env_clear()
         .envs(variables.iter().copied())
         .output()
-        .unwrap()
+        .expect("the program starts")
 }
 
 fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).unwrap()
+    std::str::from_utf8(bytes).expect("the program prints text")
 }
 
 #[test]

@@ -11,8 +11,8 @@ struct Schema {
 impl Schema {
     fn compile() -> Self {
         let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
-        compiler.add_resource("tollgate.json", tollgate::config::schema()).unwrap();
-        let index = compiler.compile("tollgate.json", &mut schemas).unwrap();
+        compiler.add_resource("tollgate.json", tollgate::config::schema()).expect("it is a schema");
+        let index = compiler.compile("tollgate.json", &mut schemas).expect("it compiles");
         Self { schemas, index }
     }
 
@@ -26,7 +26,7 @@ impl Schema {
 }
 
 fn from_yaml(text: &str) -> Value {
-    serde_saphyr::from_str(text).unwrap()
+    serde_saphyr::from_str(text).expect("it is YAML")
 }
 
 #[test]

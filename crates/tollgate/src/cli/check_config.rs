@@ -132,7 +132,8 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
 }
 
 fn problems_as_json(error: &ConfigError) -> Value {
-    json!({ "ok": false, "problems": error.problems.iter().map(problem_as_json).collect::<Vec<_>>() })
+    let problems: Vec<Value> = error.problems.iter().map(problem_as_json).collect();
+    json!({ "ok": false, "problems": problems, "more": error.more })
 }
 
 fn problem_as_json(problem: &Problem) -> Value {

@@ -18,7 +18,7 @@ pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
             let place = error.span().map_or_else(|| lines.whole(), |span| lines.place(span.start));
             Problem::new(place, String::new(), format!("not valid TOML: {}", one_line(error.message())))
         };
-        return Err(ConfigError { problems: errors.into_iter().map(problem).take(MOST_ERRORS).collect() });
+        return Err(errors.into_iter().map(problem).take(MOST_ERRORS).collect::<Vec<_>>().into());
     }
     let place = lines.place(table.span().start);
     Ok(Node { value: lines.table(table.into_inner()), place })

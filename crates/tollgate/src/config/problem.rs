@@ -11,8 +11,10 @@ use super::tree::{Node, Path, Place};
 /// A configuration that cannot be used. Its author's fault; nothing was started or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
-    /// Everything that was found, in the order in which it was found; never empty.
+    /// What was found, in the order in which it was found; never empty.
     pub problems: Vec<Problem>,
+    /// How many more were found: a list without end helps nobody.
+    pub more: usize,
 }
 
 /// One thing that is wrong.
@@ -32,7 +34,11 @@ pub struct Problem {
 pub(super) struct Findings<'t> {
     tree: &'t Node,
     problems: Vec<Problem>,
+    more: usize,
 }
+
+/// How many problems are listed.
+const MOST_LISTED: usize = 50;
 
 impl ConfigError {
     /// The error that consists of one problem with a whole file.
@@ -49,36 +55,45 @@ impl Problem {
 
 impl<'t> Findings<'t> {
     pub(super) fn new(tree: &'t Node) -> Self {
-        Self { tree, problems: Vec::new() }
+        Self { tree, problems: Vec::new(), more: 0 }
     }
 
     /// Reports the value at `path`.
     pub(super) fn value(&mut self, path: &Path, message: impl Into<String>) {
-        let place = self.tree.place_at(path).clone();
-        self.problems.push(Problem::new(place, path.to_string(), message.into()));
+        self.report(|tree| Problem::new(tree.place_at(path).clone(), path.to_string(), message.into()));
     }
 
     /// Reports the key that ends `path`.
     pub(super) fn key(&mut self, path: &Path, message: impl Into<String>) {
-        let place = self.tree.key_place_at(path).clone();
-        self.problems.push(Problem::new(place, path.to_string(), message.into()));
+        self.report(|tree| Problem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
     }
 
     /// Reports a text that goes wrong at one of its characters.
     pub(super) fn grammar(&mut self, path: &Path, error: GrammarError) {
-        let place = self.tree.place_at(path).clone();
-        let column = error.text[..error.at].chars().count();
-        self.problems.push(Problem {
-            pointer: Some((error.text, column)),
-            ..Problem::new(place, path.to_string(), error.problem)
+        self.report(|tree| {
+            let column = error.text[..error.at].chars().count();
+            let place = tree.place_at(path).clone();
+            Problem {
+                pointer: Some((error.text, column)),
+                ..Problem::new(place, path.to_string(), error.problem)
+            }
         });
+    }
+
+    /// Finding a place takes time in proportion to the tree, so no more are made than are listed.
+    fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
+        if self.problems.len() < MOST_LISTED {
+            self.problems.push(problem(self.tree));
+        } else {
+            self.more += 1;
+        }
     }
 
     /// All that was found, or what was made of it if that is nothing.
     pub(super) fn conclude<T>(self, made: Option<T>) -> Result<T, ConfigError> {
         match made {
             Some(made) if self.problems.is_empty() => Ok(made),
-            _ => Err(ConfigError { problems: self.problems }),
+            _ => Err(ConfigError { problems: self.problems, more: self.more }),
         }
     }
 }
@@ -105,7 +120,13 @@ pub(super) fn shown(text: &str) -> String {
 
 impl From<Problem> for ConfigError {
     fn from(problem: Problem) -> Self {
-        Self { problems: vec![problem] }
+        vec![problem].into()
+    }
+}
+
+impl From<Vec<Problem>> for ConfigError {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self { problems, more: 0 }
     }
 }
 
@@ -115,7 +136,10 @@ impl fmt::Display for ConfigError {
             let newline = if index == 0 { "" } else { "\n" };
             write!(f, "{newline}{problem}")?;
         }
-        Ok(())
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
             }
         }
     }
-    if problems.is_empty() { Ok(()) } else { Err(ConfigError { problems }) }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
 }
 
 /// Puts a node where the segments lead; what is missing on the way is made.

@@ -49,6 +49,7 @@ pub(in crate::config) enum FieldForm {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(in crate::config) struct IpTable {
+    /// How many bits count.
     pub(in crate::config) ip: IpForm,
 }
 
@@ -119,6 +120,7 @@ pub(in crate::config) enum OnExceedForm {
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(in crate::config) struct Defer {
+    /// To when.
     pub(in crate::config) defer: DeferForm,
 }
 
