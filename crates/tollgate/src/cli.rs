@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "tollgate", version, about)]
+#[command(name = "tollgate", version, after_help = VARIABLES)]
 pub struct Cli {
     /// The configuration file (.yaml, .yml or .toml); the built-in starter if there is none
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CONFIG")]
@@ -35,6 +35,11 @@ pub enum Command {
     /// Print the JSON Schema of the configuration file
     Schema,
 }
+
+const VARIABLES: &str = "\
+Every setting can be overridden by an environment variable, whose value is YAML:
+  TOLLGATE__LISTEN__HTTP=127.0.0.1:9090
+  TOLLGATE__RULES__CLIENT__LIMITS='[5/s burst 10]'";
 
 /// The configuration, or the arguments, cannot be used.
 const WRONG: u8 = 2;

@@ -21,7 +21,7 @@ pub(super) fn read_variable(text: &str, name: &Arc<str>) -> Result<Node, ConfigE
 
 fn parse(text: &str, place: &dyn Fn(Location) -> Place) -> Result<Node, ConfigError> {
     let spanned: Spanned<Parsed> = serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
-        let message = shown_whole(&UserMessageFormatter.format_message(error.without_snippet()));
+        let message = message(&error);
         Problem::new(
             place(error.location().unwrap_or(Location::UNKNOWN)),
             String::new(),
@@ -61,8 +61,21 @@ fn number(count: impl TryInto<usize>) -> usize {
     count.try_into().unwrap_or(usize::MAX)
 }
 
-/// The parser's messages may quote what was written: keep them on one line.
-fn shown_whole(message: &str) -> String {
+fn message(mut error: &serde_saphyr::Error) -> String {
+    use serde_saphyr::Error as E;
+    while let E::AliasError { error: inner, .. } | E::WithSnippet { error: inner, .. } = error {
+        error = inner;
+    }
+    if let E::Budget { .. }
+    | E::AliasReplayCounterOverflow { .. }
+    | E::AliasReplayLimitExceeded { .. }
+    | E::AliasExpansionLimitExceeded { .. }
+    | E::AliasReplayStackDepthExceeded { .. } = error
+    {
+        return "too long, too deeply nested or too full of aliases for a configuration".to_owned();
+    }
+    // The parser may quote what was written: keep it on one line.
+    let message = UserMessageFormatter.format_message(error);
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
 }
 
