@@ -12,7 +12,7 @@ use governor::{Quota, RateLimiter};
 use tollgate_core::store::Answer;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Charges, Field, Limit, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
+    Attempt, Charges, Decision, Field, Limit, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
 };
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
@@ -88,7 +88,9 @@ pub fn engine() -> Engine {
 #[inline]
 pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str, &str)]) -> bool {
     let attempt = Attempt { policy, fields, cost: 1, id: None };
-    ready(engine.decide(pinned, &attempt)).unwrap().allowed()
+    let mut decision = Decision::blank();
+    ready(engine.decide_into(pinned, &attempt, &mut decision)).unwrap();
+    decision.allowed()
 }
 
 /// The value of a future that is ready at once.

@@ -94,6 +94,16 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// Starts over, with no charges.
+    #[inline]
+    pub fn clear(&mut self, ticket: Ticket, cost: u64, id: Option<&'a str>) {
+        (self.ticket, self.cost, self.id) = (ticket, cost, id);
+        self.calendar.clear();
+        self.amounts.clear();
+        self.list.clear();
+        self.text.clear();
+    }
+
     /// Adds a charge at a key of the plan's rule.
     #[inline]
     pub fn push(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool) {

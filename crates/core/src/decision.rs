@@ -36,8 +36,7 @@ pub enum Origin {
 /// The decision on one attempt: the verdict, and why.
 #[derive(Clone, Debug)]
 pub struct Decision<'a> {
-    /// The policy that decided.
-    pub policy: &'a Policy,
+    policy: Option<&'a Policy>,
     /// What is to be done.
     pub verdict: Verdict,
     /// When the same attempt would pass.
@@ -82,24 +81,41 @@ pub struct Receipt {
 impl<'a> Decision<'a> {
     /// What the policy makes of an outcome.
     pub fn new(policy: &'a Policy, charges: Charges<'a>, outcome: Outcome, origin: Origin) -> Self {
-        let mut decision = Self { outcome, ..Self::open(policy, charges) };
+        let mut decision = Self { policy: Some(policy), charges, outcome, ..Self::blank() };
         decision.conclude(origin);
         decision
     }
 
-    /// Begins a decision: a store settles its charges into its outcome, and
-    /// [`Decision::conclude`] weighs that.
+    /// A decision yet to be made: it denies. Decisions are too large to be handed from call to call,
+    /// so they are made where they stand: open one, let a store settle its charges into its
+    /// outcome, and conclude.
     #[inline]
-    pub fn open(policy: &'a Policy, charges: Charges<'a>) -> Self {
+    pub fn blank() -> Self {
         Self {
-            policy,
+            policy: None,
             verdict: Verdict::Deny,
             retry: When::Now,
             origin: Origin::Fixed,
-            charges,
+            charges: Charges::new(Ticket(0), 1, None),
             outcome: Outcome::default(),
             bound: None,
         }
+    }
+
+    /// Begins a decision by this policy, with no charges yet.
+    #[inline]
+    pub fn open(&mut self, policy: &'a Policy, ticket: Ticket, cost: u64, id: Option<&'a str>) {
+        self.policy = Some(policy);
+        self.charges.clear(ticket, cost, id);
+        self.verdict = Verdict::Deny;
+        self.retry = When::Now;
+        self.bound = None;
+    }
+
+    /// The policy that decided.
+    #[inline]
+    pub fn policy(&self) -> &'a Policy {
+        self.policy.expect("a decision is opened by a policy")
     }
 
     /// Weighs the outcome. An exceeded `reject`, a `wait` beyond its bound, and whatever can never
@@ -176,7 +192,7 @@ impl<'a> Decision<'a> {
             let range = start..start + limits.len();
             start = range.end;
             Line {
-                rule: self.policy.rule(charge.plan.rule()).expect("charges come from the policy's rules"),
+                rule: self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules"),
                 key: self.charges.key(charge),
                 limits,
                 readings: &self.outcome.readings[range],

@@ -190,18 +190,25 @@ impl Policy {
 
     /// Turns an attempt into charges: one for each rule that applies.
     pub fn charges<'a>(&'a self, attempt: &Attempt<'a>, ticket: Ticket) -> Result<Charges<'a>, Mistake> {
+        let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+        self.charge(attempt, &mut charges)?;
+        Ok(charges)
+    }
+
+    /// As [`Policy::charges`], into charges that are empty yet: they are too large to be handed from
+    /// call to call.
+    pub fn charge<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
         if attempt.cost > MAX_EXACT {
             return Err(Mistake::CostTooBig { cost: attempt.cost });
         }
         if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
             return Err(Mistake::IdTooLong { bytes: id.len() });
         }
-        let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
-        let values = self.values(attempt, &mut charges)?;
+        let values = self.values(attempt, charges)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
             let chosen: SmallVec<[Option<&str>; Rule::MOST_FIELDS]> =
                 by.iter().map(|index| values[usize::from(*index)]).collect();
-            rule.charge(&chosen, &mut charges).map_err(|(index, error)| Mistake::BadValue {
+            rule.charge(&chosen, charges).map_err(|(index, error)| Mistake::BadValue {
                 field: rule.by[index].name.to_string(),
                 error,
             })?;
@@ -212,7 +219,7 @@ impl Policy {
                 fields: self.fields.iter().map(ToString::to_string).collect(),
             });
         }
-        Ok(charges)
+        Ok(())
     }
 
     /// The rule that a charge of [`Policy::charges`] stands for.

@@ -87,13 +87,13 @@ impl PolicyMeter {
         if decision.allowed() {
             self.allow.raise();
         }
-        if !decision.allowed() || decision.policy.observes() {
+        if !decision.allowed() || decision.policy().observes() {
             self.count_rules(decision);
         }
     }
 
     fn count_rules(&self, decision: &Decision<'_>) {
-        let number = |name: &str| decision.policy.rules.iter().position(|rule| *rule.name == *name);
+        let number = |name: &str| decision.policy().rules.iter().position(|rule| *rule.name == *name);
         let outcome = match decision.verdict {
             Verdict::Allow => None,
             Verdict::Deny => Some(0),
