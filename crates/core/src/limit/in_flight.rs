@@ -139,7 +139,7 @@ impl Holds {
         let mut old = core::mem::take(&mut self.by_id);
         for id in ids {
             let (id, hold) = old.remove_entry(id).unwrap_or_else(|| (id.into(), fresh));
-            self.by_id.insert(id, hold);
+            self.by_id.entry(id).or_insert(hold);
         }
         self.recount();
     }
