@@ -226,6 +226,9 @@ impl Policy {
         for (name, value) in attempt.fields {
             let number = self.numbers.iter().find(|known| ***known == **name);
             if let Some(known) = number {
+                if charges.amounts.iter().any(|(earlier, _)| earlier == name) {
+                    return Err(Mistake::RepeatedField { field: shown(name) });
+                }
                 let amount = value
                     .parse()
                     .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;
