@@ -166,8 +166,10 @@ impl Policy {
             by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
             let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
             for limit in plans.flat_map(|plan| plan.limits()) {
-                if let Limit::PerAttempt { field, .. } = limit {
-                    position(&mut numbers, field);
+                if let Limit::PerAttempt { field, .. } = limit
+                    && !numbers.contains(field)
+                {
+                    numbers.push(Arc::clone(field));
                 }
             }
         }
