@@ -6,8 +6,11 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use tollgate_core::key::FieldKind;
 use tollgate_core::limit::{Page, Period};
-use tollgate_core::{Charges, Limit, Outcome, Plan, State, Ticket, Timestamp, When};
+use tollgate_core::{
+    Charges, Field, Limit, OnExceed, Outcome, Plan, Policy, Rule, State, Ticket, Timestamp, When,
+};
 
 /// Where traces begin: far from the epoch, as real time is.
 pub(crate) const START: u64 = 1_800_000_000_000_000;
@@ -28,6 +31,25 @@ pub(crate) fn limit(text: &str) -> Limit {
 /// The limits of one rule from their texts.
 pub(crate) fn plan(rule: &str, limits: &[&str]) -> Arc<Plan> {
     Arc::new(Plan::new(rule.into(), limits.iter().map(|text| limit(text)).collect()).expect("limits differ"))
+}
+
+/// A rule that rejects, by fields of these kinds.
+pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rule {
+    let fields = by.iter().map(|(name, kind)| Field { name: (*name).into(), kind: *kind });
+    Rule {
+        name: name.into(),
+        by: fields.collect(),
+        plan: plan(name, limits),
+        overrides: Default::default(),
+        on_exceed: OnExceed::Reject,
+        enabled: true,
+        secret: false,
+    }
+}
+
+/// A policy over these rules that knows no unmatched attempts.
+pub(crate) fn policy(rules: Vec<Rule>) -> Policy {
+    Policy::new("policy".into(), rules.into_iter().map(Arc::new).collect(), false)
 }
 
 /// The page around a moment for periods that all last [`CALENDAR_MICROS`].
@@ -94,6 +116,34 @@ impl Bench {
         charges(&self.plans, ask, now).survey(&mut states, now).expect("the pages cover now")
     }
 
+    /// What settling would say, on the states themselves.
+    pub(crate) fn survey(&mut self, ask: Ask<'_>, now: Timestamp) -> Outcome {
+        charges(&self.plans, ask, now).survey(&mut self.states, now).expect("the pages cover now")
+    }
+
+    /// Settles a whole trace, from `now` on. Returns when it ends.
+    pub(crate) fn run(&mut self, trace: &[(u64, u64)], mut now: u64) -> u64 {
+        for (ticket, (wait, cost)) in (1_000..).zip(trace) {
+            now += wait;
+            self.settle(Ask::by(*cost, ticket), at(now));
+        }
+        now
+    }
+
+    /// Whether no later attempt at any single rule can tell these two apart.
+    pub(crate) fn behaves_as(&self, other: &Self, now: u64) -> bool {
+        (0..self.plans.len()).all(|index| self.alone(index).alone_behaves_as(&other.alone(index), now))
+    }
+
+    fn alone_behaves_as(&self, other: &Self, now: u64) -> bool {
+        let costs = [0, 1, self.limit(0).capacity()];
+        let waits = [0, 1, 7, 20, 41];
+        waits.iter().all(|wait| {
+            let then = at(now + wait);
+            costs.iter().all(|cost| self.look(Ask::of(*cost), then) == other.look(Ask::of(*cost), then))
+        })
+    }
+
     pub(crate) fn refund(&mut self, ask: Ask<'_>, taken_at: Timestamp, now: Timestamp) {
         charges(&self.plans, ask, taken_at).refund(&mut self.states, taken_at, now);
     }
@@ -135,7 +185,8 @@ pub(crate) fn slotted() -> impl Strategy<Value = String> {
 }
 
 pub(crate) fn bucket() -> impl Strategy<Value = String> {
-    (1..12_u64, 1..50_u64, 1..6_u64).prop_map(|(rate, period, burst)| format!("{rate}/{period}us burst {burst}"))
+    (1..12_u64, 1..50_u64, 1..6_u64)
+        .prop_map(|(rate, period, burst)| format!("{rate}/{period}us burst {burst}"))
 }
 
 /// Several rules of one limit each; about a quarter is only observed.
