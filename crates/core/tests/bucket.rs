@@ -37,7 +37,7 @@ impl Oracle {
         match wanted.checked_sub(self.units) {
             None | Some(0) => When::Now,
             Some(missing) => {
-                let micros = u64::try_from(missing.div_ceil(self.rate)).unwrap();
+                let micros = u64::try_from(missing.div_ceil(self.rate)).expect("waits are short");
                 When::After(tollgate_core::Span::from_micros(micros))
             }
         }
@@ -48,7 +48,7 @@ impl Oracle {
     }
 
     fn whole_tokens(&self) -> u64 {
-        u64::try_from(self.units / self.period).unwrap()
+        u64::try_from(self.units / self.period).expect("bursts are small")
     }
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{Ask, Bench, CALENDAR_MICROS, any_limit, any_trace, at};
+use support::{Ask, Bench, CALENDAR_MICROS, any_limit, any_trace, at, bucket};
 use tollgate_core::Limit;
 
 /// Far enough from the start that every jump back stays after it.
@@ -88,7 +88,8 @@ proptest! {
 
     #[test]
     fn no_jump_shows_more_than_the_capacity(
-        text in any_limit(), trace in prop::collection::vec((-60..60_i64, 0..8_u64), 1..80),
+        text in prop_oneof![any_limit(), bucket()],
+        trace in prop::collection::vec((-60..60_i64, 0..8_u64), 1..80),
     ) {
         let mut bench = Bench::one(&text);
         let mut now = LATER;
