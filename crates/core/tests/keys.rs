@@ -141,6 +141,7 @@ fn one_thing_spelt_in_different_ways_has_one_key() {
         (FieldKind::Ip { v4: 32, v6: 128 }, "2001:db8:0::1", "2001:db8::1"),
         (FieldKind::Domain, "Example.COM", "example.com"),
         (FieldKind::Domain, "example.com.", "example.com"),
+        (FieldKind::Domain, "example.com..", "example.com"),
         (FieldKind::Domain, "example。com", "example.com"),
         (FieldKind::Domain, "example.com。", "example.com"),
         (FieldKind::Domain, "example.com．", "example.com"),
