@@ -11,6 +11,9 @@ use crate::reading::{Reading, When};
 use crate::rule::{Deferral, OnExceed, Rule};
 use crate::time::{Span, Timestamp};
 
+const WEEK: Span = Span::from_secs(604_800);
+const FIRST_MONDAY: Timestamp = Timestamp::from_micros(4 * 86_400_000_000);
+
 /// What is to be done with an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -173,7 +176,10 @@ impl<'a> Decision<'a> {
     fn deferred_to(&self, span: Span, how: Deferral, period: Option<Span>) -> Timestamp {
         let mut at = self.outcome.now + span;
         if let (true, Some(period)) = (how.aligned, period) {
-            at = Timestamp::from_micros(at.as_micros().next_multiple_of(period.as_micros()));
+            // The epoch was a Thursday, and weeks start on Monday.
+            let first = if period == WEEK { FIRST_MONDAY } else { Timestamp::ZERO };
+            let boundary = at.since(first).as_micros().next_multiple_of(period.as_micros());
+            at = first + Span::from_micros(boundary);
         }
         let spread = self.charges.ticket.0.checked_rem(how.jitter.as_micros()).unwrap_or(0);
         at + Span::from_micros(spread)

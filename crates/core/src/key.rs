@@ -157,7 +157,8 @@ fn write_network(address: IpAddr, prefix: u8, whole: u8, out: &mut KeyText) {
 }
 
 fn write_address(value: &str, out: &mut KeyText) -> Presence {
-    let value = value.strip_prefix('<').and_then(|inner| inner.strip_suffix('>')).unwrap_or(value);
+    // All brackets and dots go, in any order, so that a written address is its own normal form.
+    let value = value.trim_start_matches('<').trim_end_matches(['>', '.']);
     if value.is_empty() {
         return Presence::Absent;
     }
@@ -173,12 +174,13 @@ fn write_address(value: &str, out: &mut KeyText) -> Presence {
 }
 
 fn write_domain(value: &str, out: &mut KeyText) {
-    let value = value.strip_suffix('.').unwrap_or(value);
+    let value = value.trim_end_matches('.');
     if value.is_ascii() {
         write_lower_ascii(value, out);
     } else {
-        match idna::domain_to_ascii(value) {
-            Ok(ascii) => out.extend_from_slice(ascii.as_bytes()),
+        match idna::domain_to_ascii_cow(value.as_bytes(), idna::AsciiDenyList::URL) {
+            // Other scripts have full stops of their own, which end up as dots.
+            Ok(ascii) => out.extend_from_slice(ascii.trim_end_matches('.').as_bytes()),
             // What no resolver would accept is still one sender: count it under its own spelling.
             Err(_) => write_lower(value, out),
         }

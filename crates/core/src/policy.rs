@@ -169,8 +169,10 @@ impl Policy {
             by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
             let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
             for limit in plans.flat_map(|plan| plan.limits()) {
-                if let Limit::PerAttempt { field, .. } = limit {
-                    position(&mut numbers, field);
+                if let Limit::PerAttempt { field, .. } = limit
+                    && !numbers.contains(field)
+                {
+                    numbers.push(Arc::clone(field));
                 }
             }
         }
@@ -247,6 +249,9 @@ impl Policy {
         for (name, value) in attempt.fields {
             let number = self.numbers.iter().find(|known| ***known == **name);
             if let Some(known) = number {
+                if charges.amounts.iter().any(|(earlier, _)| earlier == name) {
+                    return Err(Mistake::RepeatedField { field: shown(name) });
+                }
                 let amount = value
                     .parse()
                     .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;

@@ -78,7 +78,7 @@ impl Bucket {
     pub(super) fn freshen(&self, level: Level, now: Timestamp) -> Option<Level> {
         if level.full_at < now || (level.full_at == now && level.rest == 0) {
             None
-        } else if level.full_at.since(now) > self.fills_in {
+        } else if level.full_at.since(now) > self.fills_in || self.backlog(Some(level), now) > self.empty() {
             Some(self.level(self.empty(), now))
         } else {
             Some(level)

@@ -118,6 +118,7 @@ impl Holds {
         let found = hold.is_some();
         if let Some(hold) = hold {
             hold.renewed = now;
+            self.oldest = self.oldest.min(now);
             self.newest = self.newest.max(now);
         }
         found
@@ -139,7 +140,7 @@ impl Holds {
         let mut old = core::mem::take(&mut self.by_id);
         for id in ids {
             let (id, hold) = old.remove_entry(id).unwrap_or_else(|| (id.into(), fresh));
-            self.by_id.insert(id, hold);
+            self.by_id.entry(id).or_insert(hold);
         }
         self.recount();
     }
@@ -176,9 +177,7 @@ impl Holds {
     }
 
     fn insert(&mut self, id: Box<str>, hold: Hold) {
-        if self.by_id.is_empty() {
-            self.oldest = hold.renewed;
-        }
+        self.oldest = if self.by_id.is_empty() { hold.renewed } else { self.oldest.min(hold.renewed) };
         self.newest = self.newest.max(hold.renewed);
         self.used += hold.weight;
         self.by_id.insert(id, hold);
