@@ -73,7 +73,9 @@ impl FieldKind {
                 Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
                 Self::Ip { .. } => false,
                 Self::Domain => !value.ends_with('.') && lower(),
-                Self::Address => !value.is_empty() && !value.ends_with(['.', '>']) && lower(),
+                Self::Address => {
+                    !value.is_empty() && !value.starts_with('<') && !value.ends_with(['.', '>']) && lower()
+                }
             }
     }
 

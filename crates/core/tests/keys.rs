@@ -16,10 +16,7 @@ fn key(policy: &Policy, fields: &[(&str, &str)]) -> Option<String> {
     let attempt = Attempt { policy: "policy", fields, cost: 1, id: None };
     let charges = policy.charges(&attempt, Ticket(1)).unwrap_or_else(|mistake| panic!("{mistake}"));
     let charge = charges.iter().next()?;
-    let text = charges.key(charge).to_string();
-    let identity = [charge.plan.rule().as_bytes(), b":", text.as_bytes()].concat();
-    assert_eq!(charges.identity(charge), identity);
-    Some(text)
+    Some(charges.key(charge).to_string())
 }
 
 fn rule_of(kinds: &[FieldKind]) -> Rule {

@@ -123,7 +123,11 @@ impl Engine {
     }
 
     /// Decides an attempt: everything it asks for is taken, or nothing.
-    pub async fn decide<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
+    pub async fn decide<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+    ) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
         self.decide_into(pinned, attempt, &mut decision).await?;
         Ok(decision)
@@ -356,7 +360,12 @@ impl Snapshot {
 
     /// Begins a decision: finds the policy and works out the charges.
     #[inline]
-    fn open<'a>(&'a self, attempt: &Attempt<'a>, ticket: Ticket, decision: &mut Decision<'a>) -> Result<(), Fault> {
+    fn open<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
         if !self.policies.enabled {
             decision.open(&self.off, ticket, attempt.cost, attempt.id);
             return Ok(());

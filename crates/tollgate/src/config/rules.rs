@@ -94,8 +94,7 @@ fn mean_one(
     };
     for (key, plan, path) in overrides {
         match rule.key_of(key) {
-            None => findings.key(&path, misfit(&rule, key)),
-            Some(_) if let Some(message) = other_network(&rule, key) => findings.key(&path, message),
+            None => findings.key(&path, other_network(&rule, key).unwrap_or_else(|| misfit(&rule, key))),
             Some(text) if rule.overrides.contains_key(&text) => findings.key(
                 &path,
                 format!("this key is the same as one above it: both are counted as `{}`", shown(&text)),
@@ -220,7 +219,7 @@ fn misfit(rule: &Rule, key: &str) -> String {
     }
 }
 
-/// A network of another size than those the rule counts would silently stand for one of them.
+/// What is wrong with a key that is a network of another size than those the rule counts.
 fn other_network(rule: &Rule, key: &str) -> Option<String> {
     let values: Vec<&str> = if rule.by.len() > 1 { key.split(',').collect() } else { vec![key] };
     rule.by.iter().zip(values).find_map(|(field, value)| {
