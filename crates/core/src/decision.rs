@@ -213,18 +213,18 @@ impl<'a> Decision<'a> {
     }
 
     /// The limit that binds: on denial the one of the named rule with the longest wait, else the
-    /// enforced one with the least left.
+    /// enforced one with the least left. What is only bounded in each attempt binds when it is
+    /// exceeded, or when there is nothing else.
     pub fn binding(&self) -> Option<(&Limit, Reading)> {
         if let Some(index) = self.bound {
             let limits = self.charges.iter().nth(index)?.plan.limits();
-            let pairs = limits.iter().zip(self.outcome.of(&self.charges, index));
-            return pairs.max_by_key(|(_, reading)| reading.when).map(|(limit, reading)| (limit, *reading));
+            return longest(limits, self.outcome.of(&self.charges, index));
         }
         let enforced = self.charges.iter().enumerate().filter(|(_, charge)| charge.enforced);
         let limits = enforced.flat_map(|(index, charge)| {
             charge.plan.limits().iter().zip(self.outcome.of(&self.charges, index))
         });
-        limits.min_by_key(|(_, reading)| reading.remaining).map(|(limit, reading)| (limit, *reading))
+        least(limits)
     }
 
     /// What the attempt can be given back with; `None` if nothing was taken.
@@ -245,10 +245,32 @@ impl Line<'_> {
         self.readings.iter().any(|reading| reading.when > When::Now)
     }
 
+    /// The limit that binds here: if one is exceeded the one with the longest wait, else the one
+    /// with the least left.
+    pub fn binding(&self) -> Option<(&Limit, Reading)> {
+        if self.exceeded() {
+            longest(self.limits, self.readings)
+        } else {
+            least(self.limits.iter().zip(self.readings))
+        }
+    }
+
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.
     fn longest(&self) -> (When, Option<Span>) {
-        let pairs = self.limits.iter().zip(self.readings);
-        let longest = pairs.max_by_key(|(_, reading)| reading.when);
+        let longest = longest(self.limits, self.readings);
         longest.map_or((When::Now, None), |(limit, reading)| (reading.when, limit.period()))
     }
+}
+
+fn longest<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, Reading)> {
+    let pairs = limits.iter().zip(readings);
+    pairs.max_by_key(|(_, reading)| reading.when).map(|(limit, reading)| (limit, *reading))
+}
+
+/// The limit with the least left. A number bounded in each attempt is not used up, so what is left
+/// of it says nothing about the next attempt.
+fn least<'l>(pairs: impl Iterator<Item = (&'l Limit, &'l Reading)>) -> Option<(&'l Limit, Reading)> {
+    let bounds = |limit: &Limit| matches!(limit, Limit::PerAttempt { .. });
+    let least = pairs.min_by_key(|(limit, reading)| (bounds(limit), reading.remaining));
+    least.map(|(limit, reading)| (limit, *reading))
 }

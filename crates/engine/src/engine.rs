@@ -1,5 +1,6 @@
 //! The engine: one attempt in, one decision out.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
@@ -293,8 +294,8 @@ impl Engine {
     }
 
     /// A rule's key as people may see it.
-    pub fn shown_key(&self, rule: &Rule, key: &str) -> String {
-        if rule.secret { self.seal.veil(key) } else { key.to_owned() }
+    pub fn shown_key<'k>(&self, rule: &Rule, key: &'k str) -> Cow<'k, str> {
+        if rule.secret { Cow::Owned(self.seal.veil(key)) } else { Cow::Borrowed(key) }
     }
 
     #[inline]
@@ -327,13 +328,19 @@ impl Engine {
             tracing::warn!(
                 component = "ratelimit",
                 denied_by,
-                key,
+                key = &*key,
                 retry_after,
                 held_back,
                 "rate limit exceeded"
             );
         } else {
-            tracing::warn!(component = "ratelimit", denied_by, key, retry_after, "rate limit exceeded");
+            tracing::warn!(
+                component = "ratelimit",
+                denied_by,
+                key = &*key,
+                retry_after,
+                "rate limit exceeded"
+            );
         }
     }
 
@@ -345,7 +352,7 @@ impl Engine {
             policy: decision.policy().name.to_string(),
             verdict: decision.verdict,
             rule: decision.denied_by().map(|line| line.rule.name.to_string()),
-            key: line.map(|line| self.shown_key(line.rule, line.key)),
+            key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
             cost: decision.charges.cost,
             retry: decision.retry,
         }

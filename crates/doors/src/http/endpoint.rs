@@ -1,0 +1,219 @@
+//! What an endpoint is, and the way every request goes: role, body, answer, metrics.
+//!
+//! This is one generic function instead of layers of middleware: each endpoint gets its own copy,
+//! and nothing is boxed beyond what the router boxes anyway.
+
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, Uri};
+use axum::response::Response;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+
+use super::App;
+use super::auth::{self, Role};
+use super::problem::{Correlation, Problem};
+
+/// The longest body, in bytes, unless an endpoint says otherwise.
+pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
+
+/// One route: what it is called, who may use it, what it does and what is said about it.
+pub(crate) struct Endpoint {
+    pub(crate) method: Method,
+    /// The path as the router knows it.
+    pub(crate) pattern: &'static str,
+    /// Who may use it; `None` is anybody.
+    pub(crate) role: Option<Role>,
+    /// What is documented about it; several entries where the last part of the path tells apart.
+    pub(crate) operations: Vec<Operation>,
+    /// Makes the handler that counts itself under this number.
+    pub(crate) serve: Box<dyn Fn(usize) -> MethodRouter<Arc<App>>>,
+}
+
+/// One documented thing that an endpoint does.
+pub(crate) struct Operation {
+    /// The path as people write it.
+    pub(crate) path: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) request: Option<SchemaOf>,
+    pub(crate) query: &'static [(&'static str, &'static str)],
+    /// Status, media type and schema of each answer that is not the common problem.
+    pub(crate) answers: Vec<(u16, &'static str, SchemaOf)>,
+}
+
+/// Asks a generator for the schema of one type.
+pub(crate) type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+
+/// One request, with its body read.
+pub(crate) struct Ask {
+    pub(crate) uri: Uri,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+    pub(crate) correlation: Correlation,
+    /// The number of the access key it came with.
+    key: Option<usize>,
+}
+
+/// What an endpoint comes to.
+pub(crate) type Answered = Result<Response, Problem>;
+
+impl Endpoint {
+    /// An endpoint that runs `run` for whoever has the role.
+    pub(crate) fn new<F, Fut>(method: Method, pattern: &'static str, role: Option<Role>, run: F) -> Self
+    where
+        F: Fn(Arc<App>, Ask) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Answered> + Send + 'static,
+    {
+        Self::with_body_of(MOST_BODY_BYTES, method, pattern, role, run)
+    }
+
+    /// As [`Endpoint::new`], with a bound of its own on the body.
+    pub(crate) fn with_body_of<F, Fut>(
+        most: usize,
+        method: Method,
+        pattern: &'static str,
+        role: Option<Role>,
+        run: F,
+    ) -> Self
+    where
+        F: Fn(Arc<App>, Ask) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Answered> + Send + 'static,
+    {
+        let filter = MethodFilter::try_from(method.clone()).expect("only ordinary methods are used");
+        let serve = move |index| {
+            let run = run.clone();
+            let gate = Gate { role, most, index };
+            on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, gate, run))
+        };
+        Self { method, pattern, role, operations: Vec::new(), serve: Box::new(serve) }
+    }
+
+    /// Documents what it does.
+    pub(crate) fn does(mut self, operation: Operation) -> Self {
+        self.operations.push(operation);
+        self
+    }
+}
+
+impl Operation {
+    /// Something done at a path.
+    pub(crate) fn new(path: &'static str, summary: &'static str) -> Self {
+        Self { path, summary, request: None, query: &[], answers: Vec::new() }
+    }
+
+    /// What it is sent.
+    pub(crate) fn takes<T: JsonSchema>(mut self) -> Self {
+        self.request = Some(|generator| generator.subschema_for::<T>());
+        self
+    }
+
+    /// What may stand in its query.
+    pub(crate) fn query(mut self, query: &'static [(&'static str, &'static str)]) -> Self {
+        self.query = query;
+        self
+    }
+
+    /// What it answers when all is well.
+    pub(crate) fn answers<T: JsonSchema>(mut self) -> Self {
+        self.answers.push((200, "application/json", |generator| generator.subschema_for::<T>()));
+        self
+    }
+
+    /// What it answers with another status or media type.
+    pub(crate) fn also<T: JsonSchema>(mut self, status: u16, media: &'static str) -> Self {
+        self.answers.push((status, media, |generator| generator.subschema_for::<T>()));
+        self
+    }
+}
+
+impl Ask {
+    /// The name of the access key the request came with, for the log.
+    pub(crate) fn caller<'a>(&self, app: &'a App) -> &'a str {
+        self.key.map_or("anybody", |key| &app.keys[key].name)
+    }
+
+    /// The value of a member of the query.
+    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+        let members = self.uri.query()?.split('&').filter_map(|member| member.split_once('='));
+        members.filter(|(member, _)| *member == name).map(|(_, value)| value).next()
+    }
+}
+
+/// What stands before an endpoint.
+#[derive(Clone, Copy)]
+struct Gate {
+    role: Option<Role>,
+    most: usize,
+    index: usize,
+}
+
+async fn serve<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
+where
+    F: Fn(Arc<App>, Ask) -> Fut,
+    Fut: Future<Output = Answered>,
+{
+    let started = app.meters.start();
+    let (parts, body) = request.into_parts();
+    let correlation = Correlation::of(&parts.headers);
+    let answered = match enter(&app, parts, body, &correlation, gate).await {
+        Ok(ask) => run(Arc::clone(&app), ask).await,
+        Err(problem) => Err(problem),
+    };
+    let response = finish(answered, correlation);
+    app.meters.note(gate.index, response.status(), started);
+    response
+}
+
+/// Answers a request that no endpoint takes.
+pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Problem) -> Response {
+    let started = app.meters.start();
+    let correlation = Correlation::of(request.headers());
+    let response = finish(Err(problem()), correlation);
+    app.meters.note(app.meters.unmatched(), response.status(), started);
+    response
+}
+
+fn finish(answered: Answered, correlation: Correlation) -> Response {
+    let mut response = answered.unwrap_or_else(|problem| problem.answer(&correlation));
+    if let Some(given) = correlation.given {
+        response.headers_mut().entry(super::headers::CORRELATION_ID).or_insert(given);
+    }
+    response
+}
+
+async fn enter(
+    app: &App,
+    parts: Parts,
+    body: Body,
+    correlation: &Correlation,
+    gate: Gate,
+) -> Result<Ask, Problem> {
+    let key = match gate.role {
+        Some(role) if !app.keys.is_empty() => Some(auth::admit(&app.keys, role, &parts.headers)?),
+        _ => None,
+    };
+    let body = read(&parts, body, gate.most).await?;
+    let Parts { uri, headers, .. } = parts;
+    Ok(Ask { uri, headers, body, correlation: correlation.clone(), key })
+}
+
+/// Reads the whole body, or stops as soon as it is known to be too long.
+async fn read(parts: &Parts, body: Body, most: usize) -> Result<Bytes, Problem> {
+    let told = parts.headers.get(axum::http::header::CONTENT_LENGTH);
+    if told.and_then(length).is_some_and(|length| length > most as u64) {
+        return Err(Problem::too_large(most));
+    }
+    match Limited::new(body, most).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => Err(Problem::too_large(most)),
+        Err(error) => Err(Problem::bad_request(format!("the body cannot be read: {error}"))),
+    }
+}
+
+fn length(value: &HeaderValue) -> Option<u64> {
+    value.to_str().ok()?.parse().ok()
+}

@@ -1,0 +1,221 @@
+//! Holds: what is in flight, taken under an id, renewed and ended by it.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::limit::InFlight;
+use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Attempt, Limit, Rule};
+
+use super::App;
+use super::answer::{Allowed, Refused};
+use super::auth::Role;
+use super::body::{self, AtMost, Fields, Text, Whole};
+use super::check::{self, AttemptBody, IdShown};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::path::{self, Place};
+use super::problem::{PROBLEM_JSON, Problem};
+use super::shown::{Moment, Shown, json};
+
+/// The most ids that can be set at once.
+const MOST_IDS: usize = 100_000;
+
+/// The longest body that sets ids: as many as there may be, of a usual length.
+const MOST_IDS_BYTES: usize = 8 << 20;
+
+const ONE: &str = "/api/v1/holds/{rule}/{*key}";
+
+/// An attempt that holds what is limited at once.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HoldRequest")]
+struct HoldBody<'b> {
+    /// Which policy it passes.
+    #[serde(borrow)]
+    policy: Text<'b>,
+    #[serde(borrow, default)]
+    fields: Fields<'b>,
+    /// Under which id it is held.
+    #[serde(borrow)]
+    id: Text<'b>,
+    /// How much it takes; 1 unless said otherwise.
+    #[serde(default)]
+    cost: Option<Whole>,
+}
+
+/// The ids that are held, according to the caller's books.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "HeldIds")]
+struct IdsBody<'b> {
+    #[serde(borrow)]
+    ids: AtMost<MOST_IDS, Text<'b>>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Renewed {
+    /// Always true.
+    renewed: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Released {
+    /// Whether it was held.
+    released: bool,
+}
+
+/// What is held at a key.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Holds")]
+struct HoldsShown<'h> {
+    /// The rule.
+    rule: &'h str,
+    /// The key; a made-up name where keys are secret.
+    key: &'h str,
+    /// The limit, as it is written.
+    #[schemars(with = "String")]
+    limit: Shown<&'h Limit>,
+    /// The most that may be held at once.
+    capacity: u64,
+    /// How much is held.
+    held: u64,
+    /// Every hold.
+    holds: Vec<HoldShown<'h>>,
+}
+
+/// One hold.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Hold")]
+struct HoldShown<'h> {
+    /// The id it was taken under.
+    id: &'h str,
+    /// How much of the limit it uses.
+    weight: u64,
+    /// When it was taken.
+    #[schemars(with = "String")]
+    since: Moment,
+    /// When it ends unless it is renewed; null if never.
+    #[schemars(with = "Option<String>")]
+    expires: Option<Moment>,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let take = Operation::new("/api/v1/holds", "Decide an attempt and hold what is limited at once")
+        .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
+        .takes::<HoldBody<'_>>()
+        .answers::<Allowed<'_, '_>>()
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON);
+    let renew = Operation::new("/api/v1/holds/{rule}/{key}/{id}/renew", "Renew a hold's lease");
+    let release = Operation::new("/api/v1/holds/{rule}/{key}/{id}", "End a hold");
+    let list = Operation::new("/api/v1/holds/{rule}/{key}", "List the holds of a key");
+    let replace = Operation::new("/api/v1/holds/{rule}/{key}", "Make exactly these ids held")
+        .takes::<IdsBody<'_>>()
+        .answers::<HoldsShown<'_>>();
+    let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
+    vec![
+        Endpoint::new(Method::POST, "/api/v1/holds", check, take_hold).does(take),
+        Endpoint::new(Method::POST, ONE, check, renew_hold).does(renew.answers::<Renewed>()),
+        Endpoint::new(Method::DELETE, ONE, check, release_hold).does(release.answers::<Released>()),
+        Endpoint::new(Method::GET, ONE, read, list_holds).does(list.answers::<HoldsShown<'_>>()),
+        Endpoint::with_body_of(MOST_IDS_BYTES, Method::PUT, ONE, admin, replace_holds).does(replace),
+    ]
+}
+
+async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
+    let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
+    let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
+    check::decide(&app, &attempt, |decision| check::answer(&app, &ask, &attempt, decision, IdShown::Yes))
+        .await
+}
+
+async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {
+    let (rule, rest) = path::rest(&ask.uri);
+    let rest = rest.strip_suffix("/renew").ok_or_else(Problem::no_such_path)?;
+    let (key, id) = rest.rsplit_once('/').ok_or_else(Problem::no_such_path)?;
+    let report = order(&app, (rule, key), HoldsOrder::Renew(&path::decode(id)?)).await?;
+    if !report.found {
+        return Err(Problem::not_found("nothing is held under this id: it was released, or its time is up"));
+    }
+    Ok(json(&Renewed { renewed: true }))
+}
+
+async fn release_hold(app: Arc<App>, ask: Ask) -> Answered {
+    let (rule, rest) = path::rest(&ask.uri);
+    let (key, id) = rest.rsplit_once('/').ok_or_else(Problem::no_such_path)?;
+    let report = order(&app, (rule, key), HoldsOrder::Release(&path::decode(id)?)).await?;
+    Ok(json(&Released { released: report.found }))
+}
+
+async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let (rule, key) = path::rest(&ask.uri);
+    let place = Place::find(&pinned.policies, rule, key)?;
+    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &spot)?;
+    let report = app.engine.holds(&spot, HoldsOrder::List).await?;
+    show(&app, &place, &spot, &report)
+}
+
+async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
+    let IdsBody { ids } = body::read(&ask.body)?;
+    let ids: Vec<&str> = ids.0.iter().map(Text::as_str).collect();
+    if let Some(id) = ids.iter().find(|id| id.len() > Attempt::MOST_ID_BYTES) {
+        let (bytes, most) = (id.len(), Attempt::MOST_ID_BYTES);
+        return Err(Problem::bad_request(format!("an id is {bytes} bytes long; at most {most} are allowed")));
+    }
+    let pinned = app.engine.pin();
+    let (rule, key) = path::rest(&ask.uri);
+    let place = Place::find(&pinned.policies, rule, key)?;
+    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &spot)?;
+    let report = app.engine.replace_holds(&spot, &ids).await?;
+    let key = app.engine.shown_key(place.rule, &place.key);
+    tracing::info!(
+        component = "http",
+        by = ask.caller(&app),
+        rule = &*place.rule.name,
+        key = &*key,
+        ids = ids.len(),
+        "holds replaced"
+    );
+    show(&app, &place, &spot, &report)
+}
+
+async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> Result<HoldsReport, Problem> {
+    let pinned = app.engine.pin();
+    let place = Place::find(&pinned.policies, rule, key)?;
+    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &spot)?;
+    Ok(app.engine.holds(&spot, order).await?)
+}
+
+/// The limit that counts holds at a place.
+fn in_flight<'s>(rule: &Rule, spot: &Spot<'s>) -> Result<(&'s Limit, &'s InFlight), Problem> {
+    let limits = spot.plan.limits().iter();
+    let mut holds = limits.filter_map(|limit| match limit {
+        Limit::InFlight(holds) => Some((limit, holds)),
+        _ => None,
+    });
+    let none = || Problem::not_found(format!("rule `{}` has no limit `at once` at this key", rule.name));
+    holds.next().ok_or_else(none)
+}
+
+fn show(app: &App, place: &Place<'_>, spot: &Spot<'_>, report: &HoldsReport) -> Answered {
+    let (limit, holds) = in_flight(place.rule, spot)?;
+    let shown = report.holds.iter().map(|(id, hold)| HoldShown {
+        id,
+        weight: hold.weight,
+        since: Moment(hold.since),
+        expires: holds.lease().map(|lease| Moment(hold.renewed + lease)),
+    });
+    Ok(json(&HoldsShown {
+        rule: &place.rule.name,
+        key: &app.engine.shown_key(place.rule, &place.key),
+        limit: Shown(limit),
+        capacity: limit.capacity(),
+        held: report.holds.iter().map(|(_, hold)| hold.weight).sum(),
+        holds: shown.collect(),
+    }))
+}

@@ -1,0 +1,110 @@
+//! The OpenAPI 3.1 document, made from the endpoints and from the very types they read and write.
+
+use std::collections::BTreeMap;
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, SchemaGenerator};
+use serde_json::{Map, Value, json};
+
+use super::endpoint::{Endpoint, Operation};
+use super::problem::{PROBLEM_JSON, ProblemBody};
+
+/// Where schemas are found in the document.
+const SCHEMAS: &str = "/components/schemas";
+
+/// The document that describes these endpoints.
+pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
+    let settings =
+        |settings: SchemaSettings| settings.with(|settings| settings.definitions_path = SCHEMAS.into());
+    let mut requests = settings(SchemaSettings::draft2020_12().for_deserialize()).into_generator();
+    let mut answers = settings(SchemaSettings::draft2020_12().for_serialize()).into_generator();
+    let mut paths: BTreeMap<&str, Map<String, Value>> = BTreeMap::new();
+    for endpoint in endpoints {
+        for operation in &endpoint.operations {
+            let described = describe(endpoint, operation, &mut requests, &mut answers);
+            let method = endpoint.method.as_str().to_ascii_lowercase();
+            paths.entry(operation.path).or_default().insert(method, described);
+        }
+    }
+    let mut schemas = requests.take_definitions(true);
+    schemas.extend(answers.take_definitions(true));
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "tollgate",
+            "description": "Rate limits for everything a team runs. Roles: check < read < admin.",
+            "version": env!("CARGO_PKG_VERSION"),
+            "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
+        },
+        "paths": paths,
+        "components": {
+            "schemas": schemas,
+            "securitySchemes": {
+                "bearer": { "type": "http", "scheme": "bearer" },
+                "key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
+                "token": { "type": "apiKey", "in": "header", "name": "X-API-Token" },
+            },
+        },
+    })
+}
+
+fn describe(
+    endpoint: &Endpoint,
+    operation: &Operation,
+    requests: &mut SchemaGenerator,
+    answers: &mut SchemaGenerator,
+) -> Value {
+    let mut described = json!({
+        "summary": operation.summary,
+        "parameters": parameters(operation),
+        "responses": responses(operation, answers),
+        "security": [],
+    });
+    if let Some(role) = endpoint.role {
+        described["description"] = format!("Needs the role `{}`.", role.name()).into();
+        described["security"] = json!([{ "bearer": [] }, { "key": [] }, { "token": [] }]);
+    }
+    if let Some(schema) = operation.request {
+        let content = json!({ "application/json": { "schema": schema(requests) } });
+        described["requestBody"] = json!({ "required": true, "content": content });
+    }
+    described
+}
+
+fn parameters(operation: &Operation) -> Vec<Value> {
+    let names = operation.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'));
+    let text = json!({ "type": "string" });
+    let path = names.map(|name| json!({ "name": name, "in": "path", "required": true, "schema": text }));
+    let query = operation
+        .query
+        .iter()
+        .map(|(name, about)| json!({ "name": name, "in": "query", "description": about, "schema": text }));
+    path.chain(query).collect()
+}
+
+fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
+    let mut responses: BTreeMap<String, (&str, Vec<Value>)> = BTreeMap::new();
+    for (status, media, schema) in &operation.answers {
+        let (_, schemas) = responses.entry(status.to_string()).or_insert((media, Vec::new()));
+        schemas.push(schema(answers).to_value());
+    }
+    responses.insert("default".to_owned(), (PROBLEM_JSON, vec![problem(answers)]));
+    let shown = responses.into_iter().map(|(status, (media, mut schemas))| {
+        let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({ "anyOf": schemas }) };
+        let about = match status.as_str() {
+            "200" => "Done",
+            "422" => "The configuration has problems; the old policies stay in force",
+            "429" => "Some limit is exceeded",
+            _ => "Anything else is a problem (RFC 9457)",
+        };
+        (status, json!({ "description": about, "content": { media: { "schema": schema } } }))
+    });
+    Value::Object(shown.collect())
+}
+
+fn problem(answers: &mut SchemaGenerator) -> Value {
+    fn of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Value {
+        generator.subschema_for::<T>().to_value()
+    }
+    of::<ProblemBody<'_>>(answers)
+}

@@ -1,0 +1,60 @@
+//! What the last parts of a path name: a rule, a key, an id.
+//!
+//! Keys may hold anything, slashes too, so paths are taken apart before they are decoded: a slash
+//! that is part of a key may be sent as `%2F`, and must be where it would be taken for a separator.
+
+use std::sync::Arc;
+
+use axum::http::Uri;
+use percent_encoding::percent_decode_str;
+use tollgate_core::policy::nearest;
+use tollgate_core::{Policies, Rule};
+
+use super::problem::Problem;
+
+/// One rule at one key.
+pub(crate) struct Place<'s> {
+    pub(crate) rule: &'s Arc<Rule>,
+    pub(crate) key: Box<str>,
+}
+
+/// What follows the first three parts of a path, `/api/v1/…/`, still encoded: the rule, and what
+/// comes after it.
+pub(crate) fn rest(uri: &Uri) -> (&str, &str) {
+    let rest = uri.path().splitn(5, '/').nth(4).unwrap_or_default();
+    rest.split_once('/').unwrap_or((rest, ""))
+}
+
+/// Undoes percent-encoding.
+pub(crate) fn decode(part: &str) -> Result<String, Problem> {
+    let decoded = percent_decode_str(part).decode_utf8();
+    decoded.map(Into::into).map_err(|_| Problem::bad_request("the path is not UTF-8 once it is decoded"))
+}
+
+/// The rule of this name.
+pub(crate) fn rule<'s>(policies: &'s Policies, name: &str) -> Result<&'s Arc<Rule>, Problem> {
+    policies.rule(name).ok_or_else(|| {
+        let near = nearest(name, policies.rules().iter().map(|rule| &*rule.name));
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let name: String = name.chars().take(64).collect();
+        Problem::not_found(format!("there is no rule `{name}`{hint}"))
+    })
+}
+
+impl<'s> Place<'s> {
+    /// The place that an encoded rule and key name.
+    pub(crate) fn find(policies: &'s Policies, name: &str, key: &str) -> Result<Self, Problem> {
+        Self::of(rule(policies, &decode(name)?)?, &decode(key)?)
+    }
+
+    /// The place of a rule's key, in any spelling. The key is not shown back: it may be a secret.
+    pub(crate) fn of(rule: &'s Arc<Rule>, key: &str) -> Result<Self, Problem> {
+        let key = rule.key_of(key).ok_or_else(|| {
+            let fields: Vec<&str> = rule.by.iter().map(|field| &*field.name).collect();
+            let wanted =
+                if fields.is_empty() { format!("its own name, `{}`", rule.name) } else { fields.join(",") };
+            Problem::bad_request(format!("that is no key of rule `{}`, whose keys are {wanted}", rule.name))
+        })?;
+        Ok(Self { rule, key })
+    }
+}

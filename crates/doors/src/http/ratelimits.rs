@@ -1,0 +1,300 @@
+//! Limits and counters: what is configured, what a key shows, limits for single keys, resets.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::store::{Forget, Spot};
+use tollgate_core::{Limit, Plan, Policies, Rule, grammar};
+use tollgate_engine::calendar::zone_exists;
+
+use super::App;
+use super::auth::Role;
+use super::body::{self, AtMost, Text, Whole};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::mail_shape::{self, MailCounts, MailSections};
+use super::path::{self, Place};
+use super::problem::Problem;
+use super::shown::{self, Moment, Shown, json};
+
+const ALL: &str = "/api/v1/ratelimits";
+const RULE: &str = "/api/v1/ratelimits/{rule}";
+const KEY: &str = "/api/v1/ratelimits/{rule}/{*key}";
+
+/// Everything that is configured; the sections of a mail server stand beside the rules.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RateLimits")]
+struct AllShown<'p> {
+    /// Whether limits are enforced at all.
+    enabled: bool,
+    /// The rules by name.
+    rules: BTreeMap<&'p str, RuleConfigured<'p>>,
+    /// The names of each policy's rules.
+    policies: BTreeMap<&'p str, Vec<&'p str>>,
+    #[serde(flatten)]
+    mail: MailSections,
+}
+
+/// A rule as it is configured.
+#[derive(Serialize, JsonSchema)]
+struct RuleConfigured<'p> {
+    /// The fields that make its key.
+    by: Vec<&'p str>,
+    /// Its limits, as they are written.
+    limits: Vec<String>,
+    /// The limits of single keys.
+    overrides: BTreeMap<String, Vec<String>>,
+    /// What it does when it is exceeded.
+    on_exceed: String,
+    /// Whether it counts at all.
+    enabled: bool,
+}
+
+/// What a rule shows at a key; the counts of a mail server stand beside it where they fit.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "KeyShown")]
+struct KeyShown<'k> {
+    /// The rule.
+    rule: &'k str,
+    /// The key; a made-up name where keys are secret.
+    key: &'k str,
+    /// Whether its limits were set at run time.
+    overridden: bool,
+    /// Every limit that holds there.
+    limits: Vec<CountShown<'k>>,
+    #[serde(flatten)]
+    mail: Option<MailCounts<'k>>,
+}
+
+/// What one limit shows.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "CountShown")]
+struct CountShown<'k> {
+    /// The limit, as it is written.
+    #[schemars(with = "String")]
+    limit: Shown<&'k Limit>,
+    /// The most that can ever be taken at once.
+    capacity: u64,
+    /// What can still be taken now.
+    remaining: u64,
+    /// What is taken.
+    used: u64,
+    /// Milliseconds until it is whole again; null if not by itself.
+    reset_after_ms: Option<u64>,
+    /// When it is whole again (RFC 3339).
+    #[schemars(with = "Option<String>")]
+    reset_at: Option<Moment>,
+}
+
+/// Limits for one key: in the grammar of limits, or in the words of a mail server, where 0 and null
+/// say that there is none.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "OverrideRequest")]
+struct OverrideBody<'b> {
+    /// The limits, as in `["2000/hour", "20000/day"]`; `["unlimited"]` is none at all. Nothing else
+    /// may stand beside them.
+    #[serde(borrow, default)]
+    limits: Option<AtMost<{ Plan::MOST_LIMITS }, Text<'b>>>,
+    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[schemars(with = "Option<Whole>")]
+    messages_per_hour: Option<u64>,
+    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[schemars(with = "Option<Whole>")]
+    messages_per_day: Option<u64>,
+    #[serde(default, deserialize_with = "mail_shape::told")]
+    #[schemars(with = "Option<Whole>")]
+    recipients_per_message: Option<u64>,
+}
+
+/// What was reset.
+#[derive(Serialize, JsonSchema)]
+struct ResetShown<'k> {
+    /// `key`, `rule` or `all`.
+    reset: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'k str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'k str>,
+}
+
+/// Whether there was an override.
+#[derive(Serialize, JsonSchema)]
+struct Removed {
+    removed: bool,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let key = "/api/v1/ratelimits/{rule}/{key}";
+    let list = Operation::new(ALL, "Tell what is configured").answers::<AllShown<'_>>();
+    let look = Operation::new(key, "Tell what a rule shows at a key").answers::<KeyShown<'_>>();
+    let set = Operation::new(key, "Give one key limits of its own")
+        .takes::<OverrideBody<'_>>()
+        .answers::<KeyShown<'_>>();
+    let set_domain = Operation::new(RULE, "Give one domain limits of its own: `{rule}` is the domain")
+        .takes::<OverrideBody<'_>>()
+        .answers::<KeyShown<'_>>();
+    let reset_all = Operation::new(ALL, "Reset all counts").answers::<ResetShown<'_>>();
+    let reset_rule = Operation::new(RULE, "Reset all counts of a rule").answers::<ResetShown<'_>>();
+    let reset = Operation::new(key, "Reset the counts of one key").answers::<ResetShown<'_>>();
+    let path = "/api/v1/ratelimits/{rule}/{key}/override";
+    let remove = Operation::new(path, "Take back the limits of one key").answers::<Removed>();
+    vec![
+        Endpoint::new(Method::GET, ALL, read, show_all).does(list),
+        Endpoint::new(Method::DELETE, ALL, admin, forget_all).does(reset_all),
+        Endpoint::new(Method::PUT, RULE, admin, override_domain).does(set_domain),
+        Endpoint::new(Method::DELETE, RULE, admin, forget_rule).does(reset_rule),
+        Endpoint::new(Method::GET, KEY, read, show_key).does(look),
+        Endpoint::new(Method::PUT, KEY, admin, override_key).does(set),
+        Endpoint::new(Method::DELETE, KEY, admin, forget_key).does(reset).does(remove),
+    ]
+}
+
+async fn show_all(app: Arc<App>, _: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let policies = &pinned.policies;
+    let rules = policies.rules().iter().map(|rule| (&*rule.name, configured(&app, rule)));
+    let names =
+        policies.iter().map(|policy| (&*policy.name, policy.rules.iter().map(|rule| &*rule.name).collect()));
+    Ok(json(&AllShown {
+        enabled: policies.enabled,
+        rules: rules.collect(),
+        policies: names.collect(),
+        mail: MailSections::of(&app.engine, policies),
+    }))
+}
+
+fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
+    let overrides = rule.overrides.iter();
+    RuleConfigured {
+        by: rule.by.iter().map(|field| &*field.name).collect(),
+        limits: shown::limits(&rule.plan),
+        overrides: overrides
+            .map(|(key, plan)| (app.engine.shown_key(rule, key).into_owned(), shown::limits(plan)))
+            .collect(),
+        on_exceed: shown::on_exceed(rule.on_exceed),
+        enabled: rule.enabled,
+    }
+}
+
+async fn show_key(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let (rule, key) = path::rest(&ask.uri);
+    look(&app, &Place::find(&pinned.policies, rule, key)?).await
+}
+
+async fn look(app: &App, place: &Place<'_>) -> Answered {
+    let plan = place.rule.plan_at(&place.key);
+    let outcome = app.engine.look(plan, &place.key).await?;
+    let limits = plan.limits().iter().zip(&outcome.readings).map(|(limit, reading)| CountShown {
+        limit: Shown(limit),
+        capacity: reading.capacity,
+        remaining: reading.remaining,
+        used: reading.capacity - reading.remaining,
+        reset_after_ms: shown::reset_after_ms(*reading, outcome.now),
+        reset_at: reading.reset.map(Moment),
+    });
+    Ok(json(&KeyShown {
+        rule: &place.rule.name,
+        key: &app.engine.shown_key(place.rule, &place.key),
+        overridden: app.engine.is_overridden(&place.rule.name, &place.key),
+        limits: limits.collect(),
+        mail: MailCounts::of(place.rule, plan, &outcome),
+    }))
+}
+
+async fn override_key(app: Arc<App>, ask: Ask) -> Answered {
+    let (rule, key) = path::rest(&ask.uri);
+    set_override(&app, &ask, |policies| Place::find(policies, rule, key)).await
+}
+
+async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
+    let (domain, _) = path::rest(&ask.uri);
+    set_override(&app, &ask, |policies| Place::find(policies, "domain", domain)).await
+}
+
+/// Sets the limits of a place, and shows it under them.
+async fn set_override<F>(app: &App, ask: &Ask, find: F) -> Answered
+where
+    F: for<'p> Fn(&'p Policies) -> Result<Place<'p>, Problem>,
+{
+    let pinned = app.engine.pin();
+    let place = find(&pinned.policies)?;
+    let limits = wanted_limits(place.rule, &ask.body)?;
+    app.engine.set_override(&place.rule.name, &place.key, limits).await?;
+    note(app, ask, &place, "limits of a key set");
+    let pinned = app.engine.pin();
+    look(app, &find(&pinned.policies)?).await
+}
+
+/// Reads limits: whether they are in the grammar's words or in a mail server's, the grammar decides.
+fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
+    let OverrideBody { limits, messages_per_hour, messages_per_day, recipients_per_message } =
+        body::read(bytes)?;
+    let mail = mail_shape::written(messages_per_hour, messages_per_day, recipients_per_message);
+    let written = match limits {
+        Some(_) if !mail.is_empty() => {
+            return Err(Problem::bad_request("beside `limits` there may be nothing else"));
+        }
+        Some(limits) => limits.0.iter().map(|limit| limit.as_str().to_owned()).collect(),
+        None => mail,
+    };
+    if written.is_empty() {
+        let detail = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, \
+                      or messages_per_hour, messages_per_day, recipients_per_message";
+        return Err(Problem::bad_request(detail));
+    }
+    let mut limits = Vec::new();
+    for text in &written {
+        let limit = grammar::parse(text).map_err(|error| Problem::bad_request(error.to_string()))?;
+        limits.extend(limit);
+    }
+    for zone in limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref()) {
+        if !zone_exists(zone) {
+            return Err(Problem::bad_request(format!("there is no time zone `{zone}`")));
+        }
+    }
+    let plan = Plan::new(Arc::clone(&rule.name), limits);
+    plan.map(|plan| plan.limits().to_vec()).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
+    app.engine.forget(Forget::All).await?;
+    tracing::info!(component = "http", by = ask.caller(&app), "all counts reset");
+    Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
+}
+
+async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
+    app.engine.forget(Forget::Rule(&rule.name)).await?;
+    tracing::info!(component = "http", by = ask.caller(&app), rule = &*rule.name, "counts of a rule reset");
+    Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
+}
+
+async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let (rule, rest) = path::rest(&ask.uri);
+    if let Some(key) = rest.strip_suffix("/override") {
+        let place = Place::find(&pinned.policies, rule, key)?;
+        let removed = app.engine.remove_override(&place.rule.name, &place.key).await?;
+        note(&app, &ask, &place, "limits of a key taken back");
+        return Ok(json(&Removed { removed }));
+    }
+    let place = Place::find(&pinned.policies, rule, rest)?;
+    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
+    app.engine.forget(Forget::Key(spot)).await?;
+    note(&app, &ask, &place, "counts of a key reset");
+    let key = app.engine.shown_key(place.rule, &place.key);
+    Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))
+}
+
+/// Tells the log who changed what.
+fn note(app: &App, ask: &Ask, place: &Place<'_>, what: &'static str) {
+    let key = app.engine.shown_key(place.rule, &place.key);
+    let (by, rule) = (ask.caller(app), &*place.rule.name);
+    tracing::info!(component = "http", by, rule, key = &*key, "{what}");
+}

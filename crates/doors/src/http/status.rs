@@ -1,0 +1,81 @@
+//! The server itself: whether it lives, whether it is ready, its metrics, its description, reloads.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, Method};
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::App;
+use super::auth::Role;
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::metrics;
+use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
+use super::shown::{json, json_bytes};
+
+#[derive(Serialize, JsonSchema)]
+struct Status {
+    /// `live` or `ready`.
+    status: &'static str,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Reloaded {
+    /// Always true.
+    reloaded: bool,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let reload = Operation::new("/api/v1/reload", "Read the configuration again")
+        .answers::<Reloaded>()
+        .also::<ProblemBody<'_>>(422, PROBLEM_JSON);
+    let metrics = Operation::new("/metrics", "Show metrics in the OpenMetrics text format")
+        .also::<String>(200, metrics::MEDIA_TYPE);
+    let live = Operation::new("/livez", "Tell whether the server lives").answers::<Status>();
+    let ready = Operation::new("/readyz", "Tell whether the store answers").answers::<Status>();
+    let openapi = Operation::new("/api/v1/openapi.json", "Describe this API")
+        .answers::<serde_json::Map<String, serde_json::Value>>();
+    vec![
+        Endpoint::new(Method::POST, "/api/v1/reload", Some(Role::Admin), read_again).does(reload),
+        Endpoint::new(Method::GET, "/metrics", Some(Role::Read), show_metrics).does(metrics),
+        Endpoint::new(Method::GET, "/livez", None, lives).does(live),
+        Endpoint::new(Method::GET, "/readyz", None, is_ready).does(ready),
+        Endpoint::new(Method::GET, "/api/v1/openapi.json", None, describe).does(openapi),
+    ]
+}
+
+async fn lives(_: Arc<App>, _: Ask) -> Answered {
+    Ok(json(&Status { status: "live" }))
+}
+
+/// Ready is who can decide: the store must answer. Looking leaves nothing behind.
+async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    if let Some(rule) = pinned.policies.rules().first() {
+        app.engine.look(&rule.plan, &rule.name).await?;
+    }
+    Ok(json(&Status { status: "ready" }))
+}
+
+async fn describe(app: Arc<App>, _: Ask) -> Answered {
+    Ok(json_bytes(app.openapi.clone()))
+}
+
+async fn show_metrics(app: Arc<App>, _: Ask) -> Answered {
+    let mut response = Response::new(Body::from(metrics::text(&app).await));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::MEDIA_TYPE));
+    Ok(response)
+}
+
+async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
+    let by = ask.caller(&app);
+    (app.reload)().map_err(|problems| {
+        tracing::warn!(component = "http", by, problems, "reload refused: the old policies stay in force");
+        Problem::bad_configuration(problems)
+    })?;
+    tracing::info!(component = "http", by, "configuration read again");
+    Ok(json(&Reloaded { reloaded: true }))
+}

@@ -1,0 +1,128 @@
+//! What people look at: the latest decisions, who is refused most, and how often.
+
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::App;
+use super::auth::Role;
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::problem::Problem;
+use super::shown::{self, Moment, json};
+
+/// The most entries that are shown.
+const MOST: usize = 1_000;
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Journal")]
+struct JournalShown {
+    /// The latest decisions, newest first.
+    decisions: Vec<EntryShown>,
+}
+
+/// One decision.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "JournalEntry")]
+struct EntryShown {
+    /// When it was made (RFC 3339).
+    #[schemars(with = "String")]
+    at: Moment,
+    /// The policy that decided.
+    policy: String,
+    /// `allow`, `wait`, `defer` or `deny`.
+    verdict: &'static str,
+    /// The rule that is named; null if it was allowed.
+    rule: Option<String>,
+    /// The key of that rule, or of the first one that applied.
+    key: Option<String>,
+    /// How much was asked for.
+    cost: u64,
+    /// Milliseconds until it would have passed; null if it did, or if waiting does not help.
+    retry_after_ms: Option<u64>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Top")]
+struct TopShown<'t> {
+    /// The keys that are refused most, most first.
+    offenders: Vec<OffenderShown>,
+    /// How often each outcome was reached since the start.
+    totals: Vec<TotalShown<'t>>,
+}
+
+/// A key that is refused.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Offender")]
+struct OffenderShown {
+    /// The rule that refused it.
+    rule: String,
+    /// The key.
+    key: String,
+    /// How often, roughly.
+    denied: u64,
+    /// When it was refused last (RFC 3339).
+    #[schemars(with = "String")]
+    last: Moment,
+}
+
+/// How often an outcome was reached.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Total")]
+struct TotalShown<'t> {
+    policy: &'t str,
+    /// The rule that was named; empty for `allow`.
+    rule: &'t str,
+    outcome: &'t str,
+    count: u64,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let journal = Operation::new("/api/v1/decisions", "Show the latest decisions")
+        .query(&[("limit", "how many, 100 unless said otherwise, 1000 at most")])
+        .answers::<JournalShown>();
+    let top = Operation::new("/api/v1/top", "Show who is refused most")
+        .query(&[("limit", "how many, 20 unless said otherwise, 1000 at most")])
+        .answers::<TopShown<'_>>();
+    vec![
+        Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions).does(journal),
+        Endpoint::new(Method::GET, "/api/v1/top", Some(Role::Read), top_offenders).does(top),
+    ]
+}
+
+async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
+    let entries = app.engine.journal.latest(limit(&ask, 100)?).into_iter().map(|entry| EntryShown {
+        at: Moment(entry.at),
+        policy: entry.policy,
+        verdict: shown::verdict(entry.verdict),
+        rule: entry.rule,
+        key: entry.key,
+        cost: entry.cost,
+        retry_after_ms: shown::retry_after_ms(entry.retry),
+    });
+    Ok(json(&JournalShown { decisions: entries.collect() }))
+}
+
+async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
+    let offenders = app.engine.offenders.top(limit(&ask, 20)?).into_iter().map(|offender| OffenderShown {
+        rule: offender.rule,
+        key: offender.key,
+        denied: offender.denied,
+        last: Moment(offender.last),
+    });
+    let counts = app.engine.meters.counts();
+    let totals = counts.iter().map(|([policy, rule, outcome], count)| TotalShown {
+        policy,
+        rule,
+        outcome,
+        count: *count,
+    });
+    Ok(json(&TopShown { offenders: offenders.collect(), totals: totals.collect() }))
+}
+
+fn limit(ask: &Ask, otherwise: usize) -> Result<usize, Problem> {
+    let Some(text) = ask.query("limit") else { return Ok(otherwise) };
+    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
+    number.ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MOST}")))
+}
