@@ -294,7 +294,7 @@ impl Limit {
                 if when == When::Now && draft.cost > 0 {
                     level = Some(limit.take(level, draft));
                 }
-                *state = level.into();
+                state.set_level(level);
                 limit.read(level, when, draft.now)
             }
             Self::Window(limit) => {
@@ -303,7 +303,7 @@ impl Limit {
                 if when == When::Now && draft.cost > 0 {
                     tally = Some(limit.take(tally, draft));
                 }
-                *state = tally.into();
+                state.set_tally(tally);
                 limit.read(tally, when, draft.now)
             }
             _ => {
@@ -388,6 +388,24 @@ impl State {
 
     fn level(&self) -> Option<Level> {
         if let Self::Level(level) = self { Some(*level) } else { None }
+    }
+
+    /// Overwrites in place where it can: assigning a whole state would have to drop the old one.
+    #[inline]
+    fn set_tally(&mut self, tally: Option<Tally>) {
+        match (self, tally) {
+            (Self::Tally(held), Some(tally)) => *held = tally,
+            (state, tally) => *state = tally.into(),
+        }
+    }
+
+    /// As [`State::set_tally`].
+    #[inline]
+    fn set_level(&mut self, level: Option<Level>) {
+        match (self, level) {
+            (Self::Level(held), Some(level)) => *held = level,
+            (state, level) => *state = level.into(),
+        }
     }
 
     fn log(&self) -> Option<&Log> {

@@ -208,9 +208,8 @@ impl Policy {
         }
         let values = self.values(attempt, charges)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
-            let chosen: SmallVec<[Option<&str>; Rule::MOST_FIELDS]> =
-                by.iter().map(|index| values[usize::from(*index)]).collect();
-            rule.charge(&chosen, charges).map_err(|(index, error)| Mistake::BadValue {
+            let value = |index: usize| values[usize::from(by[index])];
+            rule.charge(value, charges).map_err(|(index, error)| Mistake::BadValue {
                 field: rule.by[index].name.to_string(),
                 error,
             })?;

@@ -2,7 +2,6 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
@@ -82,22 +81,21 @@ impl Rule {
             return (text == &*self.name).then(|| text.into());
         }
         let values = key::split(text, self.by.len())?;
-        let values: Vec<Option<&str>> = values.iter().map(|value| Some(value.as_str())).collect();
         let mut out = KeyText::new();
-        match self.write_key(&values, &mut out) {
+        match self.write_key(|index| Some(values[index].as_str()), &mut out) {
             Ok(Presence::Present) => core::str::from_utf8(&out).ok().map(Into::into),
             _ => None,
         }
     }
 
-    /// Charges this rule for the given values of its fields, unless one of them is absent.
+    /// Charges this rule for the values of its fields, unless one of them is absent.
     pub(crate) fn charge<'a>(
         &'a self,
-        values: &[Option<&'a str>],
+        value: impl Fn(usize) -> Option<&'a str>,
         charges: &mut Charges<'a>,
     ) -> Result<(), (usize, ValueError)> {
         let enforced = !self.observes();
-        if let Some(key) = self.plain_key(values) {
+        if let Some(key) = self.plain_key(&value) {
             let plan = self.plan_at(key);
             if !plan.limits().is_empty() {
                 charges.push(plan, key, enforced);
@@ -105,7 +103,7 @@ impl Rule {
             return Ok(());
         }
         let start = charges.text.len();
-        if self.write_key(values, &mut charges.text)? == Presence::Absent {
+        if self.write_key(value, &mut charges.text)? == Presence::Absent {
             charges.text.truncate(start);
             return Ok(());
         }
@@ -119,17 +117,21 @@ impl Rule {
 
     /// The key, if it needs no writing: a rule without fields, or with one whose value is in its
     /// comparable form already.
-    fn plain_key<'a>(&'a self, values: &[Option<&'a str>]) -> Option<&'a str> {
-        match (&*self.by, values) {
-            ([], _) => Some(&self.name),
-            ([field], [Some(value)]) if field.kind.is_plain(value) => Some(value),
+    fn plain_key<'a>(&'a self, value: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
+        match &*self.by {
+            [] => Some(&self.name),
+            [field] => value(0).filter(|value| field.kind.is_plain(value)),
             _ => None,
         }
     }
 
-    fn write_key(&self, values: &[Option<&str>], out: &mut KeyText) -> Result<Presence, (usize, ValueError)> {
-        for (index, (field, value)) in self.by.iter().zip(values).enumerate() {
-            let Some(value) = value else { return Ok(Presence::Absent) };
+    fn write_key<'v>(
+        &self,
+        value: impl Fn(usize) -> Option<&'v str>,
+        out: &mut KeyText,
+    ) -> Result<Presence, (usize, ValueError)> {
+        for (index, field) in self.by.iter().enumerate() {
+            let Some(value) = value(index) else { return Ok(Presence::Absent) };
             if index > 0 {
                 out.push(b',');
             }

@@ -33,7 +33,7 @@ impl Fit {
 }
 
 /// Whether every state of this limit fits a word and a half.
-pub(crate) fn fits(limit: &Limit) -> bool {
+fn fits(limit: &Limit) -> bool {
     match limit {
         Limit::Window(_) | Limit::Calendar(_) => limit.number() < u64::from(u32::MAX),
         // The remainder is below the reduced rate, which the rate itself bounds.

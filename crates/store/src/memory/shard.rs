@@ -98,10 +98,9 @@ impl Shard {
     /// Where a key is, if its one state is in a narrow slot under this very plan.
     #[inline]
     pub(crate) fn find_single(&self, key: KeyHash, plan: &Arc<Plan>) -> Option<usize> {
-        let [limit] = plan.limits() else { return None };
         let index = self.narrow.find(key)?;
-        let number = self.narrow.at(index)?.tag.plan();
-        (self.plans.is(number, plan) && pack::fits(limit)).then_some(index)
+        let tag = self.narrow.at(index)?.tag;
+        (!tag.is_deep() && self.plans.is(tag.plan(), plan) && plan.limits().len() == 1).then_some(index)
     }
 
     /// The slot that [`Shard::find_single`] found.
@@ -202,7 +201,7 @@ impl Shard {
             }
             Fit::Deep => {
                 let index = self.sink(states.to_vec().into());
-                self.narrow.insert(Slot { key, words: [index as u64], halves: [0], tag });
+                self.narrow.insert(Slot { key, words: [index as u64], halves: [0], tag: tag.deep() });
             }
         }
     }

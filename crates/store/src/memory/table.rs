@@ -13,11 +13,11 @@ pub(crate) struct Slot<const N: usize> {
     pub(crate) key: KeyHash,
     pub(crate) words: [u64; N],
     pub(crate) halves: [u32; N],
-    /// The number of the plan, its lowest bit shifted in as the dirty mark; 0 in an empty slot.
     pub(crate) tag: Tag,
 }
 
-/// Which plan a slot was written under, and whether it has changed since it was last saved.
+/// Which plan a slot was written under (its number plus one, so that 0 is an empty slot), whether
+/// its states lie elsewhere, and whether it has changed since it was last saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 
@@ -30,11 +30,20 @@ impl Tag {
     const EMPTY: Self = Self(0);
 
     pub(crate) fn new(plan: u32) -> Self {
-        Self((plan + 1) << 1)
+        Self((plan + 1) << 2)
+    }
+
+    /// As it is in a slot that only points to its states.
+    pub(crate) fn deep(self) -> Self {
+        Self(self.0 | 2)
+    }
+
+    pub(crate) fn is_deep(self) -> bool {
+        self.0 & 2 == 2
     }
 
     pub(crate) fn plan(self) -> u32 {
-        (self.0 >> 1) - 1
+        (self.0 >> 2) - 1
     }
 
     pub(crate) fn is_dirty(self) -> bool {
