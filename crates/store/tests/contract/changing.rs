@@ -76,3 +76,13 @@ pub fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
     Ask::one(&fast, "ada", 2).cost(10).at(at(3)).take(bench);
     assert_eq!(remaining(bench, &small, "ada", at(3)), 0, "clamped to the smaller burst");
 }
+
+pub fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench) {
+    for longer in ["5 at once for 1h", "5 at once"] {
+        let (short, long) = (plan(longer, "5 at once for 1m"), plan(longer, longer));
+        bench.set_time(START);
+        Ask::one(&short, "ada", 1).cost(5).take(bench);
+        bench.set_time(at(60));
+        assert_eq!(remaining(bench, &long, "ada", at(60)), 5, "{longer}");
+    }
+}

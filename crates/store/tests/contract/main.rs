@@ -55,6 +55,7 @@ macro_rules! contract {
                     a_changed_kind_starts_afresh,
                     overrides_of_every_shape_keep_what_they_share,
                     a_changed_rate_keeps_the_used_tokens,
+                    a_longer_lease_does_not_revive_what_had_run_out,
                 ],
                 together: [
                     many_threads_admit_exactly_the_limit,

@@ -60,9 +60,9 @@ impl Model {
         let mut charges = Charges::new(Ticket(0), 1, None);
         charges.push(spot.plan, spot.key, true);
         let mut report = HoldsReport { found: false, now, holds: Vec::new() };
-        let Some(index) = spot.plan.limits().iter().position(Limit::holds) else { return report };
         let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         self.with_states(&charges, now, |states| {
+            let Some(index) = spot.plan.limits().iter().position(Limit::holds) else { return };
             spot.plan.limits()[index].freshen(&mut states[index], &draft);
             let holds = states[index].holds_mut();
             match order {
