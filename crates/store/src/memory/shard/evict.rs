@@ -49,7 +49,7 @@ impl Shard {
             if search.is_over() {
                 break;
             }
-            if count % STRIDE == 0 {
+            if count % STRIDE == 0 && width > REACH {
                 // By the golden ratio, so that a few strides reach every part of both tables
                 // alike: blocked keys may well fill one of them.
                 self.hand = (self.hand + (width as u64 * 618 / 1_000) as usize) % width;
