@@ -345,6 +345,11 @@ impl Limit {
             (Self::Bucket(new), Self::Bucket(old), State::Level(level)) => {
                 State::Level(new.adopt(old, level, now))
             }
+            // A lease that ran out must not be revived by a longer one, or by none.
+            (Self::InFlight(_), Self::InFlight(old), State::Holds(mut holds)) => {
+                old.freshen(&mut holds, now);
+                if holds.is_empty() { State::Fresh } else { State::Holds(holds) }
+            }
             (new, old, state) if new.identity() == old.identity() => state,
             _ => State::Fresh,
         }

@@ -1,7 +1,10 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
+mod holds;
 mod pack;
 mod plans;
+mod records;
+mod saving;
 mod shard;
 mod spent;
 mod table;
@@ -11,26 +14,46 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use smallvec::SmallVec;
-use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::limit::State;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Outcome, Plan, Timestamp};
+use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
 
-use shard::{Located, Place, Shard, StateRow};
+use records::RecordBook;
+use shard::{Dirty, Located, Place, Shard, StateRow};
 use spent::Spent;
-use table::KeyHash;
+
+pub(crate) use saving::Saving;
+pub(crate) use shard::Change;
+pub(crate) use table::KeyHash;
 
 /// A store in memory. Its counters end with the process.
 pub struct MemoryStore {
     shards: Box<[Mutex<Shard>]>,
     clock: Arc<dyn Clock>,
     spent: Mutex<Spent>,
+    records: RecordBook,
     /// Two keys for two hashes, so that nobody outside can make keys collide.
     secrets: [RapidSecrets; 2],
+    secret: [u8; 32],
     max_keys: usize,
 }
 
 /// How many shards there are: enough that two threads seldom meet, few enough to cost nothing.
 const SHARDS: usize = 256;
+
+/// Whether charges may put in keys that are not there, and so need room for them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    Take,
+    Look,
+}
+
+/// Whether a call changed anything that would have to be saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trace {
+    Left,
+    None,
+}
 
 type Guards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 6]>;
 
@@ -45,17 +68,32 @@ struct Stop {
 impl MemoryStore {
     /// An empty store for about `max_keys` keys that goes by this clock.
     pub fn new(clock: Arc<dyn Clock>, max_keys: usize) -> Self {
-        Self::with_seed(clock, max_keys, random_seed(), Tracking::Off)
+        let secret = random_bytes();
+        Self::with(clock, max_keys, random_seeds(), secret, Saving::Off)
     }
 
-    pub(crate) fn with_seed(
+    pub(crate) fn with(
         clock: Arc<dyn Clock>,
         max_keys: usize,
-        seed: [u64; 2],
-        tracking: Tracking,
+        seeds: [u64; 2],
+        secret: [u8; 32],
+        saving: Saving,
     ) -> Self {
-        let shards = (0..SHARDS).map(|_| Mutex::new(Shard::new(tracking == Tracking::On))).collect();
-        Self { shards, clock, spent: Mutex::default(), secrets: seed.map(RapidSecrets::seed), max_keys }
+        let dirty = || (saving == Saving::On).then(Dirty::default);
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(dirty()))).collect(),
+            clock,
+            spent: Mutex::new(Spent::new(saving)),
+            records: RecordBook::new(saving),
+            secrets: seeds.map(RapidSecrets::seed),
+            secret,
+            max_keys,
+        }
+    }
+
+    /// Random bytes that last as long as the counters do, for whoever signs what refers to them.
+    pub fn secret(&self) -> [u8; 32] {
+        self.secret
     }
 
     /// How many keys are remembered.
@@ -87,16 +125,17 @@ impl MemoryStore {
     fn with_states<T>(
         &self,
         charges: &Charges<'_>,
+        aim: Aim,
         settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         if charges.len() == 1 {
-            return self.with_one(charges, settle);
+            return self.with_one(charges, aim, settle);
         }
         let keys: SmallVec<[KeyHash; 6]> =
             charges.iter().map(|charge| self.hash(charge.plan, charges.key(charge))).collect();
         let mut guards = self.lock(&keys);
         let now = self.clock.now();
-        let mut stops = self.locate(charges, &keys, &mut guards, now)?;
+        let mut stops = self.locate(charges, aim, &keys, &mut guards, now)?;
         let mut row = StateRow::new();
         for (charge, stop) in charges.iter().zip(&stops) {
             match stop.place {
@@ -115,6 +154,7 @@ impl MemoryStore {
     fn with_one<T>(
         &self,
         charges: &Charges<'_>,
+        aim: Aim,
         settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         let charge = charges.iter().next().expect("there is one charge");
@@ -131,7 +171,7 @@ impl MemoryStore {
             }
             return settled.map(|(value, _)| value);
         }
-        let place = self.place(&mut shard, key, charge.plan, charges.cost, now)?;
+        let place = self.place(&mut shard, key, charge.plan, aim, now)?;
         let mut row = StateRow::new();
         match place {
             Some(place) => shard.load(place, charge.plan, &mut row),
@@ -150,32 +190,33 @@ impl MemoryStore {
         shard: &mut Shard,
         key: KeyHash,
         plan: &Arc<Plan>,
-        cost: u64,
+        aim: Aim,
         now: Timestamp,
     ) -> Result<Option<Place>, StoreError> {
         loop {
             match shard.locate(key, plan, now) {
                 Located::At(place) => return Ok(Some(place)),
                 Located::Moved => {}
-                Located::Vacant if shard.len() >= self.max_keys.div_ceil(SHARDS) && cost > 0 => {
-                    if !shard.make_room(now) {
-                        return Err(StoreError::Full { max_keys: self.max_keys });
-                    }
+                Located::Vacant if self.lacks_room(shard, plan, aim) => {
+                    self.make_room(shard, now, &[])?;
                 }
                 Located::Vacant => return Ok(None),
             }
         }
     }
 
-    /// Finds the place of every charge, after making room for those that have none yet.
+    /// Finds the place of every charge, after making room for those that have none yet. Starts over
+    /// whenever a key was moved or forgotten, because that moves others: at most once for each
+    /// charge's move, and otherwise with a key less each time.
     fn locate(
         &self,
         charges: &Charges<'_>,
+        aim: Aim,
         keys: &[KeyHash],
         guards: &mut Guards<'_>,
         now: Timestamp,
     ) -> Result<SmallVec<[Stop; 6]>, StoreError> {
-        let most = self.max_keys.div_ceil(SHARDS);
+        let mut moves = 0;
         'again: loop {
             let mut stops = SmallVec::new();
             for (charge, key) in charges.iter().zip(keys) {
@@ -184,11 +225,13 @@ impl MemoryStore {
                 let shard = &mut guards[guard].1;
                 let place = match shard.locate(*key, charge.plan, now) {
                     Located::At(place) => Some(place),
-                    Located::Moved => continue 'again,
-                    Located::Vacant if shard.len() >= most && charges.cost > 0 => {
-                        if !shard.make_room(now) {
-                            return Err(StoreError::Full { max_keys: self.max_keys });
-                        }
+                    Located::Moved => {
+                        moves += 1;
+                        assert!(moves <= charges.len(), "no two charges of an attempt share a key");
+                        continue 'again;
+                    }
+                    Located::Vacant if self.lacks_room(shard, charge.plan, aim) => {
+                        self.make_room(shard, now, keys)?;
                         continue 'again;
                     }
                     Located::Vacant => None,
@@ -198,13 +241,71 @@ impl MemoryStore {
             return Ok(stops);
         }
     }
-}
 
-/// Whether changed keys are noted for somebody who saves them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tracking {
-    On,
-    Off,
+    fn lacks_room(&self, shard: &Shard, plan: &Plan, aim: Aim) -> bool {
+        aim == Aim::Take && shard.len() >= self.max_keys.div_ceil(SHARDS) && pack::keeps_state(plan)
+    }
+
+    /// Forgets a key for the sake of a new one, though none of those to be kept.
+    #[cold]
+    fn make_room(&self, shard: &mut Shard, now: Timestamp, keep: &[KeyHash]) -> Result<(), StoreError> {
+        if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
+    }
+
+    #[inline]
+    pub(crate) fn take_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+        let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
+        self.with_states(charges, aim, |states, now| {
+            charges.settle_into(states, now, outcome).map_err(stale)?;
+            Ok(((), outcome.taken))
+        })
+    }
+
+    pub(crate) fn peek_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+        self.with_states(charges, Aim::Look, |states, now| {
+            charges.survey_into(states, now, outcome).map_err(stale)?;
+            Ok(((), 0))
+        })
+    }
+
+    pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
+        let given = self.spent.lock().spend(taken_at, charges.ticket);
+        if given != Given::Back {
+            return Ok(given);
+        }
+        self.with_states(charges, Aim::Look, |states, now| {
+            charges.refund(states, taken_at, now);
+            Ok((given, u32::MAX))
+        })
+    }
+
+    pub(crate) fn holds_now(
+        &self,
+        spot: &Spot<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<(HoldsReport, Trace), StoreError> {
+        let mut charges = Charges::new(Ticket(0), 1, None);
+        charges.push(spot.plan, spot.key, true);
+        let aim = match order {
+            HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
+            _ => Aim::Look,
+        };
+        self.with_states(&charges, aim, |states, now| {
+            let (report, trace) = holds::obey(spot.plan, states, order, now);
+            Ok(((report, trace), u32::from(trace == Trace::Left)))
+        })
+    }
+
+    pub(crate) fn forget_now(&self, what: Forget<'_>) {
+        match what {
+            Forget::Key(spot) => {
+                let key = self.hash(spot.plan, spot.key);
+                self.shards[shard_of(key)].lock().forget(key);
+            }
+            Forget::Rule(rule) => self.shards.iter().for_each(|shard| shard.lock().forget_all(Some(rule))),
+            Forget::All => self.shards.iter().for_each(|shard| shard.lock().forget_all(None)),
+        }
+    }
 }
 
 /// Writes the states back: first where there is a place, then those of new keys, because putting a
@@ -231,70 +332,25 @@ fn put_back(
 
 impl Store for MemoryStore {
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        Answer::ready(self.with_states(charges, |states, now| {
-            charges.settle_into(states, now, outcome).map_err(stale)?;
-            Ok(((), outcome.taken))
-        }))
+        Answer::ready(self.take_now(charges, outcome))
     }
 
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        Answer::ready(self.with_states(charges, |states, now| {
-            charges.survey_into(states, now, outcome).map_err(stale)?;
-            Ok(((), 0))
-        }))
+        Answer::ready(self.peek_now(charges, outcome))
     }
 
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        let given = self.spent.lock().spend(taken_at, charges.ticket);
-        if given != Given::Back {
-            return Answer::ready(Ok(given));
-        }
-        Answer::ready(self.with_states(charges, |states, now| {
-            charges.refund(states, taken_at, now);
-            Ok((given, u32::MAX))
-        }))
+        Answer::ready(self.give_now(charges, taken_at))
     }
 
     fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        let mut charges = Charges::new(tollgate_core::Ticket(0), 1, None);
-        charges.push(spot.plan, spot.key, true);
-        Answer::ready(
-            self.with_states(&charges, |states, now| {
-                Ok((order_holds(spot.plan, states, order, now), u32::MAX))
-            }),
-        )
+        Answer::ready(self.holds_now(spot, order).map(|(report, _)| report))
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        match what {
-            Forget::Key(spot) => {
-                let key = self.hash(spot.plan, spot.key);
-                self.shards[shard_of(key)].lock().forget(key);
-            }
-            Forget::Rule(rule) => self.shards.iter().for_each(|shard| shard.lock().forget_all(Some(rule))),
-            Forget::All => self.shards.iter().for_each(|shard| shard.lock().forget_all(None)),
-        }
+        self.forget_now(what);
         Answer::ready(Ok(()))
     }
-}
-
-fn order_holds(plan: &Plan, states: &mut [State], order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
-    let mut report = HoldsReport { found: false, now, holds: Vec::new() };
-    let Some(index) = plan.limits().iter().position(Limit::holds) else { return report };
-    let state = &mut states[index];
-    let draft =
-        Draft { cost: 0, id: None, ticket: tollgate_core::Ticket(0), now, amounts: &[], calendar: &[] };
-    plan.limits()[index].freshen(state, &draft);
-    match order {
-        HoldsOrder::List => {}
-        HoldsOrder::Renew(id) => report.found = state.holds_mut().renew(id, now),
-        HoldsOrder::Release(id) => report.found = state.holds_mut().release(id),
-        HoldsOrder::Replace(ids, ticket) => state.holds_mut().replace(ids.iter().copied(), ticket, now),
-    }
-    plan.limits()[index].freshen(state, &draft);
-    let holds = state.holds().into_iter().flat_map(|holds| holds.iter());
-    report.holds = holds.map(|(id, hold)| (id.to_owned(), hold)).collect();
-    report
 }
 
 fn shard_of(key: KeyHash) -> usize {
@@ -305,8 +361,15 @@ fn stale(stale: tollgate_core::charge::Stale) -> StoreError {
     StoreError::Stale { now: stale.now }
 }
 
-/// A seed nobody can guess.
-pub(crate) fn random_seed() -> [u64; 2] {
+/// Seeds that nobody can guess.
+pub(crate) fn random_seeds() -> [u64; 2] {
     let random = || getrandom::u64().expect("the system gives random numbers");
     [random(), random()]
+}
+
+/// Bytes that nobody can guess.
+pub(crate) fn random_bytes() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes
 }

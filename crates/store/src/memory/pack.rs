@@ -32,6 +32,12 @@ impl Fit {
     }
 }
 
+/// Whether a key of this plan is ever put in: there is nothing to remember of what one attempt shows
+/// by itself.
+pub(crate) fn keeps_state(plan: &Plan) -> bool {
+    plan.limits().iter().any(has_state)
+}
+
 /// Whether every state of this limit fits a word and a half.
 fn fits(limit: &Limit) -> bool {
     match limit {

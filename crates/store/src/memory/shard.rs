@@ -1,10 +1,15 @@
 //! One shard: some of the keys, behind one lock.
 
+mod evict;
+mod track;
+
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_core::limit::{Idle, State};
+use tollgate_core::limit::State;
 use tollgate_core::{Plan, Timestamp};
+
+pub(crate) use track::{Change, Dirty};
 
 use super::pack::{self, Fit};
 use super::plans::Plans;
@@ -22,7 +27,7 @@ pub(crate) struct Shard {
     /// Where the search for a key to forget goes on.
     hand: usize,
     /// The keys that have changed since they were last saved, if somebody saves them.
-    dirty: Option<Vec<KeyHash>>,
+    dirty: Option<Dirty>,
 }
 
 /// Where a key's states are.
@@ -40,26 +45,9 @@ pub(crate) enum Located {
     Moved,
 }
 
-/// What may be done with a key to make room for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Standing {
-    /// It is as good as new: nobody can tell that it was forgotten.
-    Idle,
-    /// It counts something but refuses nobody.
-    Open,
-    /// It refuses attempts now: forgetting it would let them in.
-    Blocked,
-    /// It must not be forgotten at all.
-    Pinned,
-}
-
-/// How many open keys are weighed against each other before one is forgotten.
-const SAMPLE: usize = 8;
-/// How many slots are looked at, at most, to find a key that may be forgotten.
-const REACH: usize = 1_024;
-
 impl Shard {
-    pub(crate) fn new(tracks_changes: bool) -> Self {
+    /// An empty shard, which notes in `dirty` what changes if it is given one.
+    pub(crate) fn new(dirty: Option<Dirty>) -> Self {
         Self {
             narrow: Table::new(),
             wide: Table::new(),
@@ -67,7 +55,7 @@ impl Shard {
             deep_free: Vec::new(),
             plans: Plans::default(),
             hand: 0,
-            dirty: tracks_changes.then(Vec::new),
+            dirty,
         }
     }
 
@@ -86,12 +74,10 @@ impl Shard {
             return Located::At(place);
         }
         let old = Arc::clone(self.plans.plan(self.tag(place).plan()));
-        let dirty = self.tag(place).is_dirty();
+        let tag = self.tag(place);
         let states = plan.adopt(&old, self.remove(place), now);
-        self.insert(key, plan, &states);
-        if dirty {
-            self.touch(key);
-        }
+        let place = self.insert(key, plan, &states);
+        self.carry_mark(place, key, tag);
         Located::Moved
     }
 
@@ -109,6 +95,10 @@ impl Shard {
         self.narrow.at_mut(index)
     }
 
+    fn find(&self, key: KeyHash) -> Option<Place> {
+        self.find_narrow(key).or_else(|| self.find_wide(key))
+    }
+
     fn find_narrow(&self, key: KeyHash) -> Option<Place> {
         self.narrow.find(key).map(Place::Narrow)
     }
@@ -121,6 +111,13 @@ impl Shard {
         match place {
             Place::Narrow(index) => self.narrow.at(index).expect("a place is not empty").tag,
             Place::Wide(index) => self.wide.at(index).expect("a place is not empty").tag,
+        }
+    }
+
+    fn tag_mut(&mut self, place: Place) -> &mut Tag {
+        match place {
+            Place::Narrow(index) => &mut self.narrow.at_mut(index).tag,
+            Place::Wide(index) => &mut self.wide.at_mut(index).tag,
         }
     }
 
@@ -178,30 +175,35 @@ impl Shard {
                 }
             }
             None if changed && states.iter().any(|state| *state != State::Fresh) => {
-                self.insert(key, plan, states);
-                self.touch(key);
+                let place = self.insert(key, plan, states);
+                self.touch_at(place, key);
             }
             None => {}
         }
     }
 
-    /// Puts a key in that is not there yet.
-    pub(crate) fn insert(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
+    /// Puts a key in that is not there yet, and says where.
+    pub(crate) fn insert(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) -> Place {
         let tag = Tag::new(self.plans.enter(plan));
         let mut words = [0; 2];
         let mut halves = [0; 2];
         match Fit::of(plan) {
             Fit::Two => {
                 pack::pack(plan, states, &mut words, &mut halves);
-                self.wide.insert(Slot { key, words, halves, tag });
+                Place::Wide(self.wide.insert(Slot { key, words, halves, tag }))
             }
             Fit::One => {
                 pack::pack(plan, states, &mut words[..1], &mut halves[..1]);
-                self.narrow.insert(Slot { key, words: [words[0]], halves: [halves[0]], tag });
+                Place::Narrow(self.narrow.insert(Slot { key, words: [words[0]], halves: [halves[0]], tag }))
             }
             Fit::Deep => {
                 let index = self.sink(states.to_vec().into());
-                self.narrow.insert(Slot { key, words: [index as u64], halves: [0], tag: tag.deep() });
+                Place::Narrow(self.narrow.insert(Slot {
+                    key,
+                    words: [index as u64],
+                    halves: [0],
+                    tag: tag.deep(),
+                }))
             }
         }
     }
@@ -236,9 +238,10 @@ impl Shard {
 
     /// Forgets a key.
     pub(crate) fn forget(&mut self, key: KeyHash) {
-        if let Some(place) = self.find_narrow(key).or_else(|| self.find_wide(key)) {
+        if let Some(place) = self.find(key) {
+            let tag = self.tag(place);
             self.remove(place);
-            self.note_gone(key);
+            self.note_gone(key, tag);
         }
     }
 
@@ -266,122 +269,5 @@ impl Shard {
 
     fn place_of_nth(&self, index: usize) -> Place {
         index.checked_sub(self.narrow.width()).map_or(Place::Narrow(index), Place::Wide)
-    }
-
-    /// Forgets one key to make room for another: one that is idle if a bounded search meets it,
-    /// else of a few open ones the one that would be idle first, else a blocked one. Answers whether
-    /// there was any.
-    pub(crate) fn make_room(&mut self, now: Timestamp) -> bool {
-        let mut best: Option<(Standing, Idle, usize)> = None;
-        let mut open = 0;
-        for _ in 0..REACH.min(self.width()) {
-            self.hand = if self.hand + 1 >= self.width() { 0 } else { self.hand + 1 };
-            if self.nth(self.hand).is_none() {
-                continue;
-            }
-            let (standing, idle) = self.standing(self.place_of_nth(self.hand), now);
-            if standing != Standing::Pinned && best.is_none_or(|best| (standing, idle) < (best.0, best.1)) {
-                best = Some((standing, idle, self.hand));
-            }
-            open += usize::from(standing == Standing::Open);
-            if standing == Standing::Idle || open == SAMPLE {
-                break;
-            }
-        }
-        let Some((_, _, index)) = best else { return false };
-        let (key, _) = self.nth(index).expect("the search saw a key there");
-        self.forget(key);
-        true
-    }
-
-    fn standing(&mut self, place: Place, now: Timestamp) -> (Standing, Idle) {
-        let plan = Arc::clone(self.plans.plan(self.tag(place).plan()));
-        let mut row = StateRow::new();
-        self.load(place, &plan, &mut row);
-        let idle = plan.idle(&row);
-        let standing = match idle {
-            Idle::Never => Standing::Pinned,
-            Idle::At(at) if at <= now => Standing::Idle,
-            Idle::At(_) if plan.blocks(&row, now) => Standing::Blocked,
-            Idle::At(_) => Standing::Open,
-        };
-        self.save(place, &plan, &mut row);
-        (standing, idle)
-    }
-
-    /// Marks a key as changed since it was last saved.
-    pub(crate) fn touch(&mut self, key: KeyHash) {
-        let Some(dirty) = &mut self.dirty else { return };
-        let tag = if let Some(index) = self.narrow.find(key) {
-            &mut self.narrow.at_mut(index).tag
-        } else if let Some(index) = self.wide.find(key) {
-            &mut self.wide.at_mut(index).tag
-        } else {
-            return;
-        };
-        if !tag.is_dirty() {
-            *tag = tag.dirty();
-            dirty.push(key);
-        }
-    }
-
-    /// As [`Shard::touch`], where the place is known.
-    pub(crate) fn touch_at(&mut self, place: Place, key: KeyHash) {
-        let Some(dirty) = &mut self.dirty else { return };
-        let tag = match place {
-            Place::Narrow(index) => &mut self.narrow.at_mut(index).tag,
-            Place::Wide(index) => &mut self.wide.at_mut(index).tag,
-        };
-        if !tag.is_dirty() {
-            *tag = tag.dirty();
-            dirty.push(key);
-        }
-    }
-
-    fn note_gone(&mut self, key: KeyHash) {
-        if let Some(dirty) = &mut self.dirty {
-            dirty.push(key);
-        }
-    }
-
-    /// Takes out up to `most` changed keys, each with its plan and states, or with nothing if it is
-    /// gone. The second value says whether there are more.
-    #[expect(clippy::type_complexity, reason = "a key and what is to be saved of it")]
-    pub(crate) fn changed(&mut self, most: usize) -> (Vec<(KeyHash, Option<(Arc<Plan>, Vec<State>)>)>, bool) {
-        let Some(dirty) = &mut self.dirty else { return (Vec::new(), false) };
-        let rest = dirty.len().saturating_sub(most);
-        let keys = dirty.split_off(rest);
-        let saved = keys.into_iter().map(|key| (key, self.copy_clean(key))).collect();
-        (saved, rest > 0)
-    }
-
-    fn copy_clean(&mut self, key: KeyHash) -> Option<(Arc<Plan>, Vec<State>)> {
-        let place = self.find_narrow(key).or_else(|| self.find_wide(key))?;
-        let plan = Arc::clone(self.plans.plan(self.tag(place).plan()));
-        let tag = match place {
-            Place::Narrow(index) => &mut self.narrow.at_mut(index).tag,
-            Place::Wide(index) => &mut self.wide.at_mut(index).tag,
-        };
-        *tag = tag.clean();
-        let mut row = StateRow::new();
-        self.load(place, &plan, &mut row);
-        let copy = row.to_vec();
-        self.save(place, &plan, &mut row);
-        Some((plan, copy))
-    }
-
-    /// Forgets the idle keys among the next `most` slots. Answers whether the end was reached.
-    pub(crate) fn sweep(&mut self, from: usize, most: usize, now: Timestamp) -> Option<usize> {
-        let end = (from + most).min(self.width());
-        let mut gone = SmallVec::<[KeyHash; 16]>::new();
-        for index in from..end {
-            if let Some((key, _)) = self.nth(index)
-                && self.standing(self.place_of_nth(index), now).0 == Standing::Idle
-            {
-                gone.push(key);
-            }
-        }
-        gone.into_iter().for_each(|key| self.forget(key));
-        (end < self.width()).then_some(end)
     }
 }

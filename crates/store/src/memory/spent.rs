@@ -5,18 +5,27 @@ use std::collections::BTreeSet;
 use tollgate_core::store::Given;
 use tollgate_core::{Ticket, Timestamp};
 
+use super::Saving;
+
 /// The tickets given back, by the time they were taken. When there are too many, the oldest are
 /// forgotten, and from then on nothing that old can be given back.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Spent {
     tickets: BTreeSet<(Timestamp, Ticket)>,
     /// Everything up to here is too old to tell.
     horizon: Timestamp,
+    /// Those not saved yet, if somebody saves them.
+    unsaved: Option<BTreeSet<(Timestamp, Ticket)>>,
 }
 
 impl Spent {
     /// How many tickets are remembered.
     pub(crate) const MOST: usize = 1_000_000;
+
+    pub(crate) fn new(saving: Saving) -> Self {
+        let unsaved = (saving == Saving::On).then(BTreeSet::new);
+        Self { tickets: BTreeSet::new(), horizon: Timestamp::ZERO, unsaved }
+    }
 
     /// Marks a ticket as given back, if it was not before.
     pub(crate) fn spend(&mut self, taken_at: Timestamp, ticket: Ticket) -> Given {
@@ -26,11 +35,68 @@ impl Spent {
         if !self.tickets.insert((taken_at, ticket)) {
             return Given::Already;
         }
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.insert((taken_at, ticket));
+        }
+        self.bound();
+        Given::Back
+    }
+
+    fn bound(&mut self) {
         while self.tickets.len() > Self::MOST {
-            if let Some((oldest, _)) = self.tickets.pop_first() {
-                self.horizon = oldest;
+            if let Some(oldest) = self.tickets.pop_first() {
+                self.horizon = oldest.0;
+                if let Some(unsaved) = &mut self.unsaved {
+                    unsaved.remove(&oldest);
+                }
             }
         }
-        Given::Back
+    }
+
+    /// Puts in what was saved.
+    pub(crate) fn restore(
+        &mut self,
+        horizon: Timestamp,
+        tickets: impl IntoIterator<Item = (Timestamp, Ticket)>,
+    ) {
+        self.horizon = horizon;
+        self.tickets.extend(tickets);
+        self.bound();
+    }
+
+    /// Takes out the tickets to be saved, and holds them for saved. Nothing up to the moment told
+    /// needs to be kept any longer.
+    pub(crate) fn changed(&mut self) -> (Vec<(Timestamp, Ticket)>, Timestamp) {
+        let unsaved = self.unsaved.as_mut().map(std::mem::take).unwrap_or_default();
+        (unsaved.into_iter().collect(), self.horizon)
+    }
+
+    /// Notes again that tickets are to be saved: they could not be.
+    pub(crate) fn not_saved(&mut self, tickets: impl IntoIterator<Item = (Timestamp, Ticket)>) {
+        let horizon = self.horizon;
+        if let Some(unsaved) = &mut self.unsaved {
+            unsaved.extend(tickets.into_iter().filter(|(at, _)| *at > horizon));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(micros: u64) -> Timestamp {
+        Timestamp::from_micros(micros)
+    }
+
+    #[test]
+    fn a_ticket_beyond_the_horizon_is_never_given_back() {
+        let mut spent = Spent::new(Saving::On);
+        for count in 1..=Spent::MOST as u64 + 1 {
+            assert_eq!(spent.spend(at(count), Ticket(count)), Given::Back);
+        }
+        assert_eq!(spent.spend(at(1), Ticket(1)), Given::TooOld, "it may have been given back");
+        assert_eq!(spent.spend(at(2), Ticket(2)), Given::Already);
+        let (unsaved, horizon) = spent.changed();
+        assert_eq!((unsaved.len(), horizon), (Spent::MOST, at(1)), "what is beyond it needs no saving");
     }
 }

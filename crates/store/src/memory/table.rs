@@ -13,11 +13,12 @@ pub(crate) struct Slot<const N: usize> {
     pub(crate) key: KeyHash,
     pub(crate) words: [u64; N],
     pub(crate) halves: [u32; N],
+    /// The number of the plan, with three marks shifted in; 0 in an empty slot.
     pub(crate) tag: Tag,
 }
 
-/// Which plan a slot was written under (its number plus one, so that 0 is an empty slot), whether
-/// its states lie elsewhere, and whether it has changed since it was last saved.
+/// Which plan a slot was written under, whether it has changed since it was last saved, whether it
+/// was ever saved, and whether its states lie elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag(u32);
 
@@ -30,20 +31,20 @@ impl Tag {
     const EMPTY: Self = Self(0);
 
     pub(crate) fn new(plan: u32) -> Self {
-        Self((plan + 1) << 2)
+        Self((plan + 1) << 3)
     }
 
     /// As it is in a slot that only points to its states.
     pub(crate) fn deep(self) -> Self {
-        Self(self.0 | 2)
+        Self(self.0 | 4)
     }
 
     pub(crate) fn is_deep(self) -> bool {
-        self.0 & 2 == 2
+        self.0 & 4 == 4
     }
 
     pub(crate) fn plan(self) -> u32 {
-        (self.0 >> 2) - 1
+        (self.0 >> 3) - 1
     }
 
     pub(crate) fn is_dirty(self) -> bool {
@@ -54,8 +55,18 @@ impl Tag {
         Self(self.0 | 1)
     }
 
-    pub(crate) fn clean(self) -> Self {
-        Self(self.0 & !1)
+    /// Not changed since it was saved.
+    pub(crate) fn saved(self) -> Self {
+        Self((self.0 & !1) | 2)
+    }
+
+    /// Whether something was saved under this key that must be taken out again when it is gone.
+    pub(crate) fn is_saved(self) -> bool {
+        self.0 & 2 == 2
+    }
+
+    pub(crate) fn once_saved(self) -> Self {
+        Self(self.0 | 2)
     }
 
     fn is_empty(self) -> bool {
@@ -109,28 +120,31 @@ impl<const N: usize> Table<N> {
         &mut self.slots[index]
     }
 
-    /// Puts in a slot whose key is not there yet.
-    pub(crate) fn insert(&mut self, slot: Slot<N>) {
+    /// Puts in a slot whose key is not there yet, and says where.
+    pub(crate) fn insert(&mut self, slot: Slot<N>) -> usize {
         if (self.len + 1) * 5 > self.slots.len() * 4 {
             self.grow();
         }
-        self.place(slot);
         self.len += 1;
+        self.place(slot)
     }
 
-    fn place(&mut self, slot: Slot<N>) {
+    fn place(&mut self, slot: Slot<N>) -> usize {
         let mut index = self.home(slot.key);
         while !self.slots[index].tag.is_empty() {
             index = self.after(index);
         }
         self.slots[index] = slot;
+        index
     }
 
     fn grow(&mut self) {
         let width = (self.slots.len() * 5 / 4).max(16);
         let empty = Slot { key: [0; 2], words: [0; N], halves: [0; N], tag: Tag::EMPTY };
         let old = std::mem::replace(&mut self.slots, vec![empty; width]);
-        old.into_iter().filter(|slot| !slot.tag.is_empty()).for_each(|slot| self.place(slot));
+        old.into_iter().filter(|slot| !slot.tag.is_empty()).for_each(|slot| {
+            self.place(slot);
+        });
     }
 
     /// Takes a slot out and closes the gap, so that no probe ends too early.

@@ -1,0 +1,180 @@
+//! Where those who want something saved meet the one who saves.
+//!
+//! Savings are numbered. Whoever has changed something asks for the next one that has not begun, so
+//! that it cannot have missed the change, and waits until that one is done.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use tollgate_core::{Span, StoreError};
+
+/// How saving has gone so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FlushStats {
+    /// How many savings have begun.
+    pub begun: u64,
+    /// The last one of them that succeeded: everything that changed before it began is in the file.
+    pub durable: u64,
+    /// How many succeeded.
+    pub flushes: u64,
+    /// How many keys they wrote or took out.
+    pub keys_written: u64,
+    /// How long the last one took.
+    pub last_duration: Span,
+    /// How many failed. What they would have written is written by the next one.
+    pub errors: u64,
+    /// Why the last one that failed did.
+    pub last_error: Option<String>,
+}
+
+#[derive(Default)]
+pub(super) struct Board {
+    state: Mutex<State>,
+    /// There is something to do.
+    work: Condvar,
+    /// Something was done.
+    done: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// The last saving that somebody waits for.
+    wanted: u64,
+    finished: u64,
+    sweep_wanted: bool,
+    stopping: bool,
+    stats: FlushStats,
+    waiting: BTreeMap<u64, Waker>,
+    next_waiter: u64,
+}
+
+/// What the one who saves is to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Job {
+    /// Save what has changed.
+    Save,
+    /// Forget idle keys first.
+    SweepAndSave,
+    /// Save for the last time.
+    Finish,
+}
+
+/// A wait for one saving.
+pub(super) struct Saved {
+    board: Arc<Board>,
+    number: u64,
+    waiter: u64,
+}
+
+impl Board {
+    /// Asks for a saving of everything that has changed so far.
+    pub(super) fn request(self: &Arc<Self>) -> Saved {
+        let state = &mut *self.state.lock();
+        let number = state.stats.begun + 1;
+        state.wanted = state.wanted.max(number);
+        state.next_waiter += 1;
+        self.work.notify_one();
+        Saved { board: Arc::clone(self), number, waiter: state.next_waiter }
+    }
+
+    /// Saves everything that has changed so far, and waits for it on this thread.
+    pub(super) fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
+        let saved = self.request();
+        let mut state = self.state.lock();
+        state.sweep_wanted = true;
+        loop {
+            if let Some(result) = state.result(saved.number) {
+                return result;
+            }
+            self.done.wait(&mut state);
+        }
+    }
+
+    pub(super) fn stop(&self) {
+        self.state.lock().stopping = true;
+        self.work.notify_one();
+    }
+
+    pub(super) fn stats(&self) -> FlushStats {
+        self.state.lock().stats.clone()
+    }
+
+    /// Waits until there is something to do, at the latest until `sweep_at`, and begins it.
+    pub(super) fn next(&self, sweep_at: Instant) -> Job {
+        let mut state = self.state.lock();
+        let mut late = false;
+        while state.wanted <= state.stats.begun && !state.stopping && !late {
+            late = self.work.wait_until(&mut state, sweep_at).timed_out();
+        }
+        state.stats.begun += 1;
+        let sweep = std::mem::take(&mut state.sweep_wanted) || late;
+        match (state.stopping, sweep) {
+            (true, _) => Job::Finish,
+            (false, true) => Job::SweepAndSave,
+            (false, false) => Job::Save,
+        }
+    }
+
+    /// Tells everybody how the saving that was begun last went. Answers whether that is news.
+    pub(super) fn finish(&self, saved: Result<u64, String>, took: Span) -> bool {
+        let state = &mut *self.state.lock();
+        let stats = &mut state.stats;
+        let healthy = state.finished == stats.durable;
+        state.finished = stats.begun;
+        stats.last_duration = took;
+        match saved {
+            Ok(keys) => {
+                stats.durable = stats.begun;
+                stats.flushes += 1;
+                stats.keys_written += keys;
+            }
+            Err(reason) => {
+                stats.errors += 1;
+                stats.last_error = Some(reason);
+            }
+        }
+        let news = healthy != (state.finished == stats.durable);
+        self.done.notify_all();
+        std::mem::take(&mut state.waiting).into_values().for_each(Waker::wake);
+        news
+    }
+}
+
+impl State {
+    /// What came of a saving, if it is over. One that failed was made up for by a later one that
+    /// did not.
+    fn result(&self, number: u64) -> Option<Result<(), StoreError>> {
+        if self.stats.durable >= number {
+            return Some(Ok(()));
+        }
+        let reason = || self.stats.last_error.clone().unwrap_or_default();
+        (self.finished >= number)
+            .then(|| Err(StoreError::Unavailable { reason: format!("the file cannot be written: {}", reason()) }))
+    }
+}
+
+impl Future for Saved {
+    type Output = Result<(), StoreError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let state = &mut *self.board.state.lock();
+        match state.result(self.number) {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.waiting.insert(self.waiter, context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        self.board.state.lock().waiting.remove(&self.waiter);
+    }
+}

@@ -1,0 +1,226 @@
+//! How a key's states are written in the file: a row of the number of its plan and one state for
+//! each limit, all numbers in as few bytes as they need.
+//!
+//! Reading trusts nothing: what is not a possible state of the plan's limits is garbled, never a
+//! panic, now or later.
+
+use tollgate_core::limit::{Entry, Hold, Holds, Level, Limit, Log, Slots, State, Tally};
+use tollgate_core::{MAX_EXACT, Plan, Ticket, Timestamp};
+
+/// These bytes are not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Garbled;
+
+/// Far beyond every moment at which a bucket could be full, and far from where reckoning overflows.
+const MAX_MOMENT: u64 = 1 << 60;
+
+const FRESH: u8 = 0;
+const TALLY: u8 = 1;
+const LOG: u8 = 2;
+const SLOTS: u8 = 3;
+const LEVEL: u8 = 4;
+const HOLDS: u8 = 5;
+const TOTAL: u8 = 6;
+
+/// Appends a row.
+pub(super) fn encode(plan: u32, states: &[State], out: &mut Vec<u8>) {
+    put(u64::from(plan), out);
+    states.iter().for_each(|state| put_state(state, out));
+}
+
+/// The number of the plan that a row was written under.
+pub(super) fn plan_of(row: &[u8]) -> Result<u32, Garbled> {
+    let mut cursor = Cursor(row);
+    u32::try_from(cursor.number()?).map_err(|_| Garbled)
+}
+
+/// The states in a row, one for each limit of its plan.
+pub(super) fn decode(row: &[u8], plan: &Plan, states: &mut Vec<State>) -> Result<(), Garbled> {
+    let mut cursor = Cursor(row);
+    cursor.number()?;
+    states.clear();
+    for limit in plan.limits() {
+        states.push(cursor.state(limit)?);
+    }
+    if cursor.0.is_empty() { Ok(()) } else { Err(Garbled) }
+}
+
+fn put(mut number: u64, out: &mut Vec<u8>) {
+    while number >= 0x80 {
+        out.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    out.push(number as u8);
+}
+
+fn put_state(state: &State, out: &mut Vec<u8>) {
+    match state {
+        State::Fresh => out.push(FRESH),
+        State::Tally(tally) => {
+            out.push(TALLY);
+            put(tally.edge.as_micros(), out);
+            put(tally.count, out);
+        }
+        State::Log(log) => {
+            out.push(LOG);
+            put(log.entries().len() as u64, out);
+            let mut last = 0;
+            for entry in log.entries() {
+                // Entries are in order, so steps are short; wrapping keeps any others right too.
+                put(entry.at.as_micros().wrapping_sub(last), out);
+                put(entry.ticket.0, out);
+                put(entry.cost, out);
+                last = entry.at.as_micros();
+            }
+        }
+        State::Slots(slots) => {
+            out.push(SLOTS);
+            put(slots.counts().len() as u64, out);
+            let mut last = 0_u64;
+            for (index, count) in slots.counts() {
+                put(index.wrapping_sub(last), out);
+                put(count, out);
+                last = index;
+            }
+        }
+        State::Level(level) => {
+            out.push(LEVEL);
+            put(level.full_at.as_micros(), out);
+            put(level.rest, out);
+        }
+        State::Holds(holds) => {
+            out.push(HOLDS);
+            put(holds.iter().len() as u64, out);
+            for (id, hold) in holds.iter() {
+                put(id.len() as u64, out);
+                out.extend_from_slice(id.as_bytes());
+                put(hold.ticket.0, out);
+                put(hold.weight, out);
+                put(hold.since.as_micros(), out);
+                put(hold.renewed.as_micros(), out);
+            }
+        }
+        State::Total(total) => {
+            out.push(TOTAL);
+            put(*total, out);
+        }
+    }
+}
+
+/// What is left to read.
+struct Cursor<'r>(&'r [u8]);
+
+impl<'r> Cursor<'r> {
+    fn bytes(&mut self, count: usize) -> Result<&'r [u8], Garbled> {
+        let (bytes, rest) = self.0.split_at_checked(count).ok_or(Garbled)?;
+        self.0 = rest;
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn number(&mut self) -> Result<u64, Garbled> {
+        let mut number = 0_u64;
+        for (index, byte) in self.0.iter().take(10).enumerate() {
+            let part = u64::from(byte & 0x7f);
+            if index == 9 && part > 1 {
+                return Err(Garbled);
+            }
+            number |= part << (7 * index);
+            if byte & 0x80 == 0 {
+                self.0 = &self.0[index + 1..];
+                return Ok(number);
+            }
+        }
+        Err(Garbled)
+    }
+
+    /// A number that limits can reckon with.
+    fn exact(&mut self) -> Result<u64, Garbled> {
+        self.number().and_then(exact)
+    }
+
+    fn moment(&mut self) -> Result<Timestamp, Garbled> {
+        self.number().and_then(moment)
+    }
+
+    /// How many entries follow, of at least so many bytes each.
+    fn count(&mut self, least_bytes: usize) -> Result<usize, Garbled> {
+        let count = usize::try_from(self.number()?).map_err(|_| Garbled)?;
+        if count <= self.0.len() / least_bytes { Ok(count) } else { Err(Garbled) }
+    }
+
+    fn state(&mut self, limit: &Limit) -> Result<State, Garbled> {
+        let kind = self.bytes(1)?[0];
+        Ok(match (kind, limit) {
+            (FRESH, _) => State::Fresh,
+            (TALLY, Limit::Window(_) | Limit::Calendar(_)) => {
+                State::Tally(Tally { edge: self.moment()?, count: self.exact()? })
+            }
+            (LOG, Limit::Sliding(_)) => State::Log(Box::new(self.log()?)),
+            (SLOTS, Limit::Slotted(limit)) => {
+                State::Slots(Box::new(self.slots(MAX_MOMENT / limit.slot().as_micros())?))
+            }
+            (LEVEL, Limit::Bucket(_)) => State::Level(Level { full_at: self.moment()?, rest: self.exact()? }),
+            (HOLDS, Limit::InFlight(_)) => State::Holds(Box::new(self.holds()?)),
+            (TOTAL, Limit::Total { .. }) => State::Total(self.exact()?),
+            _ => return Err(Garbled),
+        })
+    }
+
+    fn log(&mut self) -> Result<Log, Garbled> {
+        let count = self.count(3)?;
+        let (mut last, mut used) = (0_u64, 0);
+        let mut entries = Vec::with_capacity(count);
+        for _ in 0..count {
+            last = last.wrapping_add(self.number()?);
+            let ticket = Ticket(self.number()?);
+            let cost = self.exact()?;
+            used = exact(used + cost)?;
+            entries.push(Entry { at: moment(last)?, ticket, cost });
+        }
+        Ok(entries.into_iter().collect())
+    }
+
+    fn slots(&mut self, last_index: u64) -> Result<Slots, Garbled> {
+        let count = self.count(2)?;
+        let (mut last, mut used) = (0_u64, 0);
+        let mut counts = Vec::with_capacity(count);
+        for _ in 0..count {
+            last = last.wrapping_add(self.number()?);
+            let count = self.exact()?;
+            used = exact(used + count)?;
+            if last > last_index {
+                return Err(Garbled);
+            }
+            counts.push((last, count));
+        }
+        Ok(counts.into_iter().collect())
+    }
+
+    fn holds(&mut self) -> Result<Holds, Garbled> {
+        let count = self.count(5)?;
+        let mut used = 0;
+        let mut holds = Vec::with_capacity(count);
+        for _ in 0..count {
+            let length = self.count(1)?;
+            let id = std::str::from_utf8(self.bytes(length)?).map_err(|_| Garbled)?;
+            let ticket = Ticket(self.number()?);
+            let weight = self.exact()?;
+            used = exact(used + weight)?;
+            let (since, renewed) = (self.moment()?, self.moment()?);
+            holds.push((Box::from(id), Hold { ticket, weight, since, renewed }));
+        }
+        Ok(holds.into_iter().collect())
+    }
+}
+
+fn moment(micros: u64) -> Result<Timestamp, Garbled> {
+    if micros <= MAX_MOMENT { Ok(Timestamp::from_micros(micros)) } else { Err(Garbled) }
+}
+
+fn exact(number: u64) -> Result<u64, Garbled> {
+    if number <= MAX_EXACT { Ok(number) } else { Err(Garbled) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Every state survives being written and read; nothing else is read as one.
+
+use std::sync::Arc;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use tollgate_core::limit::Draft;
+
+use super::*;
+
+fn plan() -> Plan {
+    let limits = [
+        "10/min",
+        "10/day calendar",
+        "10/min sliding",
+        "10/min sliding by 1s",
+        "10/min burst 10",
+        "10 at once for 1m",
+        "10 in total",
+        "10 recipients per attempt",
+    ];
+    Plan::new(Arc::from("rule"), limits.map(|limit| limit.parse().unwrap()).to_vec()).unwrap()
+}
+
+fn small() -> impl Strategy<Value = u64> {
+    prop_oneof![0..300_u64, 0..=MAX_EXACT / 64]
+}
+
+fn states() -> impl Strategy<Value = Vec<State>> {
+    let tally = (small(), small())
+        .prop_map(|(edge, count)| State::Tally(Tally { edge: Timestamp::from_micros(edge), count }));
+    let entry = (small(), any::<u64>(), small()).prop_map(|(at, ticket, cost)| Entry {
+        at: Timestamp::from_micros(at),
+        ticket: Ticket(ticket),
+        cost,
+    });
+    let log = vec(entry, 0..40).prop_map(|entries| State::Log(Box::new(entries.into_iter().collect())));
+    let slots = vec((0..4_000_000_000_u64, 1..300_u64), 0..40)
+        .prop_map(|counts| State::Slots(Box::new(counts.into_iter().collect())));
+    let level = (small(), small())
+        .prop_map(|(full_at, rest)| State::Level(Level { full_at: Timestamp::from_micros(full_at), rest }));
+    let hold = (".{0,20}", any::<u64>(), small(), small(), small());
+    let holds = vec(hold, 0..20).prop_map(|holds| {
+        let holds = holds.into_iter().map(|(id, ticket, weight, since, renewed)| {
+            let (since, renewed) = (Timestamp::from_micros(since), Timestamp::from_micros(renewed));
+            (Box::from(id), Hold { ticket: Ticket(ticket), weight, since, renewed })
+        });
+        State::Holds(Box::new(holds.collect()))
+    });
+    let total = small().prop_map(State::Total);
+    let or_fresh = |state: BoxedStrategy<State>| prop_oneof![1 => Just(State::Fresh), 4 => state];
+    (
+        or_fresh(tally.clone().boxed()),
+        or_fresh(tally.boxed()),
+        or_fresh(log.boxed()),
+        or_fresh(slots.boxed()),
+        or_fresh(level.boxed()),
+        or_fresh(holds.boxed()),
+        or_fresh(total.boxed()),
+    )
+        .prop_map(|(a, b, c, d, e, f, g)| vec![a, b, c, d, e, f, g, State::Fresh])
+}
+
+/// Uses states in every way, so that what was accepted but is impossible would show.
+fn exercise(plan: &Plan, states: &mut [State]) {
+    let now = Timestamp::from_micros(1_760_000_000_000_000);
+    plan.idle(states);
+    plan.blocks(states, now);
+    let mut states = plan.adopt(plan, states.to_vec(), now);
+    for (limit, state) in plan.limits().iter().zip(&mut states).filter(|(limit, _)| limit.calendar().is_none()) {
+        let draft = Draft { cost: 1, id: None, ticket: Ticket(1), now, amounts: &[], calendar: &[] };
+        limit.settle_alone(state, &draft);
+        limit.give(state, &draft, now);
+    }
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read_again(number in any::<u32>(), states in states()) {
+        let mut row = Vec::new();
+        encode(number, &states, &mut row);
+        let mut read = Vec::new();
+        prop_assert_eq!(plan_of(&row), Ok(number));
+        prop_assert_eq!(decode(&row, &plan(), &mut read), Ok(()));
+        prop_assert_eq!(read, states);
+    }
+
+    #[test]
+    fn a_row_cut_short_is_garbled(states in states(), cut in any::<prop::sample::Index>()) {
+        let mut row = Vec::new();
+        encode(7, &states, &mut row);
+        row.truncate(cut.index(row.len()));
+        prop_assert_eq!(decode(&row, &plan(), &mut Vec::new()), Err(Garbled));
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_never_more_than_garbled(row in vec(any::<u8>(), 0..200)) {
+        let _ = plan_of(&row);
+        let mut states = Vec::new();
+        if decode(&row, &plan(), &mut states).is_ok() {
+            exercise(&plan(), &mut states);
+        }
+    }
+
+    #[test]
+    fn a_damaged_row_is_garbled_or_a_possible_state(
+        states in states(),
+        flips in vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut row = Vec::new();
+        encode(7, &states, &mut row);
+        for (index, byte) in flips {
+            let index = index.index(row.len());
+            row[index] = byte;
+        }
+        let mut states = Vec::new();
+        if decode(&row, &plan(), &mut states).is_ok() {
+            exercise(&plan(), &mut states);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The file as the database below sees it.
+//!
+//! Opening a database may write to it: marks, repairs. Until everything in it has been read and found
+//! sound, those writes are kept in memory, so that a file that turns out to be damaged can be set
+//! aside exactly as it was found.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use redb::{BackendError, StorageBackend};
+
+/// A file, with or without a draft over it.
+#[derive(Clone, Debug)]
+pub(super) struct Disk(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    below: Box<dyn StorageBackend>,
+    draft: RwLock<Option<Draft>>,
+}
+
+/// What would have been written.
+#[derive(Debug)]
+struct Draft {
+    len: u64,
+    /// How much of what is below still counts.
+    below: u64,
+    /// The changed pages as they are now.
+    pages: BTreeMap<u64, Box<[u8]>>,
+    /// Everything that was done, in order, so that it can be done again.
+    log: Vec<Step>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Write(u64, Box<[u8]>),
+    Resize(u64),
+    Sync,
+}
+
+const PAGE: u64 = 4_096;
+
+impl Disk {
+    /// A disk whose file is not written to before [`Disk::settle`].
+    pub(super) fn drafted(below: Box<dyn StorageBackend>) -> io::Result<Self> {
+        let len = below.len()?;
+        let draft = Draft { len, below: len, pages: BTreeMap::new(), log: Vec::new() };
+        Ok(Self(Arc::new(Inner { below, draft: RwLock::new(Some(draft)) })))
+    }
+
+    /// Writes what was drafted, in the order in which it was, and everything else directly from
+    /// then on.
+    pub(super) fn settle(&self) -> io::Result<()> {
+        let mut draft = self.0.draft.write();
+        for step in draft.iter().flat_map(|draft| &draft.log) {
+            match step {
+                Step::Write(offset, data) => self.0.below.write(*offset, data)?,
+                Step::Resize(len) => self.0.below.set_len(*len)?,
+                Step::Sync => self.0.below.sync_data()?,
+            }
+        }
+        *draft = None;
+        Ok(())
+    }
+}
+
+impl Draft {
+    fn read(&self, below: &dyn StorageBackend, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset + out.len() as u64;
+        if end > self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let known = self.below.clamp(offset, end) - offset;
+        let (old, new) = out.split_at_mut(known as usize);
+        below.read(offset, old)?;
+        new.fill(0);
+        for (number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
+            let start = number * PAGE;
+            let (from, to) = (offset.max(start), end.min(start + PAGE));
+            out[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&page[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, below: &dyn StorageBackend, offset: u64, data: &[u8]) -> io::Result<()> {
+        let end = offset + data.len() as u64;
+        if end > self.len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        for number in offset / PAGE..end.div_ceil(PAGE) {
+            let start = number * PAGE;
+            if !self.pages.contains_key(&number) {
+                let mut page = vec![0; PAGE as usize].into_boxed_slice();
+                let there = (self.len - start).min(PAGE) as usize;
+                self.read(below, start, &mut page[..there])?;
+                self.pages.insert(number, page);
+            }
+            let page = self.pages.get_mut(&number).expect("it was put in just now");
+            let (from, to) = (offset.max(start), end.min(start + PAGE));
+            page[(from - start) as usize..(to - start) as usize]
+                .copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
+        }
+        self.log.push(Step::Write(offset, data.into()));
+        Ok(())
+    }
+
+    fn resize(&mut self, len: u64) {
+        self.below = self.below.min(len);
+        self.pages.retain(|number, page| {
+            let there = len.saturating_sub(number * PAGE).min(PAGE) as usize;
+            page[there..].fill(0);
+            there > 0
+        });
+        self.len = len;
+        self.log.push(Step::Resize(len));
+    }
+}
+
+impl StorageBackend for Disk {
+    fn len(&self) -> io::Result<u64> {
+        match &*self.0.draft.read() {
+            Some(draft) => Ok(draft.len),
+            None => self.0.below.len(),
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match &*self.0.draft.read() {
+            Some(draft) => draft.read(&*self.0.below, offset, out),
+            None => self.0.below.read(offset, out),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        match &mut *self.0.draft.write() {
+            Some(draft) => draft.resize(len),
+            None => self.0.below.set_len(len)?,
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        match &mut *self.0.draft.write() {
+            Some(draft) => draft.log.push(Step::Sync),
+            None => self.0.below.sync_data()?,
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        match &mut *self.0.draft.write() {
+            Some(draft) => draft.write(&*self.0.below, offset, data),
+            None => self.0.below.write(offset, data),
+        }
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.0.below.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.below.try_lock_range(start, end)
+    }
+
+    fn try_lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.below.try_lock_shared_range(start, end)
+    }
+
+    fn lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.below.lock_range(start, end)
+    }
+
+    fn lock_shared_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.below.lock_shared_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.0.below.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.0.below.query_lock_range(start, end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use redb::backends::InMemoryBackend;
+
+    use super::*;
+
+    #[derive(Clone, Debug)]
+    enum Act {
+        Write(u64, Vec<u8>),
+        Resize(u64),
+    }
+
+    fn act() -> impl Strategy<Value = Act> {
+        prop_oneof![
+            3 => (0..20_000_u64, prop::collection::vec(any::<u8>(), 1..6_000))
+                .prop_map(|(offset, data)| Act::Write(offset, data)),
+            1 => (0..30_000_u64).prop_map(Act::Resize),
+        ]
+    }
+
+    fn whole(disk: &dyn StorageBackend) -> Vec<u8> {
+        let mut bytes = vec![0; disk.len().unwrap() as usize];
+        disk.read(0, &mut bytes).unwrap();
+        bytes
+    }
+
+    proptest! {
+        #[test]
+        fn a_draft_reads_as_if_written_and_leaves_the_file_alone(
+            start in prop::collection::vec(any::<u8>(), 0..20_000),
+            acts in prop::collection::vec(act(), 0..12),
+        ) {
+            let file = || {
+                let file = InMemoryBackend::new();
+                file.set_len(start.len() as u64).unwrap();
+                StorageBackend::write(&file, 0, &start).unwrap();
+                file
+            };
+            let plain = file();
+            // What is below a disk is seen through another one without a draft.
+            let below = Disk::drafted(Box::new(file())).unwrap();
+            below.settle().unwrap();
+            let disk = Disk::drafted(Box::new(below.clone())).unwrap();
+            for act in acts {
+                match act {
+                    Act::Write(offset, data) => {
+                        let (wrote, drafted) = (plain_write(&plain, offset, &data), disk.write(offset, &data));
+                        prop_assert_eq!(wrote.is_ok(), drafted.is_ok());
+                    }
+                    Act::Resize(len) => {
+                        plain.set_len(len).unwrap();
+                        disk.set_len(len).unwrap();
+                    }
+                }
+                prop_assert_eq!(whole(&disk), whole(&plain));
+            }
+            prop_assert_eq!(whole(&below), start.clone(), "nothing was written yet");
+            disk.settle().unwrap();
+            prop_assert_eq!(whole(&below), whole(&plain));
+        }
+    }
+
+    fn plain_write(file: &InMemoryBackend, offset: u64, data: &[u8]) -> io::Result<()> {
+        StorageBackend::write(file, offset, data)
+    }
+}

@@ -1,0 +1,231 @@
+//! What is in the file: tables, and how they are read and written as a whole.
+//!
+//! | table | key | value |
+//! | --- | --- | --- |
+//! | `meta` | `format`, `seeds`, `secret`, `horizon` | bytes |
+//! | `plans` | number | rule, and its limits as they are written, one a line |
+//! | `states` | a key's hash, shard first | number of its plan and its states |
+//! | `spent` | when it was taken, and its ticket | nothing |
+//! | `records` | name | what is written under it |
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use tollgate_core::{Clock, Plan, Ticket, Timestamp};
+
+use super::codec::{self, Garbled};
+use crate::memory::{KeyHash, MemoryStore, Saving, random_bytes, random_seeds};
+
+pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+pub(super) const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
+pub(super) const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
+pub(super) const SPENT: TableDefinition<(u64, u64), ()> = TableDefinition::new("spent");
+pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
+
+const FORMAT: u32 = 1;
+
+/// Why a file cannot be read.
+#[derive(Debug)]
+pub(super) enum Unreadable {
+    /// What is in it is not what was written.
+    Damaged(String),
+    /// The database below could not do it.
+    Database(redb::Error),
+}
+
+/// The plans in the file: their numbers, and how many rows use each.
+#[derive(Debug, Default)]
+pub(super) struct PlanBook {
+    numbers: HashMap<Arc<Plan>, u32>,
+    uses: HashMap<u32, u64>,
+    next: u32,
+}
+
+impl<E: Into<redb::Error>> From<E> for Unreadable {
+    fn from(error: E) -> Self {
+        Self::Database(error.into())
+    }
+}
+
+fn damaged(what: &str) -> Unreadable {
+    Unreadable::Damaged(what.to_owned())
+}
+
+fn garbled(_: Garbled) -> Unreadable {
+    damaged("a row is garbled")
+}
+
+/// Writes what every file has from its beginning on.
+pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut meta = transaction.open_table(META)?;
+        meta.insert("format", FORMAT.to_le_bytes().as_slice())?;
+        meta.insert("seeds", random_seeds().map(u64::to_le_bytes).concat().as_slice())?;
+        meta.insert("secret", random_bytes().as_slice())?;
+        meta.insert("horizon", 0_u64.to_le_bytes().as_slice())?;
+        transaction.open_table(PLANS)?;
+        transaction.open_table(STATES)?;
+        transaction.open_table(SPENT)?;
+        transaction.open_table(RECORDS)?;
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Reads everything into a store in memory.
+pub(super) fn load(
+    database: &Database,
+    clock: Arc<dyn Clock>,
+    max_keys: usize,
+) -> Result<(MemoryStore, PlanBook), Unreadable> {
+    let transaction = database.begin_read()?;
+    let meta = transaction.open_table(META)?;
+    let format: [u8; 4] = fixed(&meta, "format")?;
+    if format != FORMAT.to_le_bytes() {
+        let found = u32::from_le_bytes(format);
+        return Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read")));
+    }
+    let seeds: [u8; 16] = fixed(&meta, "seeds")?;
+    let horizon = u64::from_le_bytes(fixed(&meta, "horizon")?);
+    let mut memory =
+        MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
+    let spent = transaction.open_table(SPENT)?;
+    let mut tickets = Vec::new();
+    for row in spent.iter()? {
+        let (taken_at, ticket) = row?.0.value();
+        tickets.push((Timestamp::from_micros(taken_at), Ticket(ticket)));
+    }
+    memory.restore_spent(Timestamp::from_micros(horizon), tickets);
+    for row in transaction.open_table(RECORDS)?.iter()? {
+        let (name, value) = row?;
+        memory.record_book().restore(name.value(), value.value());
+    }
+    let book = load_states(&transaction, &mut memory)?;
+    memory.trim();
+    Ok((memory, book))
+}
+
+fn load_states(transaction: &ReadTransaction, memory: &mut MemoryStore) -> Result<PlanBook, Unreadable> {
+    let mut book = PlanBook::read(transaction)?;
+    let plans: HashMap<u32, Arc<Plan>> =
+        book.numbers.iter().map(|(plan, number)| (*number, Arc::clone(plan))).collect();
+    let mut states = Vec::new();
+    let mut last: Option<KeyHash> = None;
+    for row in transaction.open_table(STATES)?.iter()? {
+        let (key, row) = row?;
+        let (key, row) = (hash_of(key.value()), row.value());
+        let number = codec::plan_of(row).map_err(garbled)?;
+        let plan = plans.get(&number).ok_or_else(|| damaged("a row names a plan that is not there"))?;
+        codec::decode(row, plan, &mut states).map_err(garbled)?;
+        if last.replace(key) == Some(key) {
+            return Err(damaged("a key is there twice"));
+        }
+        *book.uses.entry(number).or_default() += 1;
+        memory.restore(key, plan, &states);
+    }
+    Ok(book)
+}
+
+fn fixed<const N: usize>(
+    meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    name: &str,
+) -> Result<[u8; N], Unreadable> {
+    let value = meta.get(name)?.ok_or_else(|| damaged("something every file has is missing"))?;
+    value.value().try_into().map_err(|_| damaged("something every file has is garbled"))
+}
+
+fn hash_of(bytes: &[u8; 16]) -> KeyHash {
+    let (low, high) = bytes.split_at(8);
+    [low, high].map(|half| u64::from_le_bytes(half.try_into().expect("half of sixteen bytes")))
+}
+
+/// A key's hash as the file has it. The byte that tells its shard comes first, so that rows which
+/// are written together lie together.
+pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&key[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&key[1].to_le_bytes());
+    bytes
+}
+
+impl PlanBook {
+    fn read(transaction: &ReadTransaction) -> Result<Self, Unreadable> {
+        let mut book = Self::default();
+        for row in transaction.open_table(PLANS)?.iter()? {
+            let (number, plan) = row?;
+            let (rule, limits) = plan.value();
+            let limits: Result<Vec<_>, _> = limits.lines().map(str::parse).collect();
+            let limits = limits.map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
+            let plan = Plan::new(rule.into(), limits)
+                .map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
+            book.numbers.insert(Arc::new(plan), number.value());
+            book.uses.insert(number.value(), 0);
+            book.next = book.next.max(number.value().wrapping_add(1));
+        }
+        Ok(book)
+    }
+
+    /// The plans of a file that is there, counted anew.
+    pub(super) fn recount(database: &Database) -> Result<Self, Unreadable> {
+        let transaction = database.begin_read()?;
+        let mut book = Self::read(&transaction)?;
+        for row in transaction.open_table(STATES)?.iter()? {
+            let number = codec::plan_of(row?.1.value()).map_err(garbled)?;
+            *book.uses.entry(number).or_default() += 1;
+        }
+        Ok(book)
+    }
+
+    /// The number of a plan, which is written down first if it is new.
+    pub(super) fn number(
+        &mut self,
+        plan: &Arc<Plan>,
+        transaction: &WriteTransaction,
+    ) -> Result<u32, redb::Error> {
+        if let Some(number) = self.numbers.get(plan) {
+            return Ok(*number);
+        }
+        let mut number = self.next;
+        while self.uses.contains_key(&number) {
+            number = number.wrapping_add(1);
+        }
+        self.next = number.wrapping_add(1);
+        let limits: Vec<String> = plan.limits().iter().map(ToString::to_string).collect();
+        transaction.open_table(PLANS)?.insert(number, (&**plan.rule(), limits.join("\n").as_str()))?;
+        self.numbers.insert(Arc::clone(plan), number);
+        self.uses.insert(number, 0);
+        Ok(number)
+    }
+
+    /// One row more uses this plan.
+    pub(super) fn enter(&mut self, number: u32) {
+        *self.uses.entry(number).or_default() += 1;
+    }
+
+    /// A row that was written under some plan is no more.
+    pub(super) fn leave(&mut self, row: &[u8]) {
+        if let Ok(number) = codec::plan_of(row)
+            && let Some(uses) = self.uses.get_mut(&number)
+        {
+            *uses = uses.saturating_sub(1);
+        }
+    }
+
+    /// Takes out the plans that no row uses.
+    pub(super) fn drop_unused(&mut self, transaction: &WriteTransaction) -> Result<(), redb::Error> {
+        let unused: Vec<u32> =
+            self.uses.iter().filter(|(_, uses)| **uses == 0).map(|(number, _)| *number).collect();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        let mut plans = transaction.open_table(PLANS)?;
+        for number in unused {
+            plans.remove(number)?;
+            self.uses.remove(&number);
+            self.numbers.retain(|_, known| *known != number);
+        }
+        Ok(())
+    }
+}

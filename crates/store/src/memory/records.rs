@@ -1,0 +1,81 @@
+//! Records in memory: what was configured at run time, by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+use tollgate_core::store::{Answer, Records};
+
+use super::{MemoryStore, Saving};
+
+/// All records.
+pub(crate) struct RecordBook(Mutex<Pages>);
+
+struct Pages {
+    by_name: BTreeMap<String, Vec<u8>>,
+    /// The names of those that have changed since they were last saved, if somebody saves them.
+    dirty: Option<BTreeSet<String>>,
+}
+
+impl RecordBook {
+    pub(crate) fn new(saving: Saving) -> Self {
+        let dirty = (saving == Saving::On).then(BTreeSet::new);
+        Self(Mutex::new(Pages { by_name: BTreeMap::new(), dirty }))
+    }
+
+    /// Writes a record, or removes it.
+    pub(crate) fn set(&self, name: &str, value: Option<&[u8]>) {
+        let pages = &mut *self.0.lock();
+        match value {
+            Some(value) => drop(pages.by_name.insert(name.to_owned(), value.to_owned())),
+            None => drop(pages.by_name.remove(name)),
+        }
+        if let Some(dirty) = &mut pages.dirty {
+            dirty.insert(name.to_owned());
+        }
+    }
+
+    /// Puts in a record as it was saved.
+    pub(crate) fn restore(&self, name: &str, value: &[u8]) {
+        self.0.lock().by_name.insert(name.to_owned(), value.to_owned());
+    }
+
+    pub(crate) fn all(&self) -> Vec<(String, Vec<u8>)> {
+        self.0.lock().by_name.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
+    /// Takes out what has changed, and holds it for saved.
+    pub(crate) fn changed(&self) -> Vec<(String, Option<Vec<u8>>)> {
+        let pages = &mut *self.0.lock();
+        let names = pages.dirty.as_mut().map(std::mem::take).unwrap_or_default();
+        names
+            .into_iter()
+            .map(|name| {
+                let value = pages.by_name.get(&name).cloned();
+                (name, value)
+            })
+            .collect()
+    }
+
+    /// Notes again that a record has changed: it could not be saved.
+    pub(crate) fn not_saved(&self, names: impl IntoIterator<Item = String>) {
+        if let Some(dirty) = &mut self.0.lock().dirty {
+            dirty.extend(names);
+        }
+    }
+}
+
+impl Records for MemoryStore {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        self.records.set(name, Some(value));
+        Answer::ready(Ok(()))
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        self.records.set(name, None);
+        Answer::ready(Ok(()))
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        Answer::ready(Ok(self.records.all()))
+    }
+}

@@ -1,0 +1,124 @@
+//! Which keys a shard forgets by itself: those that are as good as new, and others to make room.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tollgate_core::Timestamp;
+use tollgate_core::limit::Idle;
+
+use super::{KeyHash, Place, Shard, StateRow};
+
+/// What may be done with a key to make room for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Standing {
+    /// It is as good as new: nobody can tell that it was forgotten.
+    Idle,
+    /// It counts something but refuses nobody.
+    Open,
+    /// It refuses attempts now: forgetting it would let them in.
+    Blocked,
+    /// It must not be forgotten at all.
+    Pinned,
+}
+
+/// The best key to forget that a search has met so far, and what else it has met.
+#[derive(Default)]
+struct Search {
+    best: Option<(Standing, Idle, KeyHash)>,
+    open: usize,
+    blocked: usize,
+    met: usize,
+}
+
+/// How many open keys are weighed against each other before one is forgotten.
+const SAMPLE: usize = 8;
+/// How many slots are looked at, at most, while most keys met may be forgotten.
+const REACH: usize = 1_024;
+/// How many neighbouring slots are looked at before the search moves on to another part.
+const STRIDE: usize = 32;
+
+impl Shard {
+    /// Forgets one key to make room for another: one that is idle if a bounded search meets it,
+    /// else of a few open ones the one that would be idle first, else a blocked one. The keys to be
+    /// kept are left alone. Answers whether there was any.
+    pub(crate) fn make_room(&mut self, now: Timestamp, keep: &[KeyHash]) -> bool {
+        let width = self.width();
+        let mut search = Search::default();
+        for count in 1..=REACH.min(width) {
+            self.look(&mut search, now, keep);
+            if search.is_over() {
+                break;
+            }
+            if count % STRIDE == 0 && width > REACH {
+                // By the golden ratio, so that a few strides reach every part of both tables
+                // alike: blocked keys may well fill one of them.
+                self.hand = (self.hand + (width as u64 * 618 / 1_000) as usize) % width;
+            }
+        }
+        // A sample of mostly blocked keys means that most keys are, and one of them has to go. One
+        // of mostly pinned keys says little about the few others, so all are looked at.
+        let settled = search.open > 0 || search.blocked * 2 > search.met;
+        if !settled && !search.is_over() {
+            for _ in 0..width {
+                self.look(&mut search, now, keep);
+                if search.is_over() {
+                    break;
+                }
+            }
+        }
+        let Some((_, _, key)) = search.best else { return false };
+        self.forget(key);
+        true
+    }
+
+    /// Looks at the next slot.
+    fn look(&mut self, search: &mut Search, now: Timestamp, keep: &[KeyHash]) {
+        self.hand = if self.hand + 1 >= self.width() { 0 } else { self.hand + 1 };
+        let Some((key, _)) = self.nth(self.hand).filter(|(key, _)| !keep.contains(key)) else { return };
+        let (standing, idle) = self.standing(self.place_of_nth(self.hand), now);
+        search.met += 1;
+        search.open += usize::from(standing == Standing::Open);
+        search.blocked += usize::from(standing == Standing::Blocked);
+        let better = search.best.is_none_or(|best| (standing, idle) < (best.0, best.1));
+        if standing != Standing::Pinned && better {
+            search.best = Some((standing, idle, key));
+        }
+    }
+
+    fn standing(&mut self, place: Place, now: Timestamp) -> (Standing, Idle) {
+        let plan = Arc::clone(self.plans.plan(self.tag(place).plan()));
+        let mut row = StateRow::new();
+        self.load(place, &plan, &mut row);
+        let idle = plan.idle(&row);
+        let standing = match idle {
+            Idle::Never => Standing::Pinned,
+            Idle::At(at) if at <= now => Standing::Idle,
+            Idle::At(_) if plan.blocks(&row, now) => Standing::Blocked,
+            Idle::At(_) => Standing::Open,
+        };
+        self.save(place, &plan, &mut row);
+        (standing, idle)
+    }
+
+    /// Forgets the idle keys among the `most` slots from `from` on. Answers where to go on, or
+    /// nothing if the end was reached.
+    pub(crate) fn sweep(&mut self, from: usize, most: usize, now: Timestamp) -> Option<usize> {
+        let end = (from + most).min(self.width());
+        let mut gone = SmallVec::<[KeyHash; 16]>::new();
+        for index in from..end {
+            if let Some((key, _)) = self.nth(index)
+                && self.standing(self.place_of_nth(index), now).0 == Standing::Idle
+            {
+                gone.push(key);
+            }
+        }
+        gone.into_iter().for_each(|key| self.forget(key));
+        (end < self.width()).then_some(end)
+    }
+}
+
+impl Search {
+    fn is_over(&self) -> bool {
+        self.open == SAMPLE || self.best.is_some_and(|(standing, ..)| standing == Standing::Idle)
+    }
+}

@@ -1,0 +1,148 @@
+//! Which keys have changed since they were last saved, for whoever saves them.
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use tollgate_core::limit::State;
+use tollgate_core::{Plan, Timestamp};
+
+use super::{KeyHash, Place, Shard, StateRow, Tag};
+
+/// The changed keys, and the saved ones that are gone. Never more than the keys there are and the
+/// keys that were saved: one that comes and goes between two savings leaves no trace.
+pub(crate) type Dirty = HashSet<KeyHash, BuildHasherDefault<Already>>;
+
+/// What has become of one key.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) key: KeyHash,
+    /// Its limits and states; nothing if it is gone.
+    pub(crate) now: Option<(Arc<Plan>, Vec<State>)>,
+}
+
+/// Keys are hashes already.
+#[derive(Default)]
+pub(crate) struct Already(u64);
+
+impl Hasher for Already {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes.rchunks(8).next().unwrap_or_default() {
+            self.0 = (self.0 << 8) | u64::from(*byte);
+        }
+    }
+
+    fn write_usize(&mut self, _length: usize) {}
+}
+
+impl Shard {
+    /// Marks the key at a place as changed since it was last saved.
+    #[inline]
+    pub(crate) fn touch_at(&mut self, place: Place, key: KeyHash) {
+        if self.dirty.is_some() && !self.tag(place).is_dirty() {
+            self.mark(place, key);
+        }
+    }
+
+    #[cold]
+    fn mark(&mut self, place: Place, key: KeyHash) {
+        let Some(dirty) = &mut self.dirty else { return };
+        // A key that is noted but not marked was saved, has gone, and is back.
+        let returned = !dirty.insert(key);
+        let tag = self.tag_mut(place);
+        *tag = if returned { tag.dirty().once_saved() } else { tag.dirty() };
+    }
+
+    /// Marks a key that was moved, with what was known of it at its old place.
+    pub(super) fn carry_mark(&mut self, place: Place, key: KeyHash, old: Tag) {
+        if old.is_saved() {
+            let tag = self.tag_mut(place);
+            *tag = tag.once_saved();
+        }
+        if old.is_dirty() {
+            let tag = self.tag_mut(place);
+            *tag = tag.dirty();
+        }
+        self.touch_at(place, key);
+    }
+
+    pub(super) fn note_gone(&mut self, key: KeyHash, tag: Tag) {
+        let Some(dirty) = &mut self.dirty else { return };
+        if tag.is_saved() {
+            dirty.insert(key);
+        } else {
+            dirty.remove(&key);
+        }
+    }
+
+    /// Puts in a key as it was saved.
+    pub(crate) fn restore(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
+        let place = self.insert(key, plan, states);
+        let tag = self.tag_mut(place);
+        *tag = tag.saved();
+    }
+
+    /// Takes out what has changed, up to about `most` entries of states, and holds it for saved.
+    /// The second value says whether there is more.
+    pub(crate) fn changed(&mut self, most: usize) -> (Vec<Change>, bool) {
+        let Some(dirty) = &self.dirty else { return (Vec::new(), false) };
+        let keys: Vec<KeyHash> = dirty.iter().take(most).copied().collect();
+        let mut changes = Vec::with_capacity(keys.len());
+        let mut weight = 0;
+        for key in keys {
+            if weight >= most {
+                break;
+            }
+            let now = self.copy_saved(key);
+            weight += now.as_ref().map_or(1, |(_, states)| states.iter().map(entries).sum());
+            if let Some(dirty) = &mut self.dirty {
+                dirty.remove(&key);
+            }
+            changes.push(Change { key, now });
+        }
+        (changes, self.dirty.as_ref().is_some_and(|dirty| !dirty.is_empty()))
+    }
+
+    /// Notes again that a key has changed: it could not be saved.
+    pub(crate) fn not_saved(&mut self, key: KeyHash) {
+        match self.find(key) {
+            Some(place) => self.touch_at(place, key),
+            None => {
+                if let Some(dirty) = &mut self.dirty {
+                    dirty.insert(key);
+                }
+            }
+        }
+    }
+
+    fn copy_saved(&mut self, key: KeyHash) -> Option<(Arc<Plan>, Vec<State>)> {
+        let place = self.find(key)?;
+        let plan = Arc::clone(self.plans.plan(self.tag(place).plan()));
+        let tag = self.tag_mut(place);
+        *tag = tag.saved();
+        let mut row = StateRow::new();
+        self.load(place, &plan, &mut row);
+        let copy = row.to_vec();
+        self.save(place, &plan, &mut row);
+        Some((plan, copy))
+    }
+
+    /// Forgets what is beyond `most` keys.
+    pub(crate) fn trim(&mut self, most: usize, now: Timestamp) {
+        while self.len() > most && self.make_room(now, &[]) {}
+    }
+}
+
+/// How much there is to copy of a state.
+fn entries(state: &State) -> usize {
+    match state {
+        State::Log(log) => log.entries().len(),
+        State::Slots(slots) => slots.counts().len(),
+        State::Holds(holds) => holds.iter().len(),
+        _ => 1,
+    }
+}

@@ -1,0 +1,88 @@
+//! Plans that change while counts exist.
+
+use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining};
+
+pub fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
+    for kind in KINDS {
+        let old = plan(kind, kind);
+        // `10/min burst 10` must keep its rate, or its tokens are worth something else.
+        let raised = kind.replace("10/min", "20/min").replace("10 ", "20 ").replace("20/min burst 10", kind);
+        let new = plan(kind, &raised);
+        Ask::one(&old, "ada", 1).cost(7).take(bench);
+        let expected = if kind.contains("burst") { 3 } else { 13 };
+        assert_eq!(remaining(bench, &new, "ada", START), expected, "{kind} to {raised}");
+        assert!(Ask::one(&new, "ada", 2).cost(3).take(bench).allowed);
+        assert_eq!(remaining(bench, &old, "ada", START), 0, "{raised} back to {kind}");
+    }
+}
+
+pub fn a_changed_period_starts_afresh(bench: &dyn Bench) {
+    for (old, new) in [
+        ("10/min", "10/hour"),
+        ("10/min calendar", "10/hour calendar"),
+        ("10/min sliding", "10/hour sliding"),
+        ("10/min sliding by 10s", "10/min sliding by 5s"),
+        ("10/min burst 10", "10/hour burst 10"),
+    ] {
+        let (before, after) = (plan(old, old), plan(old, new));
+        Ask::one(&before, "ada", 1).cost(7).take(bench);
+        assert_eq!(remaining(bench, &after, "ada", START), 10, "{old} to {new}");
+    }
+}
+
+pub fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
+    for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(7) {
+        let leased = old.contains("at once") && new.contains("at once");
+        let (before, after) = (plan(old, old), plan(old, new));
+        Ask::one(&before, "ada", 1).cost(7).take(bench);
+        let expected = if leased { 3 } else { 10 };
+        assert_eq!(remaining(bench, &after, "ada", START), expected, "{old} to {new}");
+    }
+}
+
+pub fn overrides_of_every_shape_keep_what_they_share(bench: &dyn Bench) {
+    let shapes = [
+        "100/min",
+        "100/min, 200/hour",
+        "100/min, 200/hour, 300/day",
+        "100/min, 100/hour sliding",
+        "100/hour sliding, 100/min, 5 recipients per attempt",
+        "100/min, 100 at once",
+        "100/min, 100 in total",
+        "100/min, 6_000_000_000/day",
+    ];
+    let mut taken = 0;
+    for first in shapes {
+        for second in shapes {
+            for shape in [first, second] {
+                let plan = plan("client", shape);
+                let index = plan.limits().iter().position(|limit| limit.to_string() == "100/min").unwrap();
+                let outcome = Ask::one(&plan, "ada", taken + 1).take(bench);
+                taken += u64::from(outcome.allowed);
+                assert_eq!(outcome.readings[index].remaining, 100 - taken, "{first} to {second}");
+            }
+        }
+    }
+    assert_eq!(taken, 100);
+}
+
+pub fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
+    let (slow, fast) = (plan("bucket", "6/min burst 10"), plan("bucket", "60/min burst 20"));
+    Ask::one(&slow, "ada", 1).cost(8).take(bench);
+    assert_eq!(remaining(bench, &fast, "ada", START), 12);
+    bench.set_time(at(3));
+    assert_eq!(remaining(bench, &fast, "ada", at(3)), 15, "it refills at its new rate");
+    let small = plan("bucket", "6/min burst 2");
+    Ask::one(&fast, "ada", 2).cost(10).at(at(3)).take(bench);
+    assert_eq!(remaining(bench, &small, "ada", at(3)), 0, "clamped to the smaller burst");
+}
+
+pub fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench) {
+    for longer in ["5 at once for 1h", "5 at once"] {
+        let (short, long) = (plan(longer, "5 at once for 1m"), plan(longer, longer));
+        bench.set_time(START);
+        Ask::one(&short, "ada", 1).cost(5).take(bench);
+        bench.set_time(at(60));
+        assert_eq!(remaining(bench, &long, "ada", at(60)), 5, "{longer}");
+    }
+}

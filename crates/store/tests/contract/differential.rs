@@ -1,0 +1,238 @@
+//! The same trace on the same clock, on the store and on the specification, step by step.
+
+use std::sync::Arc;
+
+use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+
+use crate::bench::{Bench, START, page, plan, wait};
+use crate::model::Model;
+
+/// How a rule may be limited, from moment to moment.
+const SHAPES: [&str; 16] = [
+    "7/10s",
+    "9/10s",
+    "9/10s, 20/min",
+    "9/10s, 20/min, 30/hour calendar",
+    "12/min calendar",
+    "15/30s sliding",
+    "12/30s sliding, 9/10s",
+    "20/min sliding by 7s",
+    "3/s burst 11",
+    "7/s burst 11",
+    "7/s burst 5, 100/hour",
+    "5 at once",
+    "8 at once for 9s",
+    "8 at once for 9s, 40/min",
+    "200 in total",
+    "5000000000/10s, 9/min sliding",
+];
+
+/// A reproducible source of choices: a linear congruence, of which only the upper bits are used.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % sides
+    }
+
+    fn pick<T: Clone>(&mut self, among: &[T]) -> T {
+        among[self.roll(among.len() as u64) as usize].clone()
+    }
+}
+
+/// How the clock moves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pace {
+    Steady,
+    Jumpy,
+}
+
+/// What was taken and may be given back.
+struct Take {
+    charges: Vec<(Arc<Plan>, &'static str)>,
+    cost: u64,
+    id: Option<&'static str>,
+    ticket: Ticket,
+    /// By the caller's time, which the calendar was made for, and by the store's.
+    asked_at: Timestamp,
+    at: Timestamp,
+}
+
+/// One run: a store and a model that must say the same.
+struct Trace<'b> {
+    bench: &'b mut dyn Bench,
+    model: Model,
+    dice: Dice,
+    now: Timestamp,
+    /// The limits of four rules as they stand.
+    plans: Vec<Arc<Plan>>,
+    taken: Vec<Take>,
+    step: u64,
+    seed: u64,
+}
+
+const RULES: [&str; 4] = ["global", "domain", "sender", "ip"];
+const KEYS: [&str; 5] = ["ada", "bob", "cy", "dee", ""];
+const IDS: [&str; 4] = ["one", "two", "three", "four"];
+
+pub fn settles_as_the_specification_does(bench: &mut dyn Bench) {
+    run(bench, Pace::Steady);
+}
+
+pub fn settles_as_the_specification_does_while_the_clock_jumps(bench: &mut dyn Bench) {
+    run(bench, Pace::Jumpy);
+}
+
+fn run(bench: &mut dyn Bench, pace: Pace) {
+    let seed = START.as_micros() ^ u64::from(std::process::id());
+    println!("seed {seed}");
+    let mut dice = Dice(seed);
+    let plans = RULES.map(|rule| plan(rule, dice.pick(&SHAPES))).to_vec();
+    let model = Model::default();
+    let mut trace = Trace { bench, model, dice, now: START, plans, taken: Vec::new(), step: 0, seed };
+    let steps = steps();
+    while trace.step < steps {
+        trace.step += 1;
+        trace.move_clock(pace);
+        match trace.dice.roll(100) {
+            0..60 => trace.take(),
+            60..72 => trace.peek(),
+            72..82 => trace.give(),
+            82..92 => trace.order(),
+            92..96 => trace.change_plan(),
+            96..98 => trace.forget(),
+            // What a sweep forgets is as good as new only while the clock does not go back.
+            _ if pace == Pace::Steady && trace.step % 16 == 0 => trace.bench.disturb(),
+            _ => {}
+        }
+    }
+}
+
+/// A few thousand, or as many as the environment asks for.
+#[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
+fn steps() -> u64 {
+    std::env::var("TOLLGATE_STEPS").map_or(6_000, |steps| steps.parse().unwrap())
+}
+
+impl Trace<'_> {
+    fn whence(&self) -> String {
+        format!("seed {}, step {}", self.seed, self.step)
+    }
+
+    fn move_clock(&mut self, pace: Pace) {
+        let span = Span::from_micros(match self.dice.roll(12) {
+            0..4 => 0,
+            4..9 => self.dice.roll(900_000),
+            9..11 => self.dice.roll(8_000_000),
+            _ => self.dice.roll(90_000_000),
+        });
+        let leap = Span::from_secs(self.dice.roll(3) * 5_400);
+        self.now = match (pace, self.dice.roll(50)) {
+            (Pace::Jumpy, 0) => self.now - span - leap,
+            (Pace::Jumpy, 1) => self.now + span + leap,
+            (Pace::Jumpy, 2..5) => self.now - span,
+            _ => self.now + span,
+        };
+        self.bench.set_time(self.now);
+    }
+
+    /// One to three charges at different rules.
+    fn pick_charges(&mut self) -> Take {
+        let first = self.dice.roll(4) as usize;
+        let charges = (0..=self.dice.roll(3) as usize)
+            .map(|offset| (self.plans[(first + offset) % 4].clone(), self.dice.pick(&KEYS)))
+            .collect();
+        let cost = self.dice.pick(&[0, 1, 1, 1, 2, 3, 8, 13]);
+        let id = (self.dice.roll(2) == 0).then(|| self.dice.pick(&IDS));
+        // Sometimes the caller's clock is hours behind, and its calendar is stale.
+        let asked_at = if self.dice.roll(20) == 0 { self.now - Span::from_secs(9_000) } else { self.now };
+        Take { charges, cost, id, ticket: Ticket(self.step), asked_at, at: self.now }
+    }
+
+    fn take(&mut self) {
+        let mut take = self.pick_charges();
+        let observed = self.dice.roll(8) == 0;
+        let charges = take.charges(observed);
+        let mut outcome = Outcome::default();
+        let answer = wait(self.bench.store().take(&charges, &mut outcome)).map(|()| outcome);
+        let expected = self.model.take(&charges, self.now);
+        assert_eq!(answer, expected, "{}: take {charges:?}", self.whence());
+        let Ok(outcome) = answer else { return };
+        drop(charges);
+        let mut index = 0;
+        take.charges.retain(|_| {
+            index += 1;
+            outcome.taken & (1 << (index - 1)) != 0
+        });
+        if !take.charges.is_empty() {
+            self.taken.push(take);
+        }
+        if self.taken.len() > 60 {
+            self.taken.remove(0);
+        }
+    }
+
+    fn peek(&mut self) {
+        let look = self.pick_charges();
+        let charges = look.charges(false);
+        let mut outcome = Outcome::default();
+        let answer = wait(self.bench.store().peek(&charges, &mut outcome)).map(|()| outcome);
+        let expected = self.model.peek(&charges, self.now);
+        assert_eq!(answer, expected, "{}: peek {charges:?}", self.whence());
+    }
+
+    /// Gives something back, which may have been given back before.
+    fn give(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let take = &self.taken[self.dice.roll(self.taken.len() as u64) as usize];
+        // As the engine does, by the limits that hold now.
+        let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
+        let charges = take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        let take = Take { charges, ..*take };
+        let charges = take.charges(false);
+        let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();
+        let expected = self.model.give(&charges, take.at, self.now);
+        assert_eq!(answer, expected, "{}: give {charges:?}", self.whence());
+    }
+
+    fn order(&mut self) {
+        let plan = self.dice.pick(&self.plans);
+        let spot = Spot { plan: &plan, key: self.dice.pick(&KEYS) };
+        let order = match self.dice.roll(4) {
+            0 => HoldsOrder::List,
+            1 => HoldsOrder::Renew(self.dice.pick(&IDS)),
+            2 => HoldsOrder::Release(self.dice.pick(&IDS)),
+            _ => HoldsOrder::Replace(&IDS[..self.dice.roll(4) as usize], Ticket(self.step)),
+        };
+        let answer = wait(self.bench.store().holds(&spot, order)).unwrap();
+        let expected = self.model.holds(&spot, order, self.now);
+        assert_eq!(answer, expected, "{}: {order:?} at {spot:?}", self.whence());
+    }
+
+    fn change_plan(&mut self) {
+        let rule = self.dice.roll(4) as usize;
+        self.plans[rule] = plan(RULES[rule], self.dice.pick(&SHAPES));
+    }
+
+    fn forget(&mut self) {
+        let plan = self.dice.pick(&self.plans);
+        let key = self.dice.pick(&KEYS);
+        wait(self.bench.store().forget(Forget::Key(Spot { plan: &plan, key }))).unwrap();
+        self.model.forget(plan.rule(), key);
+    }
+}
+
+impl Take {
+    fn charges(&self, last_observed: bool) -> Charges<'_> {
+        let mut charges = Charges::new(self.ticket, self.cost, self.id);
+        for (index, (plan, key)) in self.charges.iter().enumerate() {
+            charges.push(plan, key, !(last_observed && index + 1 == self.charges.len()));
+        }
+        charges.calendar = charges.periods().map(|period| page(period, self.asked_at)).collect();
+        charges
+    }
+}

@@ -1,0 +1,88 @@
+//! The contract of a store: one body of laws, run over every store there is.
+//!
+//! A store joins with a [`bench::Bench`] of its own and one line at the end of this file.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+mod bench;
+mod changing;
+mod differential;
+mod giving;
+mod holding;
+mod model;
+mod recording;
+mod taking;
+mod together;
+
+macro_rules! contract {
+    ($store:ident, $bench:expr) => {
+        mod $store {
+            contract! { @laws $bench,
+                taking: [
+                    admits_up_to_the_limit_and_no_more,
+                    a_retry_time_waited_out_admits_and_a_microsecond_less_does_not,
+                    a_peek_says_what_a_take_would_and_takes_nothing,
+                    a_cost_of_nothing_never_creates_state,
+                    a_cost_above_the_capacity_never_passes,
+                    refused_client_leaves_the_shared_limit_untouched,
+                    an_observed_charge_never_refuses,
+                    equal_keys_of_two_rules_count_apart,
+                    a_calendar_that_does_not_cover_the_time_is_stale,
+                    a_calendar_period_ends_at_its_boundary,
+                    a_forgotten_key_starts_afresh,
+                    forgetting_a_rule_leaves_the_others,
+                    a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period,
+                    a_clock_that_jumps_forward_frees_everything_that_ages,
+                ],
+                giving: [
+                    what_was_given_back_can_be_taken_again,
+                    a_receipt_is_given_back_once,
+                    a_give_after_the_reset_gives_nothing,
+                    a_give_to_a_forgotten_key_creates_nothing,
+                    tickets_of_one_moment_are_told_apart,
+                ],
+                holding: [
+                    a_hold_is_listed_until_it_is_released,
+                    an_id_that_is_held_charges_nothing_anywhere,
+                    a_lease_runs_out_unless_it_is_renewed,
+                    renewing_an_expired_hold_does_not_revive_it,
+                    the_callers_books_replace_all_holds,
+                    orders_about_holds_elsewhere_change_nothing,
+                ],
+                changing: [
+                    a_raised_number_keeps_the_count,
+                    a_changed_period_starts_afresh,
+                    a_changed_kind_starts_afresh,
+                    overrides_of_every_shape_keep_what_they_share,
+                    a_changed_rate_keeps_the_used_tokens,
+                    a_longer_lease_does_not_revive_what_had_run_out,
+                ],
+                together: [
+                    many_threads_admit_exactly_the_limit,
+                    many_threads_take_all_or_nothing,
+                    threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever,
+                    a_receipt_given_back_by_many_is_given_once,
+                ],
+                recording: [
+                    records_are_listed_by_name,
+                    a_deleted_record_is_gone,
+                    records_and_counters_do_not_touch_each_other,
+                ],
+                differential: [
+                    settles_as_the_specification_does,
+                    settles_as_the_specification_does_while_the_clock_jumps,
+                ],
+            }
+        }
+    };
+    (@laws $bench:expr, $($chapter:ident: [$($law:ident),* $(,)?]),* $(,)?) => {
+        $(mod $chapter {
+            $(#[test]
+            fn $law() {
+                crate::$chapter::$law(&mut $bench);
+            })*
+        })*
+    };
+}
+
+contract!(memory, crate::bench::InMemory::new());

@@ -1,0 +1,82 @@
+//! The specification as a store: `Charges::settle` over a plain map.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
+
+/// States by rule and key, each with the plan it was last settled under.
+#[derive(Default)]
+pub struct Model {
+    states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
+    spent: HashSet<(Timestamp, Ticket)>,
+}
+
+impl Model {
+    fn with_states<T>(
+        &mut self,
+        charges: &Charges<'_>,
+        now: Timestamp,
+        settle: impl FnOnce(&mut [State]) -> T,
+    ) -> T {
+        let mut row = Vec::new();
+        for charge in charges.iter() {
+            let name = (charge.plan.rule().to_string(), charges.key(charge).to_owned());
+            let fresh = || (charge.plan.clone(), vec![State::Fresh; charge.plan.limits().len()]);
+            let (old, states) = self.states.remove(&name).unwrap_or_else(fresh);
+            let same = Arc::ptr_eq(&old, charge.plan);
+            row.extend(if same { states } else { charge.plan.adopt(&old, states, now) });
+        }
+        let result = settle(&mut row);
+        for charge in charges.iter() {
+            let name = (charge.plan.rule().to_string(), charges.key(charge).to_owned());
+            let rest = row.split_off(charge.plan.limits().len());
+            self.states.insert(name, (charge.plan.clone(), std::mem::replace(&mut row, rest)));
+        }
+        result
+    }
+
+    pub fn take(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
+        let settled = self.with_states(charges, now, |states| charges.settle(states, now));
+        settled.map_err(|stale| StoreError::Stale { now: stale.now })
+    }
+
+    pub fn peek(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
+        let surveyed = self.with_states(charges, now, |states| charges.survey(states, now));
+        surveyed.map_err(|stale| StoreError::Stale { now: stale.now })
+    }
+
+    pub fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
+        if !self.spent.insert((taken_at, charges.ticket)) {
+            return Given::Already;
+        }
+        self.with_states(charges, now, |states| charges.refund(states, taken_at, now));
+        Given::Back
+    }
+
+    pub fn holds(&mut self, spot: &Spot<'_>, order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
+        let mut charges = Charges::new(Ticket(0), 1, None);
+        charges.push(spot.plan, spot.key, true);
+        let mut report = HoldsReport { found: false, now, holds: Vec::new() };
+        let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
+        self.with_states(&charges, now, |states| {
+            let Some(index) = spot.plan.limits().iter().position(Limit::holds) else { return };
+            spot.plan.limits()[index].freshen(&mut states[index], &draft);
+            let holds = states[index].holds_mut();
+            match order {
+                HoldsOrder::List => {}
+                HoldsOrder::Renew(id) => report.found = holds.renew(id, now),
+                HoldsOrder::Release(id) => report.found = holds.release(id),
+                HoldsOrder::Replace(ids, ticket) => holds.replace(ids.iter().copied(), ticket, now),
+            }
+            report.holds = holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect();
+        });
+        report
+    }
+
+    pub fn forget(&mut self, rule: &str, key: &str) {
+        self.states.remove(&(rule.to_owned(), key.to_owned()));
+    }
+}

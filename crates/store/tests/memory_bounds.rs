@@ -1,0 +1,233 @@
+//! What a store in memory does when it is full: bounded memory, and whom it forgets first.
+//!
+//! `TOLLGATE_LONG=1` runs the flood with ten million keys and looks at the process's memory.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, Spot};
+use tollgate_core::{Charges, Outcome, Plan, Span, Store, StoreError, Ticket, Timestamp};
+use tollgate_store::{ManualClock, MemoryStore};
+
+const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
+const MAX_KEYS: usize = 10_000;
+/// Shards fill unevenly by nothing: each has its own part of the room, rounded up.
+const SLACK: usize = 256;
+
+struct Full {
+    clock: Arc<ManualClock>,
+    store: MemoryStore,
+    ticket: u64,
+}
+
+impl Full {
+    fn new(max_keys: usize) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        Self { store: MemoryStore::new(clock.clone(), max_keys), clock, ticket: 0 }
+    }
+
+    fn try_take(&mut self, plan: &Arc<Plan>, key: &str, cost: u64) -> Result<bool, StoreError> {
+        self.ticket += 1;
+        let mut charges = Charges::new(Ticket(self.ticket), cost, None);
+        charges.push(plan, key, true);
+        let mut outcome = Outcome::default();
+        ready(self.store.take(&charges, &mut outcome))?;
+        Ok(outcome.allowed)
+    }
+
+    fn take(&mut self, plan: &Arc<Plan>, key: &str, cost: u64) -> bool {
+        self.try_take(plan, key, cost).unwrap()
+    }
+
+    /// Asks for one of each of so many keys.
+    fn flood(&mut self, plan: &Arc<Plan>, keys: std::ops::Range<usize>) {
+        let mut key = String::new();
+        for number in keys {
+            key.clear();
+            write!(key, "flood {number}").unwrap();
+            assert!(self.take(plan, &key, 1), "{key}: a new key is always served");
+        }
+    }
+}
+
+fn ready<T>(answer: Answer<'_, T>) -> Result<T, StoreError> {
+    let Answer::Ready(Some(result)) = answer else { panic!("memory answers at once") };
+    result
+}
+
+fn plan(rule: &str, limits: &[&str]) -> Arc<Plan> {
+    let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+    Arc::new(Plan::new(rule.into(), limits).unwrap())
+}
+
+#[test]
+fn a_store_full_of_live_keys_still_serves_new_ones() {
+    for limits in [&["10/hour"][..], &["10/hour", "20/day"], &["10/hour sliding"]] {
+        let mut full = Full::new(MAX_KEYS);
+        full.flood(&plan("ip", limits), 0..MAX_KEYS * 5);
+        let len = full.store.len();
+        assert!((MAX_KEYS - SLACK..=MAX_KEYS + SLACK).contains(&len), "{len} keys of {MAX_KEYS}");
+    }
+}
+
+#[test]
+fn idle_keys_are_forgotten_before_live_ones() {
+    let mut full = Full::new(MAX_KEYS);
+    let (short, long) = (plan("short", &["10/min"]), plan("long", &["10/hour"]));
+    let live = MAX_KEYS / 4;
+    full.flood(&long, 0..live);
+    full.flood(&short, 0..MAX_KEYS * 3 / 4);
+    full.clock.advance(Span::from_secs(120));
+    // As many new keys as idle ones: a search that met a live key first took it, if rarely.
+    full.flood(&plan("new", &["10/hour"]), 0..MAX_KEYS / 2);
+    let kept = (0..live).filter(|number| !full.take(&long, &format!("flood {number}"), 10)).count();
+    assert!(kept > live * 95 / 100, "{kept} of {live} live keys were kept");
+}
+
+/// Blocks so many keys, floods the store with others, and finds every one still blocked.
+fn blocked_keys_survive(blocked_by: &[&str], flooded_by: &[&str], max_keys: usize, flood: usize) {
+    let blocked = max_keys * 2 / 5;
+    let mut full = Full::new(max_keys);
+    let (strict, lenient) = (plan("strict", blocked_by), plan("lenient", flooded_by));
+    for number in 0..blocked {
+        assert!(full.take(&strict, &format!("blocked {number}"), 10));
+    }
+    full.flood(&lenient, 0..flood);
+    let let_in = (0..blocked).filter(|number| full.take(&strict, &format!("blocked {number}"), 1)).count();
+    assert_eq!(let_in, 0, "of {blocked} blocked by {blocked_by:?}, flooded by {flooded_by:?}");
+}
+
+#[test]
+fn no_blocked_key_is_forgotten_while_fewer_than_half_are_blocked() {
+    // Narrow, wide and deep slots live in different places.
+    let (narrow, wide, deep) = (["10/hour"], ["10/hour", "20/day"], ["10/hour sliding"]);
+    let pairs: [(&[&str], &[&str]); 4] =
+        [(&narrow, &narrow), (&wide, &narrow), (&deep, &wide), (&["10/hour burst 10"], &deep)];
+    for (blocked_by, flooded_by) in pairs {
+        blocked_keys_survive(blocked_by, flooded_by, MAX_KEYS, MAX_KEYS * 10);
+    }
+}
+
+#[test]
+fn blocked_keys_that_fill_one_table_are_passed_over_for_open_ones_in_the_other() {
+    // Large enough that the blocked keys of a shard are more than a search reaches.
+    blocked_keys_survive(&["10/hour"], &["10/hour", "20/day"], 700_000, 450_000);
+}
+
+#[test]
+fn when_most_keys_are_blocked_new_ones_are_served_all_the_same() {
+    let mut full = Full::new(MAX_KEYS);
+    let strict = plan("strict", &["10/hour"]);
+    for number in 0..MAX_KEYS * 2 {
+        assert!(full.take(&strict, &format!("blocked {number}"), 10));
+    }
+    assert!(full.store.len() <= MAX_KEYS + SLACK);
+}
+
+#[test]
+fn totals_and_endless_holds_are_never_forgotten() {
+    for limits in [&["1 in total"][..], &["1 at once"], &["1 in total", "10/min"]] {
+        let mut full = Full::new(MAX_KEYS);
+        let pinned = plan("pinned", limits);
+        let kept: Vec<String> = (0..MAX_KEYS / 2).map(|number| format!("pinned {number}")).collect();
+        kept.iter().for_each(|key| assert!(full.take(&pinned, key, 1)));
+        full.flood(&plan("ip", &["10/hour"]), 0..MAX_KEYS * 3);
+        full.clock.advance(Span::from_secs(400 * 86_400));
+        full.flood(&plan("ip", &["10/hour"]), 0..MAX_KEYS);
+        full.store.sweep();
+        assert!(kept.iter().all(|key| !full.take(&pinned, key, 1)), "{limits:?}");
+    }
+}
+
+#[test]
+fn a_store_full_of_what_must_not_be_forgotten_says_so() {
+    let mut full = Full::new(2_000);
+    let pinned = plan("pinned", &["1 in total"]);
+    let answers: Vec<_> = (0..8_000).map(|number| full.try_take(&pinned, &number.to_string(), 1)).collect();
+    let admitted = answers.iter().filter(|answer| **answer == Ok(true)).count();
+    assert_eq!(admitted, full.store.len());
+    assert!((2_000..=2_000 + SLACK).contains(&admitted), "{admitted}");
+    let refused = Err(StoreError::Full { max_keys: 2_000 });
+    assert_eq!(answers.iter().filter(|answer| **answer == refused).count(), 8_000 - admitted);
+    // What needs no room is answered as ever.
+    let ip = plan("ip", &["10/hour"]);
+    assert_eq!(full.try_take(&ip, "new", 1), refused);
+    assert_eq!(full.try_take(&ip, "new", 0), Ok(true));
+    assert_eq!(full.try_take(&plan("bound", &["5 recipients per attempt"]), "new", 1), Ok(true));
+    let mut charges = Charges::new(Ticket(u64::MAX), 1, None);
+    charges.push(&ip, "new", true);
+    let mut outcome = Outcome::default();
+    assert_eq!(ready(full.store.peek(&charges, &mut outcome)), Ok(()));
+    assert_eq!(ready(full.store.give(&charges, START)), Ok(Given::Back));
+    let holds = plan("holds", &["1 at once"]);
+    let spot = Spot { plan: &holds, key: "new" };
+    assert!(ready(full.store.holds(&spot, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
+}
+
+#[test]
+fn one_key_that_may_go_is_found_among_all_that_may_not() {
+    // Large enough that the keys of a shard are more than a search reaches.
+    let mut full = Full::new(300_000);
+    let (pinned, ip) = (plan("pinned", &["1 in total"]), plan("ip", &["10/hour"]));
+    full.flood(&ip, 0..2_560);
+    let keys = (0..).map(|number: u64| number.to_string());
+    let refused: Vec<String> = keys.filter(|key| full.try_take(&pinned, key, 1).is_err()).take(100).collect();
+    // Had an open key been left in a shard that refused, there would be room now.
+    ready(full.store.forget(Forget::Rule("ip"))).unwrap();
+    assert!(refused.iter().all(|key| full.try_take(&pinned, key, 1).is_err()));
+}
+
+#[test]
+fn a_look_forgets_nobody() {
+    let mut full = Full::new(MAX_KEYS);
+    let ip = plan("ip", &["10/hour"]);
+    full.flood(&ip, 0..MAX_KEYS * 2);
+    let before = full.store.len();
+    for number in 0..1_000 {
+        let key = format!("look {number}");
+        let mut charges = Charges::new(Ticket(number), 1, None);
+        charges.push(&ip, &key, true);
+        let mut outcome = Outcome::default();
+        ready(full.store.peek(&charges, &mut outcome)).unwrap();
+        ready(full.store.give(&charges, START)).unwrap();
+    }
+    assert_eq!(full.store.len(), before);
+}
+
+#[test]
+fn an_idle_store_ends_empty() {
+    let mut full = Full::new(MAX_KEYS);
+    for limits in [&["10/hour"][..], &["10/hour", "20/day"], &["10/hour sliding"], &["10 at once for 1m"]] {
+        full.flood(&plan(limits[0], limits), 0..2_000);
+    }
+    full.clock.advance(Span::from_secs(86_400));
+    // Closing the gaps of what is taken out may carry a key past the sweep; the next one meets it.
+    for _ in 0..3 {
+        full.store.sweep();
+    }
+    assert_eq!(full.store.len(), 0);
+}
+
+#[test]
+fn ten_million_keys_stay_within_their_memory() {
+    #[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
+    let long = std::env::var("TOLLGATE_LONG").is_ok();
+    let max_keys = if long { 1_000_000 } else { 20_000 };
+    let before = resident_bytes();
+    let mut full = Full::new(max_keys);
+    full.flood(&plan("ip", &["10/hour"]), 0..max_keys * 10);
+    let grown = resident_bytes().saturating_sub(before);
+    println!("{} bytes for each of {max_keys} keys", grown / max_keys);
+    assert!(full.store.len() <= max_keys + SLACK);
+    if long {
+        assert!(grown < 96 << 20, "{grown} bytes for a million keys");
+    }
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4_096
+}
