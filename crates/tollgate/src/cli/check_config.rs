@@ -1,0 +1,150 @@
+//! `tollgate check-config`: whether a configuration can be used, and what it bounds.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use super::WRONG;
+use crate::config::explain::{self, LimitInWords, RuleInWords};
+use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+
+/// For whom the answer is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Format {
+    Words,
+    Json,
+}
+
+pub(super) fn run(
+    path: Option<&Path>,
+    environment: Vec<(String, String)>,
+    format: Format,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<ExitCode> {
+    let config = match config::load(path, environment.into_iter()) {
+        Ok(config) => config,
+        Err(error) => {
+            writeln!(err, "{error}")?;
+            if let Format::Json = format {
+                writeln!(out, "{:#}", problems_as_json(&error))?;
+            }
+            return Ok(ExitCode::from(WRONG));
+        }
+    };
+    let rules: Vec<RuleInWords> =
+        config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect();
+    match format {
+        Format::Json => writeln!(out, "{:#}", as_json(&config, &rules))?,
+        Format::Words => print_words(&config, &rules, out)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> io::Result<()> {
+    if !config.policies.enabled {
+        writeln!(out, "Nothing is limited: `enabled` is false.")?;
+    }
+    writeln!(out, "listens on http://{}", config.listen.http)?;
+    writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
+    for key in &config.keys {
+        writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
+    }
+    for rule in rules {
+        print_rule(rule, out)?;
+    }
+    Ok(())
+}
+
+fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
+    let off = if rule.enabled { "" } else { " (switched off)" };
+    writeln!(out, "\nrule {}{off}: {}", rule.name, rule.scope)?;
+    print_limits(&rule.limits, "  ", out)?;
+    for single in &rule.overrides {
+        writeln!(out, "  for {} instead:", single.key)?;
+        print_limits(&single.limits, "    ", out)?;
+    }
+    writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
+    match rule.policies.as_slice() {
+        [] => writeln!(out, "  used by no policy"),
+        policies => writeln!(out, "  used by {}", policies.join(", ")),
+    }
+}
+
+fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> io::Result<()> {
+    if limits.is_empty() {
+        return writeln!(out, "{indent}unlimited");
+    }
+    for LimitInWords { limit, bounds } in limits {
+        writeln!(out, "{indent}{limit}: {bounds}")?;
+    }
+    Ok(())
+}
+
+fn store_in_words(store: &StoreConfig) -> String {
+    match store {
+        StoreConfig::Memory { max_keys } => format!("in memory, for at most {max_keys} keys"),
+        StoreConfig::File { path, flush_interval, sync, max_keys } => {
+            let written = match sync {
+                Sync::Interval => format!("every {flush_interval}"),
+                Sync::Always => "before every answer".to_owned(),
+            };
+            format!("in {}, written {written}, for at most {max_keys} keys", path.display())
+        }
+    }
+}
+
+fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
+    let store = match &config.store {
+        StoreConfig::Memory { max_keys } => json!({ "kind": "memory", "max_keys": max_keys }),
+        StoreConfig::File { path, flush_interval, sync, max_keys } => json!({
+            "kind": "file",
+            "path": path.display().to_string(),
+            "flush_interval": flush_interval.to_string(),
+            "sync": match sync { Sync::Interval => "interval", Sync::Always => "always" },
+            "max_keys": max_keys,
+        }),
+    };
+    let keys: Vec<Value> =
+        config.keys.iter().map(|key| json!({ "name": key.name, "role": key.role.to_string() })).collect();
+    let policies: Vec<Value> = config
+        .policies
+        .iter()
+        .map(|policy| {
+            json!({
+                "name": &*policy.name,
+                "rules": policy.rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(),
+                "allow_unmatched": policy.allow_unmatched,
+            })
+        })
+        .collect();
+    json!({
+        "ok": true,
+        "enabled": config.policies.enabled,
+        "listen": { "http": config.listen.http.to_string() },
+        "keys": keys,
+        "store": store,
+        "rules": rules,
+        "policies": policies,
+    })
+}
+
+fn problems_as_json(error: &ConfigError) -> Value {
+    let problems: Vec<Value> = error.problems.iter().map(problem_as_json).collect();
+    json!({ "ok": false, "problems": problems, "more": error.more })
+}
+
+fn problem_as_json(problem: &Problem) -> Value {
+    let place = match &problem.place {
+        Place::Source { source } => json!({ "source": &**source }),
+        Place::Spot { source, line, column } => {
+            json!({ "source": &**source, "line": line, "column": column })
+        }
+        Place::Variable { name } => json!({ "variable": &**name }),
+    };
+    let pointer =
+        problem.pointer.as_ref().map(|(text, character)| json!({ "text": text, "character": character }));
+    json!({ "place": place, "path": problem.path, "message": problem.message, "pointer": pointer })
+}

@@ -1,0 +1,164 @@
+//! The configuration: what was *written* (`raw`) becomes what is *meant* ([`Config`]), once.
+//!
+//! A file's text becomes a tree of values with their places; environment variables are laid over
+//! it; serde reads it as what was written; then it is checked and converted. Every problem that is
+//! found says where it lies and what would be right.
+
+mod deserialize;
+pub mod explain;
+mod fields;
+mod from_toml;
+mod from_yaml;
+pub mod keys;
+mod limits;
+pub mod listen;
+pub mod log;
+mod policies;
+pub mod problem;
+mod raw;
+mod rules;
+pub mod store;
+mod tree;
+mod variables;
+mod zones;
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::Path as FilePath;
+use std::sync::Arc;
+
+use tollgate_core::Policies;
+
+pub use keys::{ApiKey, Role, TokenHash};
+pub use listen::Listen;
+pub use log::{Level, LogConfig, LogFormat};
+pub use problem::{ConfigError, Problem};
+pub use store::{StoreConfig, Sync};
+pub use tree::Place;
+
+use problem::Findings;
+use tree::Node;
+
+/// What is used when no file is given.
+pub const STARTER: &str = include_str!("config/starter.yaml");
+
+/// The largest file that is read, in bytes.
+const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
+
+/// What a configuration means.
+///
+/// # Defaults
+///
+/// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
+/// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
+/// with at most 1,000,000 keys, a pretty log at level info, no rules and no policies.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where the server listens.
+    pub listen: Listen,
+    /// The API keys; none only on loopback.
+    pub keys: Vec<ApiKey>,
+    /// Where counters are kept.
+    pub store: StoreConfig,
+    /// What is logged, and how.
+    pub log: LogConfig,
+    /// What is limited.
+    pub policies: Policies,
+}
+
+/// How a text is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `.yaml` or `.yml`.
+    Yaml,
+    /// `.toml`.
+    Toml,
+}
+
+/// Reads the configuration from a file, or the starter if there is none, with the environment laid
+/// over it.
+pub fn load(
+    path: Option<&FilePath>,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Config, ConfigError> {
+    let Some(path) = path else { return load_str(STARTER, Format::Yaml, "(starter)", environment) };
+    let source = path.display().to_string();
+    let fail = |message: String| ConfigError::of_source(&source, message);
+    let format = Format::of(path).ok_or_else(|| {
+        fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
+    })?;
+    let text = read_file(path).map_err(fail)?;
+    load_str(&text, format, &source, environment)
+}
+
+/// Reads the configuration from a text that problems call `source`.
+pub fn load_str(
+    text: &str,
+    format: Format,
+    source: &str,
+    environment: impl Iterator<Item = (String, String)>,
+) -> Result<Config, ConfigError> {
+    let source: Arc<str> = Arc::from(source);
+    let mut tree = match format {
+        Format::Yaml => from_yaml::read(text, &source)?,
+        Format::Toml => from_toml::read(text, &source)?,
+    };
+    if matches!(tree.value, tree::Value::Null) {
+        tree.value = tree::Value::Table(Vec::new());
+    }
+    let environment: HashMap<String, String> = environment.collect();
+    variables::apply(&mut tree, &environment)?;
+    let written = deserialize::read(&tree)?;
+    mean(written, &tree, &environment)
+}
+
+/// The JSON Schema of a configuration file.
+pub fn schema() -> serde_json::Value {
+    raw::schema().into()
+}
+
+fn mean(
+    written: raw::Written,
+    tree: &Node,
+    environment: &HashMap<String, String>,
+) -> Result<Config, ConfigError> {
+    let mut findings = Findings::new(tree);
+    let keys = keys::mean(&written.keys.unwrap_or_default(), environment, &mut findings);
+    let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
+    let store = store::mean(written.store.as_ref(), &mut findings);
+    let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
+    let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
+    let policies = policies::mean(&written.policies.unwrap_or_default(), &rules, &mut findings);
+    let made = listen.zip(store).map(|(listen, store)| Config {
+        listen,
+        keys: keys.into_usable(),
+        store,
+        log: log::mean(&written.log.unwrap_or_default()),
+        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+    });
+    findings.conclude(made)
+}
+
+fn read_file(path: &FilePath) -> Result<String, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    let file = std::fs::File::open(path).map_err(cannot)?;
+    let mut bytes = Vec::new();
+    file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > MOST_FILE_BYTES {
+        return Err(format!("is larger than {MOST_FILE_BYTES} bytes: no configuration is"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to())
+    })
+}
+
+impl Format {
+    /// How a file is written, by the ending of its name.
+    pub fn of(path: &FilePath) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "yaml" | "yml" => Some(Self::Yaml),
+            "toml" => Some(Self::Toml),
+            _ => None,
+        }
+    }
+}

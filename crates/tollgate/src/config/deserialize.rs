@@ -1,0 +1,278 @@
+//! From the tree to what was written: serde over [`Node`], with errors that know their path.
+//!
+//! Serde stops at the first mistake. To report all of them, the mistaken part is reported, hidden,
+//! and the rest is read again.
+
+use std::fmt;
+
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, Expected, IntoDeserializer, MapAccess, SeqAccess,
+    Unexpected, Visitor,
+};
+use serde::forward_to_deserialize_any;
+use tollgate_core::policy::nearest;
+
+use super::problem::{ConfigError, Findings, hint, listed, shown};
+use super::tree::{Entry, Node, Path, Value};
+
+/// After so many mistakes the rest is noise.
+const MOST_MISTAKES: usize = 20;
+
+/// Reads the whole tree as a `T`.
+pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
+    let mut findings = Findings::new(tree);
+    let mut rest = tree.clone();
+    for mistakes in 1.. {
+        let mistake = match T::deserialize(Reader { node: &rest, path: Path::default() }) {
+            Ok(read) => return findings.conclude(Some(read)),
+            Err(mistake) => mistake,
+        };
+        let at = mistake.at.unwrap_or_default();
+        match mistake.part {
+            Part::Key => findings.key(&at, mistake.message),
+            // What is missing may only have been hidden.
+            Part::Missing if rest.hides_something(&at) => {}
+            Part::Missing | Part::Value => findings.value(&at, mistake.message),
+        }
+        if at.is_root() || mistakes == MOST_MISTAKES {
+            break;
+        }
+        rest.hide(&at);
+    }
+    findings.conclude(None)
+}
+
+/// A mistake that serde found.
+#[derive(Debug)]
+struct Mistake {
+    message: String,
+    part: Part,
+    /// Where it is; the innermost reader that passes the mistake on fills it in.
+    at: Option<Path>,
+}
+
+/// What of the thing at a path is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Key,
+    Value,
+    /// Something that should be inside.
+    Missing,
+}
+
+impl Mistake {
+    fn new(message: String) -> Self {
+        Self { message, part: Part::Value, at: None }
+    }
+
+    fn at(mut self, path: impl FnOnce() -> Path) -> Self {
+        self.at.get_or_insert_with(path);
+        self
+    }
+}
+
+impl de::Error for Mistake {
+    fn custom<T: fmt::Display>(message: T) -> Self {
+        Self::new(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        // Serde's own words for plain types are a programmer's.
+        let expected = match expected.to_string().as_str() {
+            "a boolean" => "`true` or `false`".to_owned(),
+            "a string" => "a text".to_owned(),
+            "a sequence" => "a list".to_owned(),
+            "u64" => format!("a whole number from 0 to {}", u64::MAX),
+            other => other.to_owned(),
+        };
+        Self::new(format!("expected {expected}, found {}", Found(found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
+        let near = hint(nearest(found, expected.iter().copied()));
+        Self::new(format!("`{}` is none of {}{near}", shown(found), listed(expected.iter().copied())))
+    }
+
+    fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
+        let near = nearest(found, expected.iter().copied());
+        let remedy = match near {
+            Some(_) => hint(near),
+            None => format!("; the keys here are {}", listed(expected.iter().copied())),
+        };
+        Self { part: Part::Key, ..Self::new(format!("unknown key `{}`{remedy}", shown(found))) }
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self { part: Part::Missing, ..Self::new(format!("the key `{field}` is missing")) }
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Mistake {}
+
+/// What was found instead, in the words of a configuration.
+struct Found<'a>(Unexpected<'a>);
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Unexpected::Str(text) => write!(f, "`{}`", shown(text)),
+            Unexpected::Bool(value) => write!(f, "`{value}`"),
+            Unexpected::Unsigned(value) => write!(f, "`{value}`"),
+            Unexpected::Signed(value) => write!(f, "`{value}`"),
+            Unexpected::Float(value) => write!(f, "`{value}`"),
+            Unexpected::Map => f.write_str("a table"),
+            Unexpected::Seq => f.write_str("a list"),
+            Unexpected::Unit | Unexpected::Option => f.write_str("nothing"),
+            other => other.fmt(f),
+        }
+    }
+}
+
+struct Reader<'n> {
+    node: &'n Node,
+    path: Path,
+}
+
+impl<'de> Deserializer<'de> for Reader<'_> {
+    type Error = Mistake;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        let path = self.path.clone();
+        let read = match &self.node.value {
+            Value::Null | Value::Reported => visitor.visit_unit(),
+            Value::Bool(value) => visitor.visit_bool(*value),
+            Value::Integer(value) => visit_integer(*value, visitor),
+            Value::Float(value) => visitor.visit_f64(*value),
+            Value::Text(text) => visitor.visit_str(text),
+            Value::List(nodes) => {
+                visitor.visit_seq(Elements { path: &self.path, nodes: nodes.iter().enumerate() })
+            }
+            Value::Table(entries) => {
+                visitor.visit_map(Entries { path: &self.path, entries: entries.iter(), current: None })
+            }
+        };
+        read.map_err(|mistake| mistake.at(|| path))
+    }
+
+    /// A number where a text belongs is a text without quotes.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.node.value {
+            Value::Integer(value) => visitor.visit_string(value.to_string()),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Mistake> {
+        match &self.node.value {
+            Value::Null => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    /// Serde would also read a list, by position, which nobody means.
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        _keys: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        match &self.node.value {
+            Value::List(_) => Err(<Mistake as de::Error>::invalid_type(Unexpected::Seq, &visitor)),
+            _ => self.deserialize_any(visitor),
+        }
+    }
+
+    /// Every enumeration in a configuration is a choice of names.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _name: &'static str,
+        names: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Mistake> {
+        let read = match &self.node.value {
+            Value::Text(text) => visitor.visit_enum(text.as_str().into_deserializer()),
+            other => Err(Mistake::new(format!(
+                "expected one of {}, found {}",
+                listed(names.iter().copied()),
+                other.kind()
+            ))),
+        };
+        read.map_err(|mistake| mistake.at(|| self.path))
+    }
+
+    forward_to_deserialize_any! {
+        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char bytes byte_buf unit unit_struct seq
+        tuple tuple_struct map identifier ignored_any
+    }
+}
+
+fn visit_integer<'de, V: Visitor<'de>>(value: i128, visitor: V) -> Result<V::Value, Mistake> {
+    match (u64::try_from(value), i64::try_from(value)) {
+        (Ok(value), _) => visitor.visit_u64(value),
+        (_, Ok(value)) => visitor.visit_i64(value),
+        _ => Err(Mistake::new(format!("the number {value} is too big"))),
+    }
+}
+
+struct Elements<'n> {
+    path: &'n Path,
+    nodes: std::iter::Enumerate<std::slice::Iter<'n, Node>>,
+}
+
+impl<'de> SeqAccess<'de> for Elements<'_> {
+    type Error = Mistake;
+
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Mistake> {
+        let next = self.nodes.by_ref().find(|(_, node)| !matches!(node.value, Value::Reported));
+        let Some((index, node)) = next else { return Ok(None) };
+        let path = self.path.index(index);
+        let read = seed.deserialize(Reader { node, path: path.clone() });
+        read.map(Some).map_err(|mistake| mistake.at(|| path))
+    }
+}
+
+struct Entries<'n> {
+    path: &'n Path,
+    entries: std::slice::Iter<'n, Entry>,
+    current: Option<&'n Entry>,
+}
+
+impl<'de> MapAccess<'de> for Entries<'_> {
+    type Error = Mistake;
+
+    fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, Mistake> {
+        self.current = self.entries.by_ref().find(|entry| !matches!(entry.node.value, Value::Reported));
+        let Some(entry) = self.current else { return Ok(None) };
+        let read: Result<_, Mistake> = seed.deserialize(entry.key.as_str().into_deserializer());
+        read.map(Some).map_err(|mistake| mistake.at(|| self.path.key(&entry.key)))
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {
+        let entry = self.current.take().expect("serde asks for a key before its value");
+        let path = self.path.key(&entry.key);
+        let read = seed.deserialize(Reader { node: &entry.node, path: path.clone() });
+        read.map_err(|mistake| mistake.at(|| path))
+    }
+}

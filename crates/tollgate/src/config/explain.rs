@@ -1,0 +1,177 @@
+//! What each rule bounds, in words. Pure: core values in, sentences out.
+
+mod limit;
+mod numbers;
+
+use serde::Serialize;
+use tollgate_core::key::FieldKind;
+use tollgate_core::{Field, OnExceed, Plan, Policies, Rule};
+
+pub use limit::limit;
+use numbers::{Whole, spell};
+
+/// A rule in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleInWords {
+    /// Its name.
+    pub name: String,
+    /// For what each of its counters stands.
+    pub scope: String,
+    /// Its limits; none if it has no limit.
+    pub limits: Vec<LimitInWords>,
+    /// What holds for single keys instead.
+    pub overrides: Vec<OverrideInWords>,
+    /// What happens when a limit is exceeded.
+    pub on_exceed: String,
+    /// The policies that use it, in the order in which they were written.
+    pub policies: Vec<String>,
+    /// Whether it is switched on.
+    pub enabled: bool,
+}
+
+/// A limit in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LimitInWords {
+    /// As it is written.
+    pub limit: String,
+    /// What it bounds.
+    pub bounds: String,
+}
+
+/// The limits of one key in words.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OverrideInWords {
+    /// The key; a rule whose keys are secret shows `***`.
+    pub key: String,
+    /// Its limits; none if it has no limit.
+    pub limits: Vec<LimitInWords>,
+}
+
+/// What a rule bounds.
+pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
+    let mut overrides: Vec<_> = rule.overrides.iter().collect();
+    overrides.sort_by_key(|(key, _)| *key);
+    let shown = |key: &str| if rule.secret { "***".to_owned() } else { key.to_owned() };
+    RuleInWords {
+        name: rule.name.to_string(),
+        scope: scope(&rule.by),
+        limits: plan(&rule.plan),
+        overrides: overrides
+            .into_iter()
+            .map(|(key, limits)| OverrideInWords { key: shown(key), limits: plan(limits) })
+            .collect(),
+        on_exceed: on_exceed(rule.on_exceed),
+        policies: policies
+            .iter()
+            .filter(|policy| policy.rule(&rule.name).is_some())
+            .map(|policy| policy.name.to_string())
+            .collect(),
+        enabled: rule.enabled,
+    }
+}
+
+/// For what each counter of a rule with these fields stands.
+pub fn scope(by: &[Field]) -> String {
+    let nouns: Vec<String> = by.iter().map(noun).collect();
+    match nouns.as_slice() {
+        [] => "for all attempts together".to_owned(),
+        [noun] => format!("for each {noun}"),
+        [first @ .., last] => format!("for each combination of {} and {last}", first.join(", ")),
+    }
+}
+
+/// What happens when a limit is exceeded.
+pub fn on_exceed(on_exceed: OnExceed) -> String {
+    match on_exceed {
+        OnExceed::Reject => "the attempt is denied".to_owned(),
+        OnExceed::Wait(span) => {
+            format!("the caller is told to wait up to {}, and denied beyond that", spell(span))
+        }
+        OnExceed::Observe => "the attempt passes: it is only counted and reported".to_owned(),
+        OnExceed::Defer(deferral) => {
+            let when = if deferral.aligned {
+                "the next boundary of the limit's period in UTC"
+            } else {
+                "the moment at which it passes"
+            };
+            let spread = match deferral.jitter.as_micros() {
+                0 => String::new(),
+                _ => format!(", spread over {}", spell(deferral.jitter)),
+            };
+            format!("the attempt is deferred to {when}{spread}")
+        }
+    }
+}
+
+fn plan(plan: &Plan) -> Vec<LimitInWords> {
+    plan.limits().iter().map(|one| LimitInWords { limit: one.to_string(), bounds: limit(one) }).collect()
+}
+
+fn noun(field: &Field) -> String {
+    let name = field.name.replace('_', " ");
+    let FieldKind::Ip { v4, v6 } = field.kind else { return name };
+    let cuts: Vec<String> = [("IPv4", v4, 32), ("IPv6", v6, 128)]
+        .into_iter()
+        .filter(|(_, prefix, whole)| prefix != whole)
+        .map(|(family, prefix, _)| format!("{family} by /{}", Whole(prefix.into())))
+        .collect();
+    let noun = match &*field.name {
+        "ip" | "client_ip" => "client address".to_owned(),
+        _ => format!("{name} address"),
+    };
+    if cuts.is_empty() { noun } else { format!("{noun} ({})", cuts.join(", ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Scopes and consequences, case by case.
+
+    use tollgate_core::{Deferral, Span};
+
+    use super::*;
+
+    fn field(name: &str) -> Field {
+        Field { name: name.into(), kind: FieldKind::of_name(name) }
+    }
+
+    #[test]
+    fn scopes_say_what_each_counter_stands_for() {
+        let peer = Field { name: "peer".into(), kind: FieldKind::Ip { v4: 24, v6: 56 } };
+        let exact = Field { name: "peer".into(), kind: FieldKind::Ip { v4: 32, v6: 128 } };
+        let table = [
+            (vec![], "for all attempts together"),
+            (vec![field("ip")], "for each client address (IPv6 by /64)"),
+            (vec![peer], "for each peer address (IPv4 by /24, IPv6 by /56)"),
+            (vec![exact], "for each peer address"),
+            (vec![field("recipient_domain")], "for each recipient domain"),
+            (
+                vec![field("user"), field("route"), field("ip")],
+                "for each combination of user, route and client address (IPv6 by /64)",
+            ),
+        ];
+        for (by, words) in table {
+            assert_eq!(scope(&by), words);
+        }
+    }
+
+    #[test]
+    fn consequences_say_what_happens_to_the_attempt() {
+        let deferral = |aligned, secs| Deferral { aligned, jitter: Span::from_secs(secs) };
+        let table = [
+            (OnExceed::Reject, "the attempt is denied"),
+            (OnExceed::Observe, "the attempt passes: it is only counted and reported"),
+            (
+                OnExceed::Wait(Span::from_secs(5)),
+                "the caller is told to wait up to 5 seconds, and denied beyond that",
+            ),
+            (OnExceed::Defer(deferral(false, 0)), "the attempt is deferred to the moment at which it passes"),
+            (
+                OnExceed::Defer(deferral(true, 30)),
+                "the attempt is deferred to the next boundary of the limit's period in UTC, spread over 30 seconds",
+            ),
+        ];
+        for (consequence, words) in table {
+            assert_eq!(on_exceed(consequence), words);
+        }
+    }
+}

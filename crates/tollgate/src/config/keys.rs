@@ -1,0 +1,180 @@
+//! API keys. A token is hashed as soon as it is read; nothing after that can print it.
+
+use std::collections::HashMap;
+use std::fmt;
+
+use data_encoding::HEXLOWER_PERMISSIVE;
+use sha2::{Digest, Sha256};
+
+use super::problem::{Findings, shown};
+use super::raw;
+use super::rules::check_name;
+use super::tree::Path;
+
+/// Somebody who may call, and what they may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiKey {
+    /// Its name, in logs and answers.
+    pub name: String,
+    /// What it may do.
+    pub role: Role,
+    /// What its token hashes to.
+    pub token: TokenHash,
+}
+
+/// What a key may do; each role may do all that the ones before it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Ask for decisions.
+    Check,
+    /// Look at everything.
+    Read,
+    /// Change everything.
+    Admin,
+}
+
+/// The SHA-256 hash of a token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct TokenHash([u8; 32]);
+
+/// The keys that can be used, and whether any were written at all.
+pub(super) struct Keys {
+    usable: Vec<ApiKey>,
+    written: usize,
+}
+
+/// Shorter tokens can be guessed.
+const LEAST_TOKEN_CHARS: usize = 16;
+
+impl TokenHash {
+    /// The hash of this token.
+    pub fn of(token: &str) -> Self {
+        Self(Sha256::digest(token).into())
+    }
+
+    /// Whether this is the hash of `token`. Takes the same time wherever they differ.
+    pub fn matches(&self, token: &str) -> bool {
+        let other = Self::of(token);
+        self.0.iter().zip(other.0).fold(0, |difference, (mine, its)| difference | (mine ^ its)) == 0
+    }
+}
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Check => "check",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+impl Keys {
+    /// Whether the configuration has no keys, right or wrong.
+    pub(super) fn none_written(&self) -> bool {
+        self.written == 0
+    }
+
+    pub(super) fn into_usable(self) -> Vec<ApiKey> {
+        self.usable
+    }
+}
+
+pub(super) fn mean(
+    written: &[raw::Key],
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Keys {
+    let mut usable: Vec<ApiKey> = Vec::new();
+    for (index, key) in written.iter().enumerate() {
+        let path = Path::of(&["keys"]).index(index);
+        if let Err(message) = check_name(&key.name) {
+            findings.value(&path.key("name"), message);
+        } else if written[..index].iter().any(|earlier| earlier.name == key.name) {
+            findings.value(&path.key("name"), format!("there are two keys named `{}`", key.name));
+        }
+        let Some((setting, token)) = token(key, &path, environment, findings) else { continue };
+        if let Some(same) = usable.iter().find(|earlier| earlier.token == token) {
+            findings.value(
+                &path.key(setting),
+                format!("the token is the same as that of `{}`: give each key its own", same.name),
+            );
+            continue;
+        }
+        let role = match key.role {
+            raw::Role::Check => Role::Check,
+            raw::Role::Read => Role::Read,
+            raw::Role::Admin => Role::Admin,
+        };
+        usable.push(ApiKey { name: key.name.clone(), role, token });
+    }
+    Keys { usable, written: written.len() }
+}
+
+/// The hash of a key's token, and the setting it comes from.
+fn token(
+    key: &raw::Key,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<(&'static str, TokenHash)> {
+    let (setting, token) = match (&key.token_env, &key.token_file, &key.token_sha256) {
+        (Some(name), None, None) => ("token_env", from_environment(name, environment)),
+        (None, Some(file), None) => ("token_file", from_file(file)),
+        (None, None, Some(hash)) => ("token_sha256", from_hash(hash)),
+        (None, None, None) => {
+            findings.value(path, "where is the token? Add `token_env`, `token_file` or `token_sha256`");
+            return None;
+        }
+        _ => {
+            findings.value(path, "keep one of `token_env`, `token_file` and `token_sha256`");
+            return None;
+        }
+    };
+    match token {
+        Ok(token) => Some((setting, token)),
+        Err(message) => {
+            findings.value(&path.key(setting), message);
+            None
+        }
+    }
+}
+
+fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<TokenHash, String> {
+    let token = environment
+        .get(name)
+        .ok_or_else(|| format!("the environment variable `{}` is not set", shown(name)))?;
+    from_token(token, &format!("the environment variable `{}`", shown(name)))
+}
+
+fn from_file(file: &str) -> Result<TokenHash, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the file `{}` cannot be read: {error}", shown(file)))?;
+    from_token(text.trim_end(), &format!("the file `{}`", shown(file)))
+}
+
+fn from_token(token: &str, holder: &str) -> Result<TokenHash, String> {
+    match token.chars().count() {
+        0 => Err(format!("{holder} is empty")),
+        count if count < LEAST_TOKEN_CHARS => Err(format!(
+            "the token in {holder} has {count} characters: at least {LEAST_TOKEN_CHARS} are needed, as from `openssl rand -hex 32`"
+        )),
+        _ => Ok(TokenHash::of(token)),
+    }
+}
+
+fn from_hash(hash: &str) -> Result<TokenHash, String> {
+    let bytes = HEXLOWER_PERMISSIVE.decode(hash.as_bytes()).ok();
+    let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+    // What was written here may be a token by mistake, so it is not repeated.
+    bytes.map(TokenHash).ok_or_else(|| {
+        "this is not a SHA-256 hash of 64 hexadecimal digits, as from `printf %s \"$TOKEN\" | sha256sum`"
+            .to_owned()
+    })
+}

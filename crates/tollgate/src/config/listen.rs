@@ -1,0 +1,46 @@
+//! Where the server listens, and that it does not listen to strangers without keys.
+
+use std::net::SocketAddr;
+
+use super::keys::Keys;
+use super::problem::{Findings, shown};
+use super::raw;
+use super::tree::Path;
+
+/// Where the server listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// The address and port of the HTTP interface; 127.0.0.1:8080 unless said otherwise.
+    pub http: SocketAddr,
+}
+
+const DEFAULT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8080);
+
+pub(super) fn mean(
+    written: Option<&raw::Listen>,
+    keys: &Keys,
+    findings: &mut Findings<'_>,
+) -> Option<Listen> {
+    let Some(text) = written.and_then(|listen| listen.http.as_ref()) else {
+        return Some(Listen { http: DEFAULT });
+    };
+    let path = Path::of(&["listen", "http"]);
+    let Ok(http) = text.parse::<SocketAddr>() else {
+        findings.value(
+            &path,
+            format!("`{}` is not an address and a port, as in `127.0.0.1:8080` or `[::1]:8080`", shown(text)),
+        );
+        return None;
+    };
+    if !http.ip().to_canonical().is_loopback() && keys.none_written() {
+        findings.value(
+            &path,
+            format!(
+                "`{http}` can be reached from other machines, and there are no API keys: add one under `keys`, as in `{{ name: ops, role: admin, token_env: TOLLGATE_ADMIN_TOKEN }}`, or listen on `127.0.0.1:{}`",
+                http.port()
+            ),
+        );
+        return None;
+    }
+    Some(Listen { http })
+}

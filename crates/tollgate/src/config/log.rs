@@ -1,0 +1,48 @@
+//! What is logged, and how.
+
+use super::raw;
+
+/// What is logged, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// For whom; people unless said otherwise.
+    pub format: LogFormat,
+    /// How much; info unless said otherwise.
+    pub level: Level,
+}
+
+/// For whom the log is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Pretty,
+    /// For machines: one JSON object a line.
+    Json,
+}
+
+/// How much is logged, from least to most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+pub(super) fn mean(written: &raw::Log) -> LogConfig {
+    LogConfig {
+        format: match written.format {
+            None | Some(raw::LogFormat::Pretty) => LogFormat::Pretty,
+            Some(raw::LogFormat::Json) => LogFormat::Json,
+        },
+        level: match written.level {
+            Some(raw::LogLevel::Error) => Level::Error,
+            Some(raw::LogLevel::Warn) => Level::Warn,
+            None | Some(raw::LogLevel::Info) => Level::Info,
+            Some(raw::LogLevel::Debug) => Level::Debug,
+            Some(raw::LogLevel::Trace) => Level::Trace,
+        },
+    }
+}

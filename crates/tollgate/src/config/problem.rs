@@ -1,0 +1,160 @@
+//! What is wrong with a configuration: every problem with its place, what was written there and
+//! what would be right.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core::grammar::GrammarError;
+
+use super::tree::{Node, Path, Place};
+
+/// A configuration that cannot be used. Its author's fault; nothing was started or changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// What was found, in the order in which it was found; never empty.
+    pub problems: Vec<Problem>,
+    /// How many more were found: a list without end helps nobody.
+    pub more: usize,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where it was written.
+    pub place: Place,
+    /// Which setting it is, such as `rules.domain.limits[1]`; empty for the whole.
+    pub path: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+    /// The text that goes wrong at one of its characters, and which one, counted from 0.
+    pub pointer: Option<(String, usize)>,
+}
+
+/// The problems found so far in one tree.
+pub(super) struct Findings<'t> {
+    tree: &'t Node,
+    problems: Vec<Problem>,
+    more: usize,
+}
+
+/// How many problems are listed.
+const MOST_LISTED: usize = 50;
+
+impl ConfigError {
+    /// The error that consists of one problem with a whole file.
+    pub(super) fn of_source(source: &str, message: String) -> Self {
+        Problem::new(Place::Source { source: Arc::from(source) }, String::new(), message).into()
+    }
+}
+
+impl Problem {
+    pub(super) fn new(place: Place, path: String, message: String) -> Self {
+        Self { place, path, message, pointer: None }
+    }
+}
+
+impl<'t> Findings<'t> {
+    pub(super) fn new(tree: &'t Node) -> Self {
+        Self { tree, problems: Vec::new(), more: 0 }
+    }
+
+    /// Reports the value at `path`.
+    pub(super) fn value(&mut self, path: &Path, message: impl Into<String>) {
+        self.report(|tree| Problem::new(tree.place_at(path).clone(), path.to_string(), message.into()));
+    }
+
+    /// Reports the key that ends `path`.
+    pub(super) fn key(&mut self, path: &Path, message: impl Into<String>) {
+        self.report(|tree| Problem::new(tree.key_place_at(path).clone(), path.to_string(), message.into()));
+    }
+
+    /// Reports a text that goes wrong at one of its characters.
+    pub(super) fn grammar(&mut self, path: &Path, error: GrammarError) {
+        self.report(|tree| {
+            let column = error.text[..error.at].chars().count();
+            let place = tree.place_at(path).clone();
+            Problem {
+                pointer: Some((error.text, column)),
+                ..Problem::new(place, path.to_string(), error.problem)
+            }
+        });
+    }
+
+    /// Finding a place takes time in proportion to the tree, so no more are made than are listed.
+    fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
+        if self.problems.len() < MOST_LISTED {
+            self.problems.push(problem(self.tree));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// All that was found, or what was made of it if that is nothing.
+    pub(super) fn conclude<T>(self, made: Option<T>) -> Result<T, ConfigError> {
+        match made {
+            Some(made) if self.problems.is_empty() => Ok(made),
+            _ => Err(ConfigError { problems: self.problems, more: self.more }),
+        }
+    }
+}
+
+/// `; did you mean …?`, if there is something to mean.
+pub(super) fn hint(near: Option<String>) -> String {
+    near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"))
+}
+
+/// Names in backticks, separated by commas.
+pub(super) fn listed<'n>(names: impl IntoIterator<Item = &'n str>) -> String {
+    let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    quoted.join(", ")
+}
+
+/// A text somebody wrote, cut to a length that is fit to be shown back, on one line.
+pub(super) fn shown(text: &str) -> String {
+    let mut out: String = text.chars().take(64).flat_map(char::escape_debug).collect();
+    if text.chars().nth(64).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+impl From<Problem> for ConfigError {
+    fn from(problem: Problem) -> Self {
+        vec![problem].into()
+    }
+}
+
+impl From<Vec<Problem>> for ConfigError {
+    fn from(problems: Vec<Problem>) -> Self {
+        Self { problems, more: 0 }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            let newline = if index == 0 { "" } else { "\n" };
+            write!(f, "{newline}{problem}")?;
+        }
+        match self.more {
+            0 => Ok(()),
+            more => write!(f, "\nand {more} more"),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.place)?;
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)?;
+        let Some((text, column)) = &self.pointer else { return Ok(()) };
+        // A caret can only point into a short single line.
+        let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+        write!(f, "\n    {line}\n    {}^", " ".repeat((*column).min(200)))
+    }
+}
+
+impl std::error::Error for ConfigError {}

@@ -1,0 +1,166 @@
+//! What was written: the shape of a configuration file, key by key. Nothing here knows what it
+//! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
+//! Schema.
+
+mod forms;
+mod named;
+
+use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
+use schemars::{JsonSchema, Schema};
+use serde::Deserialize;
+
+pub(super) use forms::{By, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
+pub(super) use forms::{PolicyForm, PolicyTable, StoreForm, StoreTable};
+pub(super) use named::Named;
+
+/// The configuration of tollgate.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table of settings")]
+pub(super) struct Written {
+    /// Whether anything is limited at all; true unless said otherwise.
+    #[schemars(default = "yes")]
+    pub(super) enabled: Option<bool>,
+    /// Where the server listens.
+    pub(super) listen: Option<Listen>,
+    /// The API keys that callers identify themselves with.
+    pub(super) keys: Option<Vec<Key>>,
+    /// Where counters are kept; the file `./tollgate.redb` unless said otherwise.
+    pub(super) store: Option<StoreForm>,
+    /// What is logged, and how.
+    pub(super) log: Option<Log>,
+    /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
+    /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
+    pub(super) fields: Option<Named<FieldForm>>,
+    /// The rules, by name.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(super) rules: Option<Named<Rule>>,
+    /// The policies, by name: which rules one kind of attempt passes.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(super) policies: Option<Named<PolicyForm>>,
+}
+
+/// Where the server listens.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ http: 127.0.0.1:8080 }`")]
+pub(super) struct Listen {
+    /// The address and port of the HTTP interface. Beyond loopback it needs `keys`.
+    #[schemars(default = "loopback", example = "127.0.0.1:8080", example = "[::1]:8080")]
+    pub(super) http: Option<String>,
+}
+
+/// An API key. Exactly one of `token_env`, `token_file` and `token_sha256` says what its token is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table with `name`, `role` and where the token is")]
+pub(super) struct Key {
+    /// Its name, in logs and answers.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(super) name: String,
+    /// What it may do.
+    pub(super) role: Role,
+    /// The environment variable that holds the token, of at least 16 characters.
+    #[schemars(example = &"TOLLGATE_ADMIN_TOKEN")]
+    pub(super) token_env: Option<String>,
+    /// The file that holds the token, of at least 16 characters.
+    pub(super) token_file: Option<String>,
+    /// The SHA-256 hash of the token, in hexadecimal.
+    #[schemars(regex(pattern = r"^[0-9a-fA-F]{64}$"))]
+    pub(super) token_sha256: Option<String>,
+}
+
+/// What a key may do: `check` may ask for decisions, `read` may also look at everything, `admin` may
+/// also change it.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    Check,
+    Read,
+    Admin,
+}
+
+/// What is logged, and how.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ format: json, level: info }`")]
+pub(super) struct Log {
+    /// `pretty` for people, `json` for machines; `pretty` unless said otherwise.
+    pub(super) format: Option<LogFormat>,
+    /// How much; `info` unless said otherwise.
+    pub(super) level: Option<LogLevel>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum LogFormat {
+    Pretty,
+    Json,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum LogLevel {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// When a file store is written to disk.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum SyncForm {
+    Interval,
+    Always,
+}
+
+/// A rule: a named level with its key and its limits.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
+#[schemars(extend("required" = ["limits"]))]
+pub(super) struct Rule {
+    /// The field or fields that make its key: each key is counted by itself. Without it, one
+    /// counter stands for all.
+    pub(super) by: Option<By>,
+    /// Its limits; all of them must allow an attempt.
+    #[serde(default, deserialize_with = "forms::present")]
+    #[schemars(with = "Limits")]
+    pub(super) limits: Option<Limits>,
+    /// Limits that hold for single keys instead, by the key: values in the order of `by`, separated
+    /// by commas.
+    pub(super) overrides: Option<Named<Limits>>,
+    /// What happens when a limit is exceeded; `reject` unless said otherwise.
+    pub(super) on_exceed: Option<OnExceedForm>,
+    /// A rule that is switched off charges nothing; true unless said otherwise.
+    #[schemars(default = "yes")]
+    pub(super) enabled: Option<bool>,
+    /// Whether its keys are kept out of everything that people read; false unless said otherwise.
+    pub(super) secret: Option<bool>,
+}
+
+/// The JSON Schema of the file.
+pub(super) fn schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().with_transform(RecursiveTransform(flow_text));
+    let mut schema = settings.into_generator().into_root_schema_for::<Written>();
+    schema.insert("title".to_owned(), "tollgate configuration".into());
+    schema
+}
+
+/// Doc comments are broken into lines for the source, not for whoever reads the schema.
+fn flow_text(schema: &mut Schema) {
+    if let Some(serde_json::Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
+fn yes() -> Option<bool> {
+    Some(true)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
+fn loopback() -> Option<String> {
+    Some("127.0.0.1:8080".to_owned())
+}

@@ -1,0 +1,274 @@
+//! Settings that may be written in more than one form: a word or a table, one or a list.
+//!
+//! Reading is written by hand, because serde's untagged enumerations forget where they are and
+//! answer every mistake with "did not match any variant".
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::SyncForm;
+
+/// One or more fields: `ip`, or `[user, ip]`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum By {
+    One(String),
+    Several(#[schemars(length(max = 4))] Vec<String>),
+}
+
+/// One or more limits: `100/hour`, or `[100/hour, 1000/day]`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum Limits {
+    One(LimitText),
+    Several(#[schemars(length(min = 1, max = 8))] Vec<LimitText>),
+}
+
+/// A limit, as in `1000/hour`, `1000/day calendar in Europe/Berlin`, `100/hour sliding`,
+/// `10/s burst 50`, `10 at once for 30s`, `10 in total` or `100 recipients per attempt`; `0`, null
+/// and `unlimited` are no limit at all.
+#[derive(Debug, JsonSchema)]
+#[schemars(transform = limit_schema)]
+pub(in crate::config) struct LimitText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
+
+/// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum FieldForm {
+    /// `text`, `ip`, `address` or `domain`.
+    Word(#[schemars(regex(pattern = "^(text|ip|address|domain)$"))] String),
+    /// Network addresses of which only a prefix counts.
+    Ip(IpTable),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct IpTable {
+    /// How many bits count.
+    pub(in crate::config) ip: IpForm,
+}
+
+/// How many bits of a network address count.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ v4: 24, v6: 56 }`")]
+pub(in crate::config) struct IpForm {
+    /// Of an IPv4 address; 32 unless said otherwise.
+    #[schemars(range(min = 0, max = 32))]
+    pub(in crate::config) v4: Option<u64>,
+    /// Of an IPv6 address; 64 unless said otherwise.
+    #[schemars(range(min = 0, max = 128))]
+    pub(in crate::config) v6: Option<u64>,
+}
+
+/// `memory`, `{ memory: { max_keys: … } }` or `{ file: PATH, … }`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum StoreForm {
+    /// `memory`: counters are lost when the program ends.
+    Word(#[schemars(regex(pattern = "^memory$"))] String),
+    /// A store with its settings.
+    Table(StoreTable),
+}
+
+/// A store with its settings: either `memory`, or `file` with those beside it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct StoreTable {
+    /// Keep counters in memory only.
+    pub(in crate::config) memory: Option<MemoryForm>,
+    /// Keep counters in this file.
+    #[schemars(example = "./tollgate.redb")]
+    pub(in crate::config) file: Option<String>,
+    /// How often the file is written; `10s` unless said otherwise.
+    #[schemars(example = "10s")]
+    pub(in crate::config) flush_interval: Option<String>,
+    /// `interval` writes every `flush_interval`, `always` before every answer; `interval` unless
+    /// said otherwise.
+    pub(in crate::config) sync: Option<SyncForm>,
+    /// How many keys are remembered; 1000000 unless said otherwise.
+    #[schemars(range(min = 1))]
+    pub(in crate::config) max_keys: Option<u64>,
+}
+
+/// The settings of a store in memory.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ max_keys: 1000000 }`")]
+pub(in crate::config) struct MemoryForm {
+    /// How many keys are remembered; 1000000 unless said otherwise.
+    #[schemars(range(min = 1))]
+    pub(in crate::config) max_keys: Option<u64>,
+}
+
+/// `reject`, `defer`, `observe`, `wait 5s`, or `{ defer: { aligned: true, jitter: 30s } }`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum OnExceedForm {
+    /// `reject`: deny. `defer`: say when to come back. `wait 5s`: say how long to wait, up to that
+    /// long. `observe`: only count.
+    Word(#[schemars(regex(pattern = "^(reject|defer|observe|wait .+)$"))] String),
+    /// Defer with settings.
+    Defer(Defer),
+}
+
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct Defer {
+    /// To when.
+    pub(in crate::config) defer: DeferForm,
+}
+
+/// To when an attempt is deferred.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ aligned: true, jitter: 30s }`")]
+pub(in crate::config) struct DeferForm {
+    /// To the next boundary of the limit's period in UTC instead of the exact moment.
+    pub(in crate::config) aligned: Option<bool>,
+    /// Spread over this much time, so that not all come back at once.
+    #[schemars(example = "30s")]
+    pub(in crate::config) jitter: Option<String>,
+}
+
+/// A list of rules, or a table with them.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum PolicyForm {
+    /// The rules, in the order in which they are named when exceeded.
+    Rules(#[schemars(length(max = 16))] Vec<String>),
+    /// The rules with settings.
+    Table(PolicyTable),
+}
+
+/// A policy with settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct PolicyTable {
+    /// The rules, in the order in which they are named when exceeded.
+    #[schemars(length(max = 16))]
+    pub(in crate::config) rules: Vec<String>,
+    /// Whether an attempt to which no rule applies is allowed instead of being a mistake; false
+    /// unless said otherwise.
+    pub(in crate::config) allow_unmatched: Option<bool>,
+}
+
+/// Reads a setting for which null means something else than absence.
+pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
+}
+
+/// Implements reading by a visitor that accepts the listed forms and says what it expected
+/// otherwise.
+macro_rules! read_forms {
+    ($type:ident, $expected:literal, { $($form:ident => $make:expr),+ $(,)? }) => {
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Forms;
+                impl<'de> Visitor<'de> for Forms {
+                    type Value = $type;
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+                    $(read_forms!(@ $form $type $make);)+
+                }
+                deserializer.deserialize_any(Forms)
+            }
+        }
+    };
+    (@ word $type:ident $make:expr) => {
+        fn visit_str<E: Error>(self, text: &str) -> Result<$type, E> {
+            Ok($make(text.to_owned()))
+        }
+    };
+    (@ number $type:ident $make:expr) => {
+        fn visit_u64<E: Error>(self, number: u64) -> Result<$type, E> {
+            Ok($make(number.to_string()))
+        }
+    };
+    (@ null $type:ident $make:expr) => {
+        fn visit_unit<E: Error>(self) -> Result<$type, E> {
+            Ok($make("null".to_owned()))
+        }
+    };
+    (@ list $type:ident $make:expr) => {
+        fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<$type, A::Error> {
+            Deserialize::deserialize(SeqAccessDeserializer::new(list)).map($make)
+        }
+    };
+    (@ table $type:ident $make:expr) => {
+        fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<$type, A::Error> {
+            Deserialize::deserialize(MapAccessDeserializer::new(table)).map($make)
+        }
+    };
+}
+
+read_forms!(By, "a field or a list of fields, as in `[user, ip]`", {
+    word => By::One,
+    list => By::Several,
+});
+read_forms!(LimitText, "a limit, as in `100/hour`", { word => LimitText, number => LimitText, null => LimitText });
+read_forms!(Limits, "a limit or a list of limits, as in `[100/hour, 1000/day]`", {
+    word => |text| Limits::One(LimitText(text)),
+    number => |text| Limits::One(LimitText(text)),
+    null => |text| Limits::One(LimitText(text)),
+    list => Limits::Several,
+});
+read_forms!(FieldForm, "`text`, `ip`, `address`, `domain` or `{ ip: { v4: 24, v6: 56 } }`", {
+    word => FieldForm::Word,
+    table => FieldForm::Ip,
+});
+read_forms!(StoreForm, "`memory` or a table, as in `{ file: ./tollgate.redb }`", {
+    word => StoreForm::Word,
+    table => StoreForm::Table,
+});
+read_forms!(OnExceedForm, "`reject`, `defer`, `wait 5s`, `observe` or `{ defer: { … } }`", {
+    word => OnExceedForm::Word,
+    table => OnExceedForm::Defer,
+});
+read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`", {
+    list => PolicyForm::Rules,
+    table => PolicyForm::Table,
+});
+
+/// The grammar, as far as a pattern can say it.
+const LIMIT_PATTERN: &str = concat!(
+    r"^\s*(unlimited|null|0|[0-9][0-9_]*\s*(/\s*",
+    r"(s|sec|second|min|minute|h|hour|d|day|w|week|month|([0-9][0-9_]*(us|ms|s|m|min|h|d|w))+)",
+    r"(\s+(calendar(\s+in\s+[A-Za-z0-9/_+-]+)?|sliding(\s+by\s+[0-9a-z_]+)?|burst\s+[0-9][0-9_]*))?",
+    r"|at\s+once(\s+for\s+[0-9a-z_]+)?|in\s+total|[A-Za-z][A-Za-z0-9_-]*\s+per\s+attempt))\s*$",
+);
+
+fn limit_schema(schema: &mut schemars::Schema) {
+    schema.remove("type");
+    schema.insert(
+        "anyOf".to_owned(),
+        serde_json::json!([
+            { "type": "string", "pattern": LIMIT_PATTERN },
+            { "const": 0 },
+            { "type": "null" },
+        ]),
+    );
+    schema.insert(
+        "examples".to_owned(),
+        serde_json::json!([
+            "1000/hour",
+            "1000/day calendar in Europe/Berlin",
+            "100/hour sliding",
+            "1000000/day sliding by 5m",
+            "10/s burst 50",
+            "10 at once",
+            "50 at once for 30s",
+            "10 in total",
+            "100 recipients per attempt",
+            "unlimited",
+        ]),
+    );
+}

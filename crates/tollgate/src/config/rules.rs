@@ -1,0 +1,219 @@
+//! Rules, from what was written to what they mean.
+
+use std::sync::Arc;
+
+use tollgate_core::grammar::GrammarError;
+use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
+use tollgate_core::policy::nearest;
+use tollgate_core::{Deferral, Field, OnExceed, Plan, Rule, Span};
+
+use super::fields::{Kinds, check_field};
+use super::limits;
+use super::problem::{Findings, hint, listed, shown};
+use super::raw::{self, By, DeferForm, Named, OnExceedForm};
+use super::tree::Path;
+
+/// The rules that can be used, and the names of all that were written.
+pub(super) struct Rules {
+    usable: Vec<Arc<Rule>>,
+    written: Vec<String>,
+}
+
+impl Rules {
+    /// Every name that was written, right or wrong.
+    pub(super) fn written(&self) -> impl Iterator<Item = &str> {
+        self.written.iter().map(String::as_str)
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<&Arc<Rule>> {
+        self.usable.iter().find(|rule| *rule.name == *name)
+    }
+
+    pub(super) fn into_usable(self) -> Vec<Arc<Rule>> {
+        self.usable
+    }
+}
+
+/// What is wrong with the name of a rule, a policy or a key, if anything is.
+pub(super) fn check_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '.' | '-');
+    if name.is_empty() {
+        return Err("the name is empty".to_owned());
+    }
+    if let Some(c) = name.chars().find(|c| !fits(*c)) {
+        return Err(format!(
+            "`{}` cannot be part of a name: names are made of `a-z 0-9 _ . -`",
+            c.escape_debug()
+        ));
+    }
+    if name.len() > 64 {
+        return Err(format!("the name has {} characters: at most 64 are allowed", name.len()));
+    }
+    Ok(())
+}
+
+pub(super) fn mean(written: &Named<raw::Rule>, kinds: &Kinds, findings: &mut Findings<'_>) -> Rules {
+    let usable = written.0.iter().filter_map(|(name, rule)| mean_one(name, rule, kinds, findings)).collect();
+    Rules { usable, written: written.0.iter().map(|(name, _)| name.clone()).collect() }
+}
+
+fn mean_one(
+    name: &str,
+    written: &raw::Rule,
+    kinds: &Kinds,
+    findings: &mut Findings<'_>,
+) -> Option<Arc<Rule>> {
+    let path = Path::of(&["rules", name]);
+    if let Err(message) = check_name(name) {
+        findings.key(&path, message);
+    }
+    let name: Arc<str> = name.into();
+    let by = mean_by(written.by.as_ref(), kinds, &path.key("by"), findings);
+    let plan = match &written.limits {
+        Some(limits) => limits::plan(&name, limits, &path.key("limits"), findings),
+        None => {
+            findings
+                .key(&path, "the rule has no `limits`: add them, as in `limits: 100/hour`, or `unlimited`");
+            None
+        }
+    };
+    let on_exceed = match &written.on_exceed {
+        Some(form) => mean_on_exceed(form, &path.key("on_exceed"), findings),
+        None => Some(OnExceed::Reject),
+    };
+    let overrides = mean_overrides(&name, written.overrides.as_ref(), &path.key("overrides"), findings);
+    let mut rule = Rule {
+        name,
+        by: by?,
+        plan: plan?,
+        overrides: Default::default(),
+        on_exceed: on_exceed?,
+        enabled: written.enabled.unwrap_or(true),
+        secret: written.secret.unwrap_or(false),
+    };
+    for (key, plan, path) in overrides {
+        match rule.key_of(key) {
+            None => findings.key(&path, misfit(&rule, key)),
+            Some(text) if rule.overrides.contains_key(&text) => findings.key(
+                &path,
+                format!("this key is the same as one above it: both are counted as `{}`", shown(&text)),
+            ),
+            Some(text) => {
+                rule.overrides.insert(text, plan);
+            }
+        }
+    }
+    Some(Arc::new(rule))
+}
+
+fn mean_by(
+    written: Option<&By>,
+    kinds: &Kinds,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<Box<[Field]>> {
+    let names: Vec<(&String, Path)> = match written {
+        None => Vec::new(),
+        Some(By::One(name)) => vec![(name, path.clone())],
+        Some(By::Several(names)) => {
+            names.iter().enumerate().map(|(index, name)| (name, path.index(index))).collect()
+        }
+    };
+    if names.len() > Rule::MOST_FIELDS {
+        let most = Rule::MOST_FIELDS;
+        findings.value(path, format!("{} fields make a key: at most {most} are allowed", names.len()));
+        return None;
+    }
+    let mut fields: Vec<Field> = Vec::new();
+    for (name, path) in &names {
+        if let Err(message) = check_field(name) {
+            findings.value(path, message);
+        } else if fields.iter().any(|field| *field.name == ***name) {
+            findings.value(path, format!("the field `{name}` is written twice"));
+        } else {
+            fields.push(Field { name: name.as_str().into(), kind: kinds.of(name) });
+        }
+    }
+    (fields.len() == names.len()).then(|| fields.into())
+}
+
+fn mean_on_exceed(form: &OnExceedForm, path: &Path, findings: &mut Findings<'_>) -> Option<OnExceed> {
+    let word = match form {
+        OnExceedForm::Defer(form) => return mean_deferral(&form.defer, &path.key("defer"), findings),
+        OnExceedForm::Word(word) => word,
+    };
+    match word.split_once(' ') {
+        None if word == "reject" => Some(OnExceed::Reject),
+        None if word == "defer" => Some(OnExceed::Defer(Deferral::default())),
+        None if word == "observe" => Some(OnExceed::Observe),
+        Some(("wait", rest)) => match tollgate_core::grammar::parse_span(rest) {
+            Ok(span) => Some(OnExceed::Wait(span)),
+            Err(error) => {
+                let at = error.at + "wait ".len();
+                findings.grammar(path, GrammarError { text: word.clone(), at, ..error });
+                None
+            }
+        },
+        None if word == "wait" => {
+            findings.value(path, "wait how long at most? Write it, as in `wait 5s`");
+            None
+        }
+        _ => {
+            let near = nearest(word, ["reject", "defer", "observe", "wait 5s"].into_iter());
+            findings.value(
+                path,
+                format!("`{}` is none of `reject`, `defer`, `wait 5s`, `observe`{}", shown(word), hint(near)),
+            );
+            None
+        }
+    }
+}
+
+fn mean_deferral(form: &DeferForm, path: &Path, findings: &mut Findings<'_>) -> Option<OnExceed> {
+    let jitter = match &form.jitter {
+        None => Span::ZERO,
+        Some(text) => limits::span(text, &path.key("jitter"), findings)?,
+    };
+    Some(OnExceed::Defer(Deferral { aligned: form.aligned.unwrap_or(false), jitter }))
+}
+
+/// The limits of single keys, where they are written; whether the keys fit is not yet known.
+fn mean_overrides<'w>(
+    name: &Arc<str>,
+    written: Option<&'w Named<raw::Limits>>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Vec<(&'w str, Arc<Plan>, Path)> {
+    let mut overrides = Vec::new();
+    for (key, limits) in written.map_or(&[][..], |written| &written.0) {
+        let path = path.key(key);
+        if let Some(plan) = limits::plan(name, limits, &path, findings) {
+            overrides.push((key.as_str(), plan, path));
+        }
+    }
+    overrides
+}
+
+/// Why a key does not fit a rule, and what would.
+fn misfit(rule: &Rule, key: &str) -> String {
+    let key = shown(key);
+    match &*rule.by {
+        [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
+        [field] => {
+            let name = &field.name;
+            match field.kind {
+                FieldKind::Ip { .. } => {
+                    format!("`{key}` is no key: the field `{name}` holds IPv4 or IPv6 addresses")
+                }
+                FieldKind::Address if key.len() <= "<>".len() => {
+                    format!("`{key}` is no key: the rule does not apply to the null sender")
+                }
+                _ => format!("`{key}` is no key: values have at most {MOST_FIELD_BYTES} bytes"),
+            }
+        }
+        several => format!(
+            "`{key}` is no key: write one value for each of {}, separated by commas",
+            listed(several.iter().map(|field| &*field.name))
+        ),
+    }
+}

@@ -1,0 +1,210 @@
+//! What a configuration says before anybody knows what it means: values with the places they come
+//! from. YAML, TOML and environment variables all become this tree, so that everything after it is
+//! written once and can say where a problem lies.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// A value and where it was written.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) value: Value,
+    pub(super) place: Place,
+}
+
+/// What a value can be.
+#[derive(Clone, Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    Float(f64),
+    Text(String),
+    List(Vec<Node>),
+    Table(Vec<Entry>),
+    /// Was wrong and has been reported: it is passed over from then on.
+    Reported,
+}
+
+/// One line of a table.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) key: String,
+    pub(super) key_place: Place,
+    pub(super) node: Node,
+}
+
+/// Where something was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In a file or text as a whole.
+    Source {
+        /// Its name.
+        source: Arc<str>,
+    },
+    /// At a line and column of a file or text, both counted from 1.
+    Spot {
+        /// Its name.
+        source: Arc<str>,
+        /// The line.
+        line: usize,
+        /// The column, in characters.
+        column: usize,
+    },
+    /// In an environment variable.
+    Variable {
+        /// Its name.
+        name: Arc<str>,
+    },
+}
+
+/// The way from the root of a tree to a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Path(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Key(String),
+    Index(usize),
+}
+
+impl Node {
+    /// The place of the node at `path`, or of the nearest one above it that exists.
+    pub(super) fn place_at(&self, path: &Path) -> &Place {
+        let mut node = self;
+        for step in &path.0 {
+            match node.child(step) {
+                Some(child) => node = child,
+                None => break,
+            }
+        }
+        &node.place
+    }
+
+    /// The place of the key that ends `path`; of the value if it is an element of a list.
+    pub(super) fn key_place_at(&self, path: &Path) -> &Place {
+        let Some((Step::Key(key), above)) = path.0.split_last() else { return self.place_at(path) };
+        let mut node = self;
+        for step in above {
+            match node.child(step) {
+                Some(child) => node = child,
+                None => return &node.place,
+            }
+        }
+        node.entry(key).map_or(&node.place, |entry| &entry.key_place)
+    }
+
+    /// Takes the node at `path` out of sight, once it has been reported.
+    pub(super) fn hide(&mut self, path: &Path) {
+        let mut node = self;
+        for step in &path.0 {
+            let child = match (step, &mut node.value) {
+                (Step::Key(key), Value::Table(entries)) => {
+                    entries.iter_mut().find(|entry| entry.key == *key).map(|entry| &mut entry.node)
+                }
+                (Step::Index(index), Value::List(nodes)) => nodes.get_mut(*index),
+                _ => None,
+            };
+            match child {
+                Some(child) => node = child,
+                None => return,
+            }
+        }
+        node.value = Value::Reported;
+    }
+
+    /// Whether something was hidden in the table at `path`.
+    pub(super) fn hides_something(&self, path: &Path) -> bool {
+        let node = path.0.iter().try_fold(self, |node, step| node.child(step));
+        match node.map(|node| &node.value) {
+            Some(Value::Table(entries)) => {
+                entries.iter().any(|entry| matches!(entry.node.value, Value::Reported))
+            }
+            _ => false,
+        }
+    }
+
+    fn entry(&self, key: &str) -> Option<&Entry> {
+        match &self.value {
+            Value::Table(entries) => entries.iter().find(|entry| entry.key == key),
+            _ => None,
+        }
+    }
+
+    fn child(&self, step: &Step) -> Option<&Self> {
+        match (step, &self.value) {
+            (Step::Key(key), _) => self.entry(key).map(|entry| &entry.node),
+            (Step::Index(index), Value::List(nodes)) => nodes.get(*index),
+            _ => None,
+        }
+    }
+}
+
+impl Value {
+    /// What this is, for people.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Null | Self::Reported => "nothing",
+            Self::Bool(_) => "true or false",
+            Self::Integer(_) | Self::Float(_) => "a number",
+            Self::Text(_) => "a text",
+            Self::List(_) => "a list",
+            Self::Table(_) => "a table",
+        }
+    }
+}
+
+impl Path {
+    pub(super) fn of(keys: &[&str]) -> Self {
+        Self(keys.iter().map(|key| Step::Key((*key).to_owned())).collect())
+    }
+
+    #[must_use]
+    pub(super) fn key(&self, key: &str) -> Self {
+        self.then(Step::Key(key.to_owned()))
+    }
+
+    #[must_use]
+    pub(super) fn index(&self, index: usize) -> Self {
+        self.then(Step::Index(index))
+    }
+
+    pub(super) fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn then(&self, step: Step) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+}
+
+/// Prints as people write it: `rules.domain.limits[1]`. Names that would be misread are quoted.
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.0.iter().enumerate() {
+            let dot = if index == 0 { "" } else { "." };
+            match step {
+                Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Key(key) if is_plain(key) => write!(f, "{dot}{key}")?,
+                Step::Key(key) => write!(f, "{dot}{key:?}")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_plain(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Source { source } => f.write_str(source),
+            Self::Spot { source, line, column } => write!(f, "{source}:{line}:{column}"),
+            Self::Variable { name } => write!(f, "environment variable {name}"),
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Environment variables laid over the tree: `TOLLGATE__RULES__SENDER__LIMITS=[5/hour]`.
+//!
+//! Two underscores separate levels, names match whatever their case, and the value is YAML. Which
+//! keys exist is checked when the tree is read, as for everything else.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate_core::policy::nearest;
+
+use super::from_yaml;
+use super::problem::{ConfigError, Problem, hint, shown};
+use super::tree::{Entry, Node, Path, Place, Value};
+
+const PREFIX: &str = "TOLLGATE__";
+
+/// Sections whose keys are names that the author chose: a variable that reaches below one of those
+/// names must mean one that exists, or a slip would make a new rule that nobody uses.
+const NAMED: [(&str, &str); 3] = [("rules", "rule"), ("policies", "policy"), ("fields", "field")];
+
+pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> Result<(), ConfigError> {
+    let mut variables: Vec<_> = environment.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
+    // Sorted, a variable for a section comes before those for what is inside.
+    variables.sort();
+    let mut problems = Vec::new();
+    let mut earlier: HashMap<String, &String> = HashMap::new();
+    for (name, text) in variables {
+        let place = Place::Variable { name: name.as_str().into() };
+        if let Some(other) = earlier.insert(name.to_lowercase(), name) {
+            let message = format!("this is the same setting as {other}: keep one of them");
+            problems.push(Problem::new(place, String::new(), message));
+            continue;
+        }
+        match from_yaml::read_variable(text, &Arc::from(name.as_str())) {
+            Err(error) => problems.extend(error.problems),
+            Ok(node) => {
+                let segments: Vec<&str> = name[PREFIX.len()..].split("__").collect();
+                if let Err((path, message)) = put(tree, &segments, node) {
+                    problems.push(Problem::new(place, path.to_string(), message));
+                }
+            }
+        }
+    }
+    if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
+}
+
+/// Puts a node where the segments lead; what is missing on the way is made.
+fn put(tree: &mut Node, segments: &[&str], new: Node) -> Result<(), (Path, String)> {
+    let mut path = Path::default();
+    let mut node = tree;
+    let mut section = None;
+    for (depth, segment) in segments.iter().enumerate() {
+        if segment.is_empty() {
+            return Err((path, "a name is missing between the underscores".to_owned()));
+        }
+        if matches!(node.value, Value::Null) {
+            node.value = Value::Table(Vec::new());
+        }
+        let reaches_below = depth + 1 < segments.len();
+        let named = section.filter(|_| depth == 1 && reaches_below);
+        node = match &mut node.value {
+            Value::List(nodes) => {
+                let length = nodes.len();
+                let Some(index) = segment.parse().ok().filter(|index| *index < length) else {
+                    let elements = format!("this list has {length} elements, numbered from 0");
+                    return Err((path, format!("{elements}: there is no `{}`", shown(segment))));
+                };
+                path = path.index(index);
+                &mut nodes[index]
+            }
+            Value::Table(entries) => {
+                let index =
+                    enter(entries, segment, named, &new.place).map_err(|message| (path.clone(), message))?;
+                path = path.key(&entries[index].key);
+                &mut entries[index].node
+            }
+            other => return Err((path, format!("this is {}: there is nothing below it", other.kind()))),
+        };
+        if depth == 0 {
+            section = NAMED.iter().find(|(name, _)| Path::of(&[name]) == path).map(|(_, one)| *one);
+        }
+    }
+    *node = new;
+    Ok(())
+}
+
+/// The entry that a segment means, whatever its case. It is made if it is not there, unless it must
+/// be the name of `one` that exists.
+fn enter(entries: &mut Vec<Entry>, segment: &str, one: Option<&str>, place: &Place) -> Result<usize, String> {
+    let wanted = segment.to_lowercase();
+    if let Some(index) = entries.iter().position(|entry| entry.key.to_lowercase() == wanted) {
+        return Ok(index);
+    }
+    if let Some(one) = one {
+        let near = hint(nearest(&wanted, entries.iter().map(|entry| entry.key.as_str())));
+        return Err(format!("there is no {one} `{}` to change{near}", shown(&wanted)));
+    }
+    let node = Node { value: Value::Null, place: place.clone() };
+    entries.push(Entry { key: wanted, key_place: place.clone(), node });
+    Ok(entries.len() - 1)
+}

@@ -1,0 +1,159 @@
+//! The real program: `tollgate check-config` and `tollgate schema`.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const GOOD: &str = "\
+store: memory
+keys: [{ name: ops, role: admin, token_env: OPS_TOKEN }]
+rules:
+  domain:
+    by: domain
+    limits: [1000/hour, 10000/day calendar in Europe/Berlin]
+    overrides: { Example.com: unlimited }
+    on_exceed: defer
+  hidden: { by: api_key, limits: 5/s, overrides: { s3cr3t: 9/s }, secret: true, enabled: false }
+policies:
+  mail.accept: [domain]
+  mail.deliver: [domain]
+";
+
+/// Runs the program in an empty directory and an environment that has only these variables.
+fn tollgate(directory: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_tollgate"))
+        .args(arguments)
+        .current_dir(directory)
+        .env_clear()
+        .envs(variables.iter().copied())
+        .output()
+        .expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("the program prints text")
+}
+
+#[test]
+fn check_config_says_in_words_what_each_rule_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("good.yaml"), GOOD).unwrap();
+    let token = [("OPS_TOKEN", "0123456789abcdef")];
+    let output = tollgate(directory.path(), &["check-config", "--config", "good.yaml"], &token);
+    assert_eq!(text(&output.stderr), "");
+    assert_eq!(
+        text(&output.stdout),
+        "\
+listens on http://127.0.0.1:8080
+keeps counters in memory, for at most 1000000 keys
+knows the API key ops (admin)
+
+rule domain: for each domain
+  1000/hour: at most 1,000 in any window of an hour that starts with the first attempt, up to 1,999 in an unlucky hour
+  10000/day calendar in Europe/Berlin: at most 10,000 per calendar day in Europe/Berlin, up to 20,000 within any 24 hours across midnight
+  for example.com instead:
+    unlimited
+  when exceeded: the attempt is deferred to the moment at which it passes
+  used by mail.accept, mail.deliver
+
+rule hidden (switched off): for each api key
+  5/s: at most 5 in any window of a second that starts with the first attempt, up to 9 in an unlucky second
+  for *** instead:
+    9/s: at most 9 in any window of a second that starts with the first attempt, up to 17 in an unlucky second
+  when exceeded: the attempt is denied
+  used by no policy
+"
+    );
+    assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn check_config_without_a_file_explains_the_starter() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tollgate(directory.path(), &["check-config"], &[]);
+    assert_eq!(output.status.code(), Some(0));
+    let client = "  10/s burst 50: 50 at once, then 10 a second: at most 650 in any minute\n";
+    assert!(text(&output.stdout).contains(client), "{}", text(&output.stdout));
+}
+
+#[test]
+fn check_config_prints_json() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("good.yaml"), GOOD).unwrap();
+    let variables = [("OPS_TOKEN", "0123456789abcdef"), ("TOLLGATE_CONFIG", "good.yaml")];
+    let output = tollgate(directory.path(), &["check-config", "--json"], &variables);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["ok"], true);
+    assert_eq!(answer["store"]["kind"], "memory");
+    assert_eq!(answer["keys"][0], serde_json::json!({ "name": "ops", "role": "admin" }));
+    assert_eq!(answer["rules"][0]["limits"][0]["limit"], "1000/hour");
+    assert_eq!(answer["rules"][0]["policies"], serde_json::json!(["mail.accept", "mail.deliver"]));
+    assert_eq!(answer["policies"][1]["name"], "mail.deliver");
+    assert!(!text(&output.stdout).contains("0123456789abcdef"));
+}
+
+#[test]
+fn check_config_prints_every_problem_and_exits_with_2() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("bad.toml"), "[rules]\na = { limits = '5' }\nb = { limits = [] }\n")
+        .unwrap();
+    let expected = "\
+bad.toml:2:16: rules.a.limits: the number needs to say how it is counted: `/hour`, `at once`, `in total`
+    5
+     ^
+bad.toml:3:16: rules.b.limits: an empty list: write `unlimited` if there is to be no limit
+";
+    let words = tollgate(directory.path(), &["--config", "bad.toml", "check-config"], &[]);
+    assert_eq!((text(&words.stdout), text(&words.stderr)), ("", expected));
+    assert_eq!(words.status.code(), Some(2));
+
+    let json = tollgate(directory.path(), &["check-config", "--json", "--config", "bad.toml"], &[]);
+    assert_eq!((json.status.code(), text(&json.stderr)), (Some(2), expected));
+    let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(
+        answer["problems"][0]["place"],
+        serde_json::json!({ "source": "bad.toml", "line": 2, "column": 16 })
+    );
+    assert_eq!(answer["problems"][1]["path"], "rules.b.limits");
+}
+
+#[test]
+fn files_that_cannot_be_read_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+    write("config.json", b"{}");
+    write("latin.yaml", b"rules: \xe9");
+    write("huge.yaml", &vec![b'#'; 5 * 1024 * 1024]);
+    let table = [
+        ("none.yaml", "none.yaml: cannot be read: No such file or directory (os error 2)\n"),
+        (
+            "config.json",
+            "config.json: a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written\n",
+        ),
+        ("latin.yaml", "latin.yaml: is not UTF-8 text from byte 7 on: save it as UTF-8\n"),
+        ("huge.yaml", "huge.yaml: is larger than 4194304 bytes: no configuration is\n"),
+    ];
+    for (name, expected) in table {
+        let output = tollgate(directory.path(), &["check-config", "--config", name], &[]);
+        assert_eq!((text(&output.stderr), output.status.code()), (expected, Some(2)));
+    }
+}
+
+#[test]
+fn variables_change_what_is_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tollgate(directory.path(), &["check-config"], &[("TOLLGATE__STORE", "memory")]);
+    assert!(text(&output.stdout).contains("keeps counters in memory"));
+    let output = tollgate(directory.path(), &["check-config"], &[("TOLLGATE__STOR", "memory")]);
+    let expected = "environment variable TOLLGATE__STOR: stor: unknown key `stor`; did you mean `store`?\n";
+    assert_eq!((text(&output.stderr), output.status.code()), (expected, Some(2)));
+}
+
+#[test]
+fn schema_prints_what_the_library_knows() {
+    let directory = tempfile::tempdir().unwrap();
+    let output = tollgate(directory.path(), &["schema"], &[]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(serde_json::from_slice::<Value>(&output.stdout).unwrap(), tollgate::config::schema());
+}

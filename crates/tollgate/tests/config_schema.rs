@@ -1,0 +1,134 @@
+//! The JSON Schema accepts what can be written and refuses what cannot.
+
+use boon::{Compiler, SchemaIndex, Schemas};
+use serde_json::{Value, json};
+
+struct Schema {
+    schemas: Schemas,
+    index: SchemaIndex,
+}
+
+impl Schema {
+    fn compile() -> Self {
+        let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
+        compiler.add_resource("tollgate.json", tollgate::config::schema()).expect("it is a schema");
+        let index = compiler.compile("tollgate.json", &mut schemas).expect("it compiles");
+        Self { schemas, index }
+    }
+
+    fn refusal(&self, value: &Value) -> Option<String> {
+        self.schemas.validate(value, self.index).err().map(|error| error.to_string())
+    }
+
+    fn accepts_limit(&self, limit: &Value) -> bool {
+        self.refusal(&json!({ "rules": { "a": { "limits": limit } } })).is_none()
+    }
+}
+
+fn from_yaml(text: &str) -> Value {
+    serde_saphyr::from_str(text).expect("it is YAML")
+}
+
+#[test]
+fn the_starter_fits_the_schema() {
+    assert_eq!(Schema::compile().refusal(&from_yaml(tollgate::config::STARTER)), None);
+}
+
+#[test]
+fn every_form_of_every_setting_fits_the_schema() {
+    let schema = Schema::compile();
+    let texts = [
+        "enabled: false\nlisten: { http: 127.0.0.1:1 }\nlog: { format: json, level: warn }\nstore: memory",
+        "keys: [{ name: ops, role: admin, token_env: X }, { name: b, role: check, token_file: ./t }]",
+        "store: { memory: { max_keys: 5 } }",
+        "store: { file: a, flush_interval: 1s, sync: always, max_keys: 5 }",
+        "fields: { a: text, b: ip, c: { ip: { v4: 24, v6: 56 } }, d: address, e: domain }",
+        "rules: { a: { by: [b, c], limits: [5/s, 0], overrides: { x: 5/s }, on_exceed: wait 5s, secret: true } }",
+        "rules: { a: { limits: 0, on_exceed: { defer: { aligned: true, jitter: 30s } } } }",
+        "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true } }",
+    ];
+    for text in texts {
+        assert_eq!(schema.refusal(&from_yaml(text)), None, "{text}");
+    }
+}
+
+#[test]
+fn what_is_misspelled_does_not_fit_the_schema() {
+    let schema = Schema::compile();
+    let texts = [
+        "rulez: {}",
+        "log: { level: loud }",
+        "keys: [{ name: ops }]",
+        "keys: [{ name: ops, role: admin, token_sha256: abc }]",
+        "store: disk",
+        "fields: { a: number }",
+        "fields: { a: { ip: { v4: 33 } } }",
+        "rules: { a: {} }",
+        "rules: { A: { limits: 0 } }",
+        "rules: { a: { limits: [] } }",
+        "rules: { a: { limits: 0, on_exceed: explode } }",
+        "rules: { a: { by: [a, b, c, d, e], limits: 0 } }",
+        "policies: { p: a }",
+    ];
+    for text in texts {
+        assert!(schema.refusal(&from_yaml(text)).is_some(), "{text}");
+    }
+}
+
+#[test]
+fn the_examples_of_limits_fit_the_schema_and_the_grammar() {
+    let schema = Schema::compile();
+    let document = tollgate::config::schema();
+    let examples = document["$defs"]["LimitText"]["examples"].as_array().unwrap();
+    assert!(examples.len() >= 10);
+    for example in examples {
+        assert!(schema.accepts_limit(example), "{example}");
+        assert!(tollgate_core::grammar::parse(example.as_str().unwrap()).is_ok(), "{example}");
+    }
+}
+
+#[test]
+fn the_schema_and_the_grammar_agree_on_limits() {
+    let schema = Schema::compile();
+    let texts = [
+        "1_000 / hour",
+        "3/15m",
+        "3/1h30m burst 2",
+        "0/s",
+        "10 at once for 1m",
+        " 5 in total ",
+        "unlimited",
+        "null",
+        "5/min calendar in America/Port-au-Prince",
+        "many",
+        "5",
+        "5/fortnight",
+        "5/s bursts 3",
+        "5 at all",
+        "-5/s",
+        "5/s sliding for 3s",
+        "",
+        "5 per attempt",
+        "1.5/s",
+        "5/s burst",
+    ];
+    for text in texts {
+        let parses = tollgate_core::grammar::parse(text).is_ok();
+        assert_eq!(schema.accepts_limit(&json!(text)), parses, "`{text}`");
+    }
+}
+
+#[test]
+fn every_setting_is_described() {
+    let document = tollgate::config::schema();
+    let mut tables = vec![("the file", &document)];
+    tables.extend(document["$defs"].as_object().unwrap().iter().map(|(name, table)| (name.as_str(), table)));
+    for (name, table) in tables {
+        let described =
+            table["description"].as_str().is_some_and(|text| !text.is_empty() && !text.contains('\n'));
+        assert!(described, "{name}");
+        for (key, property) in table["properties"].as_object().into_iter().flatten() {
+            assert!(property["description"].is_string(), "{name}: {key}");
+        }
+    }
+}
