@@ -51,7 +51,7 @@ pub struct Reach {
     /// How long to wait for an answer
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub timeout: Span,
-    /// Print JSON: the server's answer as it came
+    /// Print JSON instead of words: a server's answer as it came
     #[arg(long, global = true)]
     pub json: bool,
 }

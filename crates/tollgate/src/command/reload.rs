@@ -14,7 +14,8 @@ use crate::client::Path;
 pub struct Reload {}
 
 const EXAMPLES: &str = "\
-Example:
+Examples:
+  tollgate reload
   tollgate check-config --config tollgate.yaml && tollgate reload
 
 Counters are kept. A configuration that cannot be used changes nothing: the problems are printed and the

@@ -26,6 +26,7 @@ impl Sheet {
         let mut table = Table::new();
         // Styles are always written; the stream removes them where nobody sees colours.
         table.load_style(presets::NOTHING).enforce_styling();
+        table.style_text_only();
         table.set_content_arrangement(ContentArrangement::Dynamic);
         let title = |title: &&str| Cell::new(title.trim_start_matches('>')).add_attribute(Attribute::Bold);
         table.set_header(titles.iter().map(title));

@@ -10,7 +10,7 @@ use crate::command::check;
 
 /// Where a field's values come from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
+pub(super) enum Source {
     /// Always the same.
     Fixed(String),
     /// Any of so many.

@@ -1,7 +1,7 @@
 //! Asks the server for its totals at an even pace, on a thread of its own, so that a slow answer
 //! never holds up the keyboard.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender, TryRecvError};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,10 +40,7 @@ impl Sampler {
 
     /// The next sample, if it has come.
     pub(super) fn arrived(&self) -> Option<Result<Sample, Fault>> {
-        match self.samples.try_recv() {
-            Ok(sample) => Some(sample),
-            Err(TryRecvError::Empty | TryRecvError::Disconnected) => None,
-        }
+        self.samples.try_recv().ok()
     }
 }
 
