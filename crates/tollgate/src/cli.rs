@@ -1,7 +1,7 @@
 //! The command line: what can be asked of the program.
 //!
-//! Exit codes: 0 done, 1 something failed that is nobody's configuration, 2 the arguments or the
-//! configuration are wrong.
+//! Exit codes: 0 done or allowed, 1 denied, 2 an error: in the arguments, in the configuration, or on
+//! the way to the server.
 
 mod check_config;
 
@@ -9,7 +9,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::command::{Reach, Remote, pages, plain};
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]
@@ -18,6 +20,9 @@ pub struct Cli {
     /// The configuration file (.yaml, .yml or .toml); the built-in starter if there is none
     #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     pub config: Option<PathBuf>,
+    /// How to reach a running server.
+    #[command(flatten)]
+    pub reach: Reach,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -27,22 +32,27 @@ pub struct Cli {
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Check the configuration and say in words what each rule bounds
-    CheckConfig {
-        /// Print JSON
-        #[arg(long)]
-        json: bool,
-    },
+    CheckConfig,
     /// Print the JSON Schema of the configuration file
     Schema,
+    /// What is asked of a running server.
+    #[command(flatten)]
+    Remote(Remote),
+    /// Print a script that completes commands and options in a shell
+    Completions(pages::Completions),
+    /// Print the manual page, or write the pages of all commands
+    Man(pages::Manual),
 }
 
 const VARIABLES: &str = "\
 Every setting can be overridden by an environment variable, whose value is YAML:
   TOLLGATE__LISTEN__HTTP=127.0.0.1:9090
-  TOLLGATE__RULES__CLIENT__LIMITS='[5/s burst 10]'";
+  TOLLGATE__RULES__CLIENT__LIMITS='[5/s burst 10]'
 
-/// The configuration, or the arguments, cannot be used.
-const WRONG: u8 = 2;
+Exit codes: 0 done or allowed, 1 denied, 2 an error.";
+
+/// The arguments or the configuration cannot be used, or the server cannot be asked.
+pub(crate) const WRONG: u8 = 2;
 
 /// Does what the arguments say, with the given environment.
 pub fn run(
@@ -52,20 +62,37 @@ pub fn run(
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
-        Command::CheckConfig { json } => {
-            let format = if json { check_config::Format::Json } else { check_config::Format::Words };
-            check_config::run(cli.config.as_deref(), environment, format, out, err)
+        Command::CheckConfig => {
+            let format =
+                if cli.reach.json { check_config::Format::Json } else { check_config::Format::Words };
+            check_config::run(cli.config.as_deref(), environment, format, out, err).map_err(Into::into)
         }
-        Command::Schema => print_schema(out),
+        Command::Schema => print_schema(out).map_err(Into::into),
+        Command::Remote(remote) => remote.run(&cli.reach, &environment, out),
+        Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),
+        Command::Man(manual) => manual.run(Cli::command(), out),
     };
     match done {
         // Whoever read the output has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
-        done => Ok(done?),
+        Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
+        done => done,
     }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 fn print_schema(out: &mut dyn Write) -> io::Result<ExitCode> {
     writeln!(out, "{:#}", crate::config::schema())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says why it failed. What a server sent may be part of it, so it must not act on a terminal.
+pub fn fail(error: &anyhow::Error, err: &mut dyn Write) -> ExitCode {
+    let bad = anstyle::AnsiColor::Red.on_default().bold();
+    let text: Vec<String> = format!("{error:#}").lines().map(plain).collect();
+    // Where standard error is closed, the exit code says it alone.
+    let _ = writeln!(err, "{bad}error:{bad:#} {}", text.join("\n"));
+    ExitCode::from(WRONG)
 }

@@ -6,9 +6,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use tollgate::cli::{self, Cli};
 
-fn main() -> anyhow::Result<ExitCode> {
+fn main() -> ExitCode {
     let environment: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .collect();
-    cli::run(Cli::parse(), environment, &mut io::stdout().lock(), &mut io::stderr().lock())
+    // The streams stay unlocked: other threads draw on them, and a panic must be able to speak.
+    let done = cli::run(Cli::parse(), environment, &mut io::stdout(), &mut io::stderr());
+    done.unwrap_or_else(|error| cli::fail(&error, &mut anstream::stderr()))
 }

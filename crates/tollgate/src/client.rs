@@ -1,0 +1,113 @@
+//! Speaks to a running server over HTTP: one question, one answer, within bounded time.
+//!
+//! It never retries: a question that charges must not be asked twice. It follows no redirect and
+//! uses no proxy, so the token goes to the server that was named and nowhere else.
+
+mod answer;
+mod fault;
+mod server;
+mod token;
+pub mod wire;
+
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::http::{Method, Request};
+use ureq::tls::{RootCerts, TlsConfig};
+
+pub use answer::Answer;
+pub use fault::Fault;
+pub(crate) use fault::in_words as fault_in_words;
+pub use server::{Path, Server, ServerError};
+pub use token::{Token, TokenError};
+
+/// How long connecting may take.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The largest answer that is read: a hundred thousand holds fit with room to spare.
+const MOST_ANSWER_BYTES: u64 = 64 * 1024 * 1024;
+
+/// A way to one server.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+    server: Server,
+    token: Option<Token>,
+    timeout: Duration,
+}
+
+impl Client {
+    /// A client that shows this token, and waits at most `timeout` for a whole answer.
+    pub fn new(server: Server, token: Option<Token>, timeout: Duration) -> Self {
+        let config = Agent::config_builder()
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(timeout)))
+            .timeout_global(Some(timeout))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(None)
+            // The system's certificates, so that a company's own authority is trusted too.
+            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+            .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+            .build();
+        Self { agent: config.new_agent(), server, token, timeout }
+    }
+
+    /// The server it speaks to.
+    pub fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// The token it shows.
+    pub fn token(&self) -> Option<&Token> {
+        self.token.as_ref()
+    }
+
+    /// The longest it waits for a whole answer.
+    pub fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Asks for what is at a path.
+    pub fn get(&self, path: &Path) -> Result<Answer, Fault> {
+        self.ask(Method::GET, path, None)?.unless_refused(&self.server)
+    }
+
+    /// Posts a body; the 429 that refuses an attempt is an answer like any other.
+    pub fn post(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
+        let answer = self.ask(Method::POST, path, Some(body))?;
+        if answer.status == 429 { Ok(answer) } else { answer.unless_refused(&self.server) }
+    }
+
+    /// Puts a body at a path.
+    pub fn put(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
+        self.ask(Method::PUT, path, Some(body))?.unless_refused(&self.server)
+    }
+
+    /// Deletes what is at a path.
+    pub fn delete(&self, path: &Path) -> Result<Answer, Fault> {
+        self.ask(Method::DELETE, path, None)?.unless_refused(&self.server)
+    }
+
+    fn ask(&self, method: Method, path: &Path, body: Option<&Value>) -> Result<Answer, Fault> {
+        let mut request = Request::builder().method(method).uri(self.server.at(path));
+        request = request.header("accept", "application/json, application/problem+json");
+        if let Some(token) = &self.token {
+            request = request.header("authorization", token.bearer());
+        }
+        let invariant = "the server, the path and the token are checked";
+        let response = match body {
+            Some(body) => {
+                let request = request.header("content-type", "application/json");
+                self.agent.run(request.body(body.to_string()).expect(invariant))
+            }
+            None => self.agent.run(request.body(()).expect(invariant)),
+        };
+        let fault = |error: ureq::Error| Fault::of(error, &self.server, self.timeout);
+        let mut response = response.map_err(fault)?;
+        let status = response.status().as_u16();
+        let reader = response.body_mut().with_config().limit(MOST_ANSWER_BYTES);
+        Ok(Answer { status, body: reader.read_to_vec().map_err(fault)? })
+    }
+}

@@ -1,0 +1,158 @@
+//! Where a server is, and the paths on it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use ureq::http::Uri;
+
+/// A server's address: `http://host:port`, perhaps with a path in front of the API's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    base: String,
+    uri: Uri,
+}
+
+/// A path of the API, every part of it escaped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(String);
+
+/// A text that is no server's address. The caller's fault.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerError {
+    problem: &'static str,
+}
+
+impl Server {
+    /// The whole address of a path.
+    pub fn at(&self, path: &Path) -> String {
+        format!("{}{}", self.base, path.0)
+    }
+
+    /// Its name or number, as a certificate has it.
+    pub fn host(&self) -> &str {
+        let host = self.uri.host().expect("checked when it was read");
+        host.trim_start_matches('[').trim_end_matches(']')
+    }
+
+    /// Its name or number and its port, as the `Host` header has them.
+    pub fn authority(&self) -> &str {
+        self.uri.authority().expect("checked when it was read").as_str()
+    }
+
+    /// Its port.
+    pub fn port(&self) -> u16 {
+        self.uri.port_u16().unwrap_or(if self.is_encrypted() { 443 } else { 80 })
+    }
+
+    /// Whether it is spoken to over TLS.
+    pub fn is_encrypted(&self) -> bool {
+        self.uri.scheme_str() == Some("https")
+    }
+
+    /// The path with the server's own in front, as a request line has it.
+    pub fn target(&self, path: &Path) -> String {
+        format!("{}{}", self.uri.path().trim_end_matches('/'), path.0)
+    }
+}
+
+impl FromStr for Server {
+    type Err = ServerError;
+
+    fn from_str(text: &str) -> Result<Self, ServerError> {
+        let wrong = |problem| Err(ServerError { problem });
+        if !(text.starts_with("http://") || text.starts_with("https://")) {
+            return wrong("a server starts with http:// or https://, as in http://127.0.0.1:8080");
+        }
+        let Ok(uri) = text.parse::<Uri>() else {
+            return wrong("this is no address; write it as in http://127.0.0.1:8080");
+        };
+        let Some(authority) = uri.authority() else {
+            return wrong("the host is missing; write it as in http://127.0.0.1:8080");
+        };
+        if authority.as_str().contains('@') {
+            return wrong("no user or password here: the token goes into TOLLGATE_TOKEN or --token-file");
+        }
+        if uri.query().is_some() || text.contains('#') {
+            return wrong("only scheme, host, port and path, as in http://127.0.0.1:8080");
+        }
+        Ok(Self { base: text.trim_end_matches('/').to_owned(), uri })
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.base)
+    }
+}
+
+impl fmt::Display for ServerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.problem)
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+impl Path {
+    /// The path of these parts below the API's root. Whatever a part contains, it stays one part.
+    pub fn new(parts: &[&str]) -> Self {
+        let mut path = "/api/v1".to_owned();
+        for part in parts {
+            path.push('/');
+            escape(part, &mut path);
+        }
+        Self(path)
+    }
+
+    /// The path with `?limit=`.
+    #[must_use]
+    pub fn at_most(self, limit: usize) -> Self {
+        Self(format!("{}?limit={limit}", self.0))
+    }
+}
+
+fn escape(part: &str, path: &mut String) {
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.push('%');
+            path.push_str(&data_encoding::HEXUPPER.encode(&[byte]));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_stays_one_part_whatever_it_contains() {
+        let path = Path::new(&["ratelimits", "login", "a/b,c@d%20?#é"]);
+        assert_eq!(path.0, "/api/v1/ratelimits/login/a%2Fb%2Cc%40d%2520%3F%23%C3%A9");
+    }
+
+    #[test]
+    fn a_server_keeps_the_path_in_front() {
+        let server: Server = "https://[::1]/limits/".parse().unwrap();
+        assert_eq!(server.at(&Path::new(&["top"])), "https://[::1]/limits/api/v1/top");
+        assert_eq!(server.target(&Path::new(&["top"])), "/limits/api/v1/top");
+        assert_eq!((server.host(), server.port(), server.is_encrypted()), ("::1", 443, true));
+        assert_eq!("http://limits".parse::<Server>().unwrap().port(), 80);
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused() {
+        for text in [
+            "127.0.0.1:8080",
+            "ftp://x",
+            "http://",
+            "http://a b",
+            "http://u:p@h",
+            "http://h?x=1",
+            "http://h/#x",
+        ] {
+            assert!(text.parse::<Server>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! What the server's answers say: only what the command line shows. Members it does not know are
+//! left alone, so that a newer server can be asked too.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::Deserialize;
+
+/// The decision on an attempt, allowed or not.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Decision {
+    /// Whether it may pass.
+    pub allowed: bool,
+    /// `allow`, `wait`, `defer` or `deny`.
+    pub verdict: String,
+    /// Whether this id was charged before, so that nothing was charged now.
+    #[serde(default)]
+    pub repeated: bool,
+    /// The rule that is named.
+    pub denied_by: Option<String>,
+    /// Its key.
+    pub denied_key: Option<String>,
+    /// When the same attempt would pass.
+    pub retry_after_ms: Option<u64>,
+    /// To when it is deferred.
+    pub defer_until: Option<String>,
+    /// One line per rule that applied.
+    #[serde(default)]
+    pub rules: Vec<RuleLine>,
+    /// What it can be given back with.
+    pub receipt: Option<String>,
+}
+
+/// One rule's part in a decision.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RuleLine {
+    /// The rule.
+    pub rule: String,
+    /// The key it counted under.
+    pub key: String,
+    /// Whether a limit was exceeded.
+    pub exceeded: bool,
+    /// Whether it only counts and reports.
+    pub observed: bool,
+    /// What each of its limits shows.
+    pub limits: Vec<LimitLine>,
+}
+
+/// What one limit shows.
+#[derive(Clone, Debug, Deserialize)]
+pub struct LimitLine {
+    /// As it is written.
+    pub limit: String,
+    /// The most it lets through.
+    pub capacity: u64,
+    /// How much is left.
+    pub remaining: u64,
+    /// How much is used.
+    pub used: Option<u64>,
+    /// When it is as fresh again.
+    pub reset_after_ms: Option<u64>,
+    /// When the attempt would pass this limit.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// The counters of one key.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Counters {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// Whether the key has limits of its own.
+    pub overridden: bool,
+    /// What each limit shows.
+    pub limits: Vec<LimitLine>,
+}
+
+/// What is held at a key.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Holds {
+    /// The limit that bounds it.
+    pub limit: String,
+    /// How much may be held.
+    pub capacity: u64,
+    /// How much is held.
+    pub held: u64,
+    /// Each hold.
+    pub holds: Vec<Hold>,
+}
+
+/// Something that is held.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Hold {
+    /// Its id.
+    pub id: String,
+    /// How much it takes.
+    pub weight: u64,
+    /// Since when.
+    pub since: String,
+    /// Until when, unless it is renewed.
+    pub expires: Option<String>,
+}
+
+/// What became of giving back.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Given {
+    /// `back`, `already` or `too_old`.
+    pub given: String,
+}
+
+/// Whether an override was there to be removed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Removed {
+    /// It was.
+    pub removed: bool,
+}
+
+/// Whether a hold was there to be released.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Released {
+    /// It was.
+    pub released: bool,
+}
+
+/// Who is refused most, and how often each outcome came about.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Top {
+    /// The keys that were refused most.
+    pub offenders: Vec<Offender>,
+    /// Decisions since the server started.
+    pub totals: Vec<Total>,
+}
+
+/// A key that was refused.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Offender {
+    /// By which rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often.
+    pub denied: u64,
+    /// When last.
+    pub last: String,
+}
+
+/// How often one outcome came about.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Total {
+    /// In which policy.
+    pub policy: String,
+    /// `allow`, `deny`, `wait`, `defer`, or `observe` for what was only noted.
+    pub outcome: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// The latest decisions.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Journal {
+    /// Newest first.
+    pub decisions: Vec<Entry>,
+}
+
+/// One decision of the journal.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Entry {
+    /// When.
+    pub at: String,
+    /// By which policy.
+    pub policy: String,
+    /// What was decided.
+    pub verdict: String,
+    /// The rule that is named.
+    pub rule: Option<String>,
+    /// The key.
+    pub key: Option<String>,
+    /// How much was asked for.
+    pub cost: u64,
+    /// When the same attempt would pass.
+    pub retry_after_ms: Option<u64>,
+}
+
+/// The server's configuration.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Configuration {
+    /// Whether limits are enforced at all.
+    pub enabled: bool,
+    /// Its rules, by name.
+    pub rules: BTreeMap<String, Rule>,
+    /// Its policies: the names of their rules.
+    pub policies: BTreeMap<String, Vec<String>>,
+}
+
+/// A rule of the server's.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Rule {
+    /// The fields that make its key.
+    pub by: Vec<String>,
+    /// Its limits.
+    pub limits: Vec<String>,
+    /// Limits of single keys.
+    #[serde(default)]
+    pub overrides: BTreeMap<String, Vec<String>>,
+    /// What happens when a limit is exceeded.
+    pub on_exceed: String,
+    /// Whether it is switched on.
+    pub enabled: bool,
+}
+
+/// Why the server refuses, as `application/problem+json` has it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Problem {
+    /// What kind of problem.
+    pub title: String,
+    /// What exactly.
+    pub detail: Option<String>,
+    /// Under which id the server's log has it.
+    #[serde(rename = "correlationId")]
+    pub correlation_id: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.title)?;
+        if let Some(detail) = &self.detail {
+            write!(f, ": {detail}")?;
+        }
+        self.correlation_id.as_ref().map_or(Ok(()), |id| write!(f, " (correlation id {id})"))
+    }
+}

@@ -1,0 +1,181 @@
+//! What the command line can ask of a running server.
+//!
+//! Every command answers in words for people or, with `--json`, with the server's answer as it came.
+//! Exit codes: 0 done or allowed, 1 denied, 2 an error.
+
+pub mod bench;
+pub mod check;
+pub mod config;
+pub mod decisions;
+pub mod give;
+pub mod holds;
+pub mod pages;
+pub mod peek;
+pub mod reload;
+pub mod reset;
+pub mod set;
+mod table;
+pub mod top;
+mod words;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anstream::adapter::strip_str;
+use anstream::{AutoStream, ColorChoice};
+use clap::{Args, Subcommand};
+use serde::de::DeserializeOwned;
+use tollgate_core::{Span, grammar};
+
+pub(crate) use words::plain;
+
+use crate::client::{Answer, Client, Fault, Server, Token};
+
+/// How to reach the server, and how to put its answers.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Server")]
+pub struct Reach {
+    /// The server to ask
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "TOLLGATE_SERVER",
+        default_value = "http://127.0.0.1:8080"
+    )]
+    pub server: Server,
+    /// A file whose first line is the token; without it, TOLLGATE_TOKEN is used
+    #[arg(long, global = true, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+    /// How long to wait for an answer
+    #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = duration)]
+    pub timeout: Span,
+    /// Print JSON instead of words: a server's answer as it came
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// What can be asked of a running server.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Remote {
+    /// Ask whether an attempt is allowed, and charge it
+    Check(check::Check),
+    /// Show the counters of one key
+    Peek(peek::Peek),
+    /// Forget the counts of a key, of a rule, or of everything
+    Reset(reset::Reset),
+    /// Give one key limits of its own, or remove them
+    Set(set::Set),
+    /// Give back what an allowed attempt took
+    Give(give::Give),
+    /// Show, release or renew what is held at once
+    Holds(holds::Holds),
+    /// Watch decisions, the busiest policies and the most refused keys
+    Top(top::Top),
+    /// Show the latest decisions
+    Decisions(decisions::Decisions),
+    /// Show the configuration that the server works by
+    Config(config::ShowConfig),
+    /// Make the server read its configuration again
+    Reload(reload::Reload),
+    /// Put load on the server and measure its answers
+    Bench(bench::Bench),
+}
+
+/// What a command works with.
+pub(crate) struct Session<'a> {
+    client: Client,
+    format: Format,
+    out: &'a mut dyn Write,
+}
+
+/// For whom the answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Words,
+    Json,
+}
+
+/// The attempt was denied.
+pub(crate) const DENIED: u8 = 1;
+
+impl Remote {
+    /// Asks, and prints the answer.
+    pub fn run(
+        self,
+        reach: &Reach,
+        environment: &[(String, String)],
+        out: &mut dyn Write,
+    ) -> anyhow::Result<ExitCode> {
+        let token = Token::find(reach.token_file.as_deref(), environment)?;
+        let client = Client::new(reach.server.clone(), token, reach.timeout.into());
+        let format = if reach.json { Format::Json } else { Format::Words };
+        let mut session = Session { client, format, out };
+        let done = self.ask(&mut session);
+        if let (Format::Json, Err(error)) = (format, &done)
+            && let Some(Fault::Refused { answer, .. }) = error.downcast_ref()
+        {
+            session.print(answer)?;
+        }
+        done
+    }
+
+    fn ask(self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Check(check) => check.run(session),
+            Self::Peek(peek) => peek.run(session),
+            Self::Reset(reset) => reset.run(session),
+            Self::Set(set) => set.run(session),
+            Self::Give(give) => give.run(session),
+            Self::Holds(holds) => holds.run(session),
+            Self::Top(top) => top.run(session),
+            Self::Decisions(decisions) => decisions.run(session),
+            Self::Config(config) => config.run(session),
+            Self::Reload(reload) => reload.run(session),
+            Self::Bench(bench) => bench.run(session),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// Reads an answer, and prints it: as it came, or as `words` puts it.
+    fn show<T: DeserializeOwned>(
+        &mut self,
+        answer: &Answer,
+        words: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
+    ) -> anyhow::Result<T> {
+        let said: T = answer.read(self.client.server())?;
+        match self.format {
+            Format::Json => self.print(answer)?,
+            Format::Words => {
+                let mut text = Vec::new();
+                words(&said, &mut text)?;
+                self.say(&text)?;
+            }
+        }
+        Ok(said)
+    }
+
+    /// Prints a text with its colours on a terminal that wants them, and without them elsewhere.
+    fn say(&mut self, text: &[u8]) -> io::Result<()> {
+        match AutoStream::choice(&io::stdout()) {
+            ColorChoice::Never => write!(self.out, "{}", strip_str(&String::from_utf8_lossy(text))),
+            _ => self.out.write_all(text),
+        }
+    }
+
+    fn print(&mut self, answer: &Answer) -> io::Result<()> {
+        self.out.write_all(&answer.body)?;
+        if answer.body.ends_with(b"\n") { Ok(()) } else { self.out.write_all(b"\n") }
+    }
+}
+
+/// A duration as the limits' grammar has it.
+fn duration(text: &str) -> Result<Span, String> {
+    match grammar::parse_span(text) {
+        Ok(span) if span > Span::ZERO => Ok(span),
+        Ok(_) => Err("a duration is longer than nothing".to_owned()),
+        Err(error) => Err(error.problem),
+    }
+}

@@ -1,0 +1,149 @@
+//! `tollgate check`: whether an attempt may pass.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anstyle::{AnsiColor, Style};
+use clap::Args;
+use serde_json::{Map, Value, json};
+
+use super::table::{Sheet, Tone, or_dash};
+use super::{DENIED, Session, words};
+use crate::client::Path;
+use crate::client::wire::{Decision, LimitLine, RuleLine};
+
+/// An attempt to be decided.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Check {
+    /// The policy that the attempt passes
+    policy: String,
+    /// What is known of the attempt, as in `ip=10.0.0.1`
+    #[arg(value_name = "FIELD=VALUE", value_parser = field)]
+    fields: Vec<(String, String)>,
+    /// How much it takes; 0 only looks
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    cost: u64,
+    /// Count this id only once, and hold under it what is limited at once
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Decide, but take nothing
+    #[arg(long)]
+    dry_run: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate check mail.accept ip=10.0.0.1 sender=user@example.com
+  tollgate check mail.accept sender=user@example.com --cost 3 --dry-run
+  tollgate check login user=ada && ./let-in
+
+Exit codes: 0 allowed, 1 denied, to wait or deferred, 2 an error.";
+
+const GOOD: Style = AnsiColor::Green.on_default().bold();
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const FAINT: Style = Style::new().dimmed();
+
+impl Check {
+    pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        let answer = session.client.post(&Path::new(&["check"]), &self.body()?)?;
+        let decision = session.show(&answer, |decision, out| self.put(decision, out))?;
+        Ok(if decision.allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+    }
+
+    fn body(&self) -> anyhow::Result<Value> {
+        let mut fields = Map::new();
+        for (name, value) in &self.fields {
+            if fields.insert(name.clone(), Value::from(value.as_str())).is_some() {
+                anyhow::bail!("the field `{name}` is given twice");
+            }
+        }
+        let mut body = json!({ "policy": self.policy, "fields": fields, "cost": self.cost });
+        if let Some(id) = &self.id {
+            body["id"] = Value::from(id.as_str());
+        }
+        if self.dry_run {
+            body["dry_run"] = Value::from(true);
+        }
+        Ok(body)
+    }
+
+    fn put(&self, decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
+        let style = if decision.allowed { GOOD } else { BAD };
+        writeln!(out, "{style}{}{style:#}", self.headline(decision))?;
+        let sheet = rules(&decision.rules);
+        if !sheet.is_empty() {
+            write!(out, "\n{sheet}")?;
+        }
+        if let Some(receipt) = &decision.receipt {
+            writeln!(out, "\n{FAINT}receipt{FAINT:#} {}", words::plain(receipt))?;
+        }
+        Ok(())
+    }
+
+    fn headline(&self, decision: &Decision) -> String {
+        if decision.allowed {
+            return match (self.dry_run || self.cost == 0, decision.repeated) {
+                (true, _) => "allowed; nothing was taken",
+                (false, true) => "allowed; this id was counted before, so nothing was taken",
+                (false, false) if decision.rules.is_empty() => "allowed; no limit applies",
+                (false, false) => "allowed",
+            }
+            .to_owned();
+        }
+        let verdict = match decision.verdict.as_str() {
+            "wait" => "to wait",
+            "defer" => "deferred",
+            _ => "denied",
+        };
+        let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
+        let by = match named {
+            // A rule without key has only its own name.
+            [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
+            [Some(rule), _] => format!(" by {rule}"),
+            [None, _] => String::new(),
+        };
+        let retry = match (&decision.defer_until, decision.retry_after_ms) {
+            (Some(until), _) => format!(", retry at {}", words::plain(until)),
+            (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
+            (None, None) => ", and waiting alone does not help".to_owned(),
+        };
+        format!("{verdict}{by}{retry}")
+    }
+}
+
+fn rules(rules: &[RuleLine]) -> Sheet {
+    let mut sheet = Sheet::new(&["rule", "key", "limit", ">remaining", ">resets in"]);
+    for rule in rules {
+        for limit in &rule.limits {
+            // A rule with one limit says of itself what is exceeded; with more, the limit's wait does.
+            let exceeded = rule.exceeded && (rule.limits.len() == 1 || limit.retry_after_ms.is_some());
+            let tone = match (rule.observed, exceeded) {
+                (true, _) => Tone::Faint,
+                (false, true) => Tone::Bad,
+                (false, false) => Tone::Normal,
+            };
+            let name = if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
+            let [written, remaining, resets] = shows(limit);
+            sheet.line(tone, [name, rule.key.clone(), written, remaining, resets]);
+        }
+    }
+    sheet
+}
+
+/// The limit as written, what is left of it, and when it resets.
+pub(super) fn shows(limit: &LimitLine) -> [String; 3] {
+    [
+        limit.limit.clone(),
+        format!("{} of {}", words::number(limit.remaining), words::number(limit.capacity)),
+        or_dash(limit.reset_after_ms.map(words::span)),
+    ]
+}
+
+/// A field and its value, as they are written on the command line.
+pub(super) fn field(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("a field is written as in ip=10.0.0.1".to_owned()),
+    }
+}

@@ -1,0 +1,70 @@
+//! `tollgate set`: limits of a single key.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use tollgate_core::grammar;
+
+use super::{Session, peek, words};
+use crate::client::Path;
+use crate::client::wire::Removed;
+
+/// An override.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Set {
+    /// The rule
+    rule: String,
+    /// The key; the rule's own name for a rule without key
+    key: String,
+    /// The limits that hold for this key instead of the rule's
+    #[arg(value_name = "LIMIT", required_unless_present = "unset", conflicts_with = "unset", value_parser = limit)]
+    limits: Vec<String>,
+    /// Remove the key's own limits, so that the rule's hold again
+    #[arg(long)]
+    unset: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate set sender user@example.com 2000/hour 20000/day
+  tollgate set orders /checkout,10.0.0.1 '10/s burst 50'
+  tollgate set domain example.com unlimited
+  tollgate set sender user@example.com --unset
+
+It holds at once, is kept across restarts, and beats the configuration file until it is removed.
+Exit codes: 0 set or removed, 2 an error.";
+
+impl Set {
+    pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        if self.unset {
+            return self.remove(session);
+        }
+        let path = Path::new(&["ratelimits", &self.rule, &self.key]);
+        let answer = session.client.put(&path, &json!({ "limits": self.limits }))?;
+        session.show(&answer, peek::put)?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn remove(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        let answer = session.client.delete(&Path::new(&["ratelimits", &self.rule, &self.key, "override"]))?;
+        session.show(&answer, |answer: &Removed, out| {
+            let (rule, key) = (words::plain(&self.rule), words::plain(&self.key));
+            if answer.removed {
+                writeln!(out, "removed: the limits of rule {rule} hold for {key} again")
+            } else {
+                writeln!(out, "{key} had no limits of its own in rule {rule}")
+            }
+        })?;
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// A limit, checked here so that the mistake is shown where it is.
+fn limit(text: &str) -> Result<String, String> {
+    grammar::parse(text).map(|_| text.to_owned()).map_err(|error| {
+        let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
+        format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "")
+    })
+}

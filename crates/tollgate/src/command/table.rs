@@ -1,0 +1,82 @@
+//! The tables that commands print: no frames, so that they can be read, searched and cut.
+
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Row, Table, presets};
+
+use super::words;
+
+/// A table under construction.
+pub(crate) struct Sheet {
+    table: Table,
+    columns: usize,
+}
+
+/// What a line is worth to the reader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Normal,
+    /// Something is exceeded or refused.
+    Bad,
+    /// Beside the point.
+    Faint,
+}
+
+impl Sheet {
+    /// A table with these columns; those whose title starts with `>` hold numbers.
+    pub(crate) fn new(titles: &[&str]) -> Self {
+        let mut table = Table::new();
+        // Styles are always written; the stream removes them where nobody sees colours.
+        table.load_style(presets::NOTHING).enforce_styling();
+        table.style_text_only();
+        table.set_content_arrangement(ContentArrangement::Dynamic);
+        let title = |title: &&str| Cell::new(title.trim_start_matches('>')).add_attribute(Attribute::Bold);
+        table.set_header(titles.iter().map(title));
+        for (index, title) in titles.iter().enumerate() {
+            let Some(column) = table.column_mut(index) else { continue };
+            column.set_padding((0, 2));
+            if title.starts_with('>') {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        Self { table, columns: titles.len() }
+    }
+
+    /// The same, but long lines stay one line, whatever the terminal's width.
+    pub(crate) fn unfolded(titles: &[&str]) -> Self {
+        let mut sheet = Self::new(titles);
+        sheet.table.set_content_arrangement(ContentArrangement::Disabled);
+        sheet
+    }
+
+    /// Adds a line; whatever the texts contain, they do not act on a terminal.
+    pub(crate) fn line<const N: usize>(&mut self, tone: Tone, cells: [String; N]) {
+        debug_assert_eq!(N, self.columns, "a line has as many cells as there are titles");
+        let cell = |text: &String| {
+            let cell = Cell::new(words::plain(text));
+            match tone {
+                Tone::Normal => cell,
+                Tone::Bad => cell.fg(Color::Red),
+                Tone::Faint => cell.add_attribute(Attribute::Dim),
+            }
+        };
+        self.table.add_row(Row::from(cells.iter().map(cell).collect::<Vec<_>>()));
+    }
+
+    /// Whether it has no lines.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.table.is_empty()
+    }
+}
+
+impl std::fmt::Display for Sheet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in self.table.lines() {
+            writeln!(f, "{}", line.trim_end())?;
+        }
+        Ok(())
+    }
+}
+
+/// The text, or `-` where there is none.
+pub(crate) fn or_dash(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "-".to_owned())
+}

@@ -1,0 +1,133 @@
+//! How fast totals grow.
+
+use std::collections::BTreeMap;
+use std::ops::AddAssign;
+
+use super::sampler::Sample;
+use crate::client::wire::Total;
+
+/// The growth of every policy between two samples.
+pub(super) struct Rates {
+    /// All policies together.
+    pub(super) all: Pace,
+    /// Each policy, the busiest first.
+    pub(super) policies: Vec<(String, Pace)>,
+}
+
+/// Decisions a second by outcome, and how many there were in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Pace {
+    pub(super) allow: f64,
+    pub(super) deny: f64,
+    pub(super) wait: f64,
+    pub(super) defer: f64,
+    /// Exceeded, but only noted: no decision of its own.
+    pub(super) observe: f64,
+    pub(super) total: u64,
+}
+
+impl Pace {
+    /// Decisions a second.
+    pub(super) fn decisions(&self) -> f64 {
+        self.allow + self.refused()
+    }
+
+    /// Refused in whatever way, a second.
+    pub(super) fn refused(&self) -> f64 {
+        self.deny + self.wait + self.defer
+    }
+}
+
+impl AddAssign for Pace {
+    fn add_assign(&mut self, other: Self) {
+        self.allow += other.allow;
+        self.deny += other.deny;
+        self.wait += other.wait;
+        self.defer += other.defer;
+        self.observe += other.observe;
+        self.total += other.total;
+    }
+}
+
+/// How fast the totals grew from one sample to the other.
+pub(super) fn between(before: &Sample, after: &Sample) -> Rates {
+    let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
+    growth(&before.top.totals, &after.top.totals, seconds)
+}
+
+fn growth(before: &[Total], after: &[Total], seconds: f64) -> Rates {
+    let (before, after) = (by_outcome(before), by_outcome(after));
+    let mut policies: BTreeMap<&str, Pace> = BTreeMap::new();
+    for ((policy, outcome), count) in after {
+        let earlier = before.get(&(policy, outcome)).copied().unwrap_or(0);
+        // A total that shrank belongs to a server that was started anew.
+        let grown = if count >= earlier { count - earlier } else { count };
+        let rate = if seconds > 0.0 { grown as f64 / seconds } else { 0.0 };
+        let pace = policies.entry(policy).or_default();
+        match outcome {
+            "allow" => pace.allow += rate,
+            "deny" => pace.deny += rate,
+            "wait" => pace.wait += rate,
+            "defer" => pace.defer += rate,
+            _ => pace.observe += rate,
+        }
+        if matches!(outcome, "allow" | "deny" | "wait" | "defer") {
+            pace.total += count;
+        }
+    }
+    let mut all = Pace::default();
+    for pace in policies.values() {
+        all += *pace;
+    }
+    let mut policies: Vec<_> = policies.into_iter().map(|(name, pace)| (name.to_owned(), pace)).collect();
+    policies.sort_by(|(_, a), (_, b)| {
+        b.decisions().total_cmp(&a.decisions()).then_with(|| b.total.cmp(&a.total))
+    });
+    Rates { all, policies }
+}
+
+fn by_outcome(totals: &[Total]) -> BTreeMap<(&str, &str), u64> {
+    let mut counts = BTreeMap::new();
+    for total in totals {
+        *counts.entry((total.policy.as_str(), total.outcome.as_str())).or_insert(0) += total.count;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn total(policy: &str, outcome: &str, count: u64) -> Total {
+        Total { policy: policy.to_owned(), outcome: outcome.to_owned(), count }
+    }
+
+    #[test]
+    fn growth_is_counted_over_the_time_that_passed() {
+        let before = [total("a", "allow", 10), total("a", "deny", 4), total("b", "allow", 100)];
+        let after = [
+            total("a", "allow", 30),
+            total("a", "deny", 6),
+            total("a", "deny", 4),
+            total("a", "observe", 8),
+            total("b", "allow", 101),
+        ];
+        let rates = growth(&before, &after, 2.0);
+        let a = Pace { allow: 10.0, deny: 3.0, observe: 4.0, total: 40, ..Pace::default() };
+        let b = Pace { allow: 0.5, total: 101, ..Pace::default() };
+        assert_eq!(rates.policies, [("a".to_owned(), a), ("b".to_owned(), b)]);
+        assert_eq!((rates.all.decisions(), rates.all.refused(), rates.all.total), (13.5, 3.0, 141));
+    }
+
+    #[test]
+    fn a_server_started_anew_counts_from_zero() {
+        let rates = growth(&[total("a", "allow", 1_000)], &[total("a", "allow", 5)], 1.0);
+        assert_eq!(rates.all.allow, 5.0);
+    }
+
+    #[test]
+    fn no_time_is_no_rate() {
+        let rates = growth(&[], &[total("a", "allow", 5)], 0.0);
+        assert_eq!((rates.all.allow, rates.all.total), (0.0, 5));
+    }
+}

@@ -1,0 +1,69 @@
+//! Asks the server for its totals at an even pace, on a thread of its own, so that a slow answer
+//! never holds up the keyboard.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, Fault, Path, wire};
+
+/// What the server said at a moment.
+pub(super) struct Sample {
+    pub(super) at: Instant,
+    pub(super) top: wire::Top,
+}
+
+/// The samples as they come. The thread ends when this is dropped.
+pub(super) struct Sampler {
+    samples: Receiver<Result<Sample, Fault>>,
+    _stop: Sender<()>,
+}
+
+/// Where the totals are.
+pub(super) fn path(limit: usize) -> Path {
+    Path::new(&["top"]).at_most(limit)
+}
+
+impl Sampler {
+    /// Starts asking.
+    pub(super) fn start(client: Client, interval: Duration, limit: usize) -> Self {
+        let (sender, samples) = mpsc::sync_channel(1);
+        let (stop, stopped) = mpsc::channel();
+        thread::spawn(move || ask(&client, &path(limit), interval, &sender, &stopped));
+        Self { samples, _stop: stop }
+    }
+
+    /// The next sample.
+    pub(super) fn next(&self) -> Result<Sample, Fault> {
+        self.samples.recv().expect("the thread lives as long as this")
+    }
+
+    /// The next sample, if it has come.
+    pub(super) fn arrived(&self) -> Option<Result<Sample, Fault>> {
+        self.samples.try_recv().ok()
+    }
+}
+
+fn ask(
+    client: &Client,
+    path: &Path,
+    interval: Duration,
+    samples: &SyncSender<Result<Sample, Fault>>,
+    stopped: &Receiver<()>,
+) {
+    loop {
+        let top = client.get(path).and_then(|answer| answer.read(client.server()));
+        let sample = top.map(|top| Sample { at: moment(), top });
+        if samples.send(sample).is_err() {
+            return;
+        }
+        if stopped.recv_timeout(interval) != Err(RecvTimeoutError::Timeout) {
+            return;
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "rates are counts over the time that really passed")]
+fn moment() -> Instant {
+    Instant::now()
+}

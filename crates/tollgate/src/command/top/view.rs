@@ -1,0 +1,50 @@
+//! What `top` shows, as text.
+
+use std::fmt::Write;
+
+use anstyle::{AnsiColor, Style};
+
+use super::rates::Rates;
+use crate::client::wire::Offender;
+use crate::command::table::{Sheet, Tone};
+use crate::command::words;
+
+const TITLE: Style = Style::new().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const BAD: Style = AnsiColor::Red.on_default();
+
+/// The whole page: rates by outcome, the busiest policies, the most refused keys.
+pub(super) fn page(server: &str, rates: &Rates, offenders: &[Offender]) -> String {
+    let mut page = String::new();
+    write(&mut page, server, rates, offenders).expect("a string takes everything");
+    page
+}
+
+fn write(page: &mut String, server: &str, rates: &Rates, offenders: &[Offender]) -> std::fmt::Result {
+    let all = &rates.all;
+    writeln!(page, "{TITLE}{server}{TITLE:#}  {} decisions since it started", words::number(all.total))?;
+    write!(page, "{TITLE}{}/s{TITLE:#} decisions", rate(all.decisions()))?;
+    write!(page, "  {GOOD}{}/s{GOOD:#} allowed  {BAD}{}/s{BAD:#} denied", rate(all.allow), rate(all.deny))?;
+    write!(page, "  {}/s to wait  {}/s deferred", rate(all.wait), rate(all.defer))?;
+    writeln!(page, "  {}/s observed", rate(all.observe))?;
+    let mut policies = Sheet::unfolded(&["policy", ">decisions/s", ">allowed/s", ">refused/s", ">total"]);
+    for (name, pace) in &rates.policies {
+        let [decisions, allowed, refused] = [pace.decisions(), pace.allow, pace.refused()].map(rate);
+        policies.line(Tone::Normal, [name.clone(), decisions, allowed, refused, words::number(pace.total)]);
+    }
+    write!(page, "\n{policies}")?;
+    if offenders.is_empty() {
+        return writeln!(page, "\nnobody was refused");
+    }
+    let mut refused = Sheet::unfolded(&["rule", "key", ">refused", "last"]);
+    for offender in offenders {
+        let [rule, key, last] = [&offender.rule, &offender.key, &offender.last].map(Clone::clone);
+        refused.line(Tone::Normal, [rule, key, words::number(offender.denied), last]);
+    }
+    write!(page, "\n{refused}")
+}
+
+/// A rate: with a decimal where it is small.
+fn rate(rate: f64) -> String {
+    if rate < 100.0 { format!("{rate:.1}") } else { words::number(rate.round() as u64) }
+}
