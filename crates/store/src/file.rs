@@ -221,3 +221,6 @@ impl fmt::Debug for FileOptions {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -179,6 +179,11 @@ fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
         return Err(OpenError::InUse { path: path.to_owned() });
     }
     file.set_len(0).map_err(told("create", &draft))?;
+    #[cfg(unix)]
+    {
+        let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        file.set_permissions(owner_only).map_err(told("create", &draft))?;
+    }
     let failed = |error: redb::Error| {
         let error = match error {
             redb::Error::Io(error) => error,
