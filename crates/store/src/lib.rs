@@ -4,7 +4,9 @@
 //! Absent on purpose: policies, verdicts, and every kind of outage handling.
 
 pub mod clock;
+pub mod file;
 pub mod memory;
 
 pub use clock::{ManualClock, SystemClock};
+pub use file::FileStore;
 pub use memory::MemoryStore;

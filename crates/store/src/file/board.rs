@@ -75,24 +75,27 @@ impl Board {
     /// Asks for a saving of everything that has changed so far.
     pub(super) fn request(self: &Arc<Self>) -> Saved {
         let state = &mut *self.state.lock();
-        let number = state.stats.begun + 1;
-        state.wanted = state.wanted.max(number);
         state.next_waiter += 1;
-        self.work.notify_one();
-        Saved { board: Arc::clone(self), number, waiter: state.next_waiter }
+        Saved { board: Arc::clone(self), number: self.want(state), waiter: state.next_waiter }
     }
 
     /// Saves everything that has changed so far, and waits for it on this thread.
-    pub(super) fn flush(self: &Arc<Self>) -> Result<(), StoreError> {
-        let saved = self.request();
+    pub(super) fn flush(&self) -> Result<(), StoreError> {
         let mut state = self.state.lock();
         state.sweep_wanted = true;
+        let number = self.want(&mut state);
         loop {
-            if let Some(result) = state.result(saved.number) {
+            if let Some(result) = state.result(number) {
                 return result;
             }
             self.done.wait(&mut state);
         }
+    }
+
+    fn want(&self, state: &mut State) -> u64 {
+        state.wanted = state.stats.begun + 1;
+        self.work.notify_one();
+        state.wanted
     }
 
     pub(super) fn stop(&self) {
@@ -122,7 +125,8 @@ impl Board {
 
     /// Tells everybody how the saving that was begun last went. Answers whether that is news.
     pub(super) fn finish(&self, saved: Result<u64, String>, took: Span) -> bool {
-        let state = &mut *self.state.lock();
+        let mut guard = self.state.lock();
+        let state = &mut *guard;
         let stats = &mut state.stats;
         let healthy = state.finished == stats.durable;
         state.finished = stats.begun;
@@ -139,8 +143,10 @@ impl Board {
             }
         }
         let news = healthy != (state.finished == stats.durable);
+        let waiting = std::mem::take(&mut state.waiting);
+        drop(guard);
         self.done.notify_all();
-        std::mem::take(&mut state.waiting).into_values().for_each(Waker::wake);
+        waiting.into_values().for_each(Waker::wake);
         news
     }
 }
@@ -153,8 +159,9 @@ impl State {
             return Some(Ok(()));
         }
         let reason = || self.stats.last_error.clone().unwrap_or_default();
-        (self.finished >= number)
-            .then(|| Err(StoreError::Unavailable { reason: format!("the file cannot be written: {}", reason()) }))
+        (self.finished >= number).then(|| {
+            Err(StoreError::Unavailable { reason: format!("the file cannot be written: {}", reason()) })
+        })
     }
 }
 

@@ -51,6 +51,11 @@ impl Disk {
         Ok(Self(Arc::new(Inner { below, draft: RwLock::new(Some(draft)) })))
     }
 
+    /// A disk whose file is written to directly.
+    pub(super) fn direct(below: Box<dyn StorageBackend>) -> Self {
+        Self(Arc::new(Inner { below, draft: RwLock::new(None) }))
+    }
+
     /// Writes what was drafted, in the order in which it was, and everything else directly from
     /// then on.
     pub(super) fn settle(&self) -> io::Result<()> {
@@ -75,7 +80,9 @@ impl Draft {
         }
         let known = self.below.clamp(offset, end) - offset;
         let (old, new) = out.split_at_mut(known as usize);
-        below.read(offset, old)?;
+        if !old.is_empty() {
+            below.read(offset, old)?;
+        }
         new.fill(0);
         for (number, page) in self.pages.range(offset / PAGE..end.div_ceil(PAGE)) {
             let start = number * PAGE;

@@ -89,8 +89,7 @@ pub(super) fn load(
     }
     let seeds: [u8; 16] = fixed(&meta, "seeds")?;
     let horizon = u64::from_le_bytes(fixed(&meta, "horizon")?);
-    let mut memory =
-        MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
+    let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
     let spent = transaction.open_table(SPENT)?;
     let mut tickets = Vec::new();
     for row in spent.iter()? {
@@ -157,7 +156,8 @@ impl PlanBook {
             let (number, plan) = row?;
             let (rule, limits) = plan.value();
             let limits: Result<Vec<_>, _> = limits.lines().map(str::parse).collect();
-            let limits = limits.map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
+            let limits =
+                limits.map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
             let plan = Plan::new(rule.into(), limits)
                 .map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
             book.numbers.insert(Arc::new(plan), number.value());

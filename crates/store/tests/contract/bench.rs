@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
+use tempfile::TempDir;
 use tollgate_core::limit::{Page, Period};
 use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp};
-use tollgate_store::{ManualClock, MemoryStore};
+use tollgate_store::file::{FileOptions, Syncing};
+use tollgate_store::{FileStore, ManualClock, MemoryStore};
 
 /// A store whose time the test sets.
-pub trait Bench: Sync {
+pub(crate) trait Bench: Sync {
     /// The store.
     fn store(&self) -> &dyn Store;
 
@@ -27,23 +29,31 @@ pub trait Bench: Sync {
 }
 
 /// The store in memory.
-pub struct InMemory {
+pub(crate) struct InMemory {
     clock: Arc<ManualClock>,
     store: MemoryStore,
 }
 
+/// The store with a file. It is saved when it is disturbed, never by the hour.
+pub(crate) struct WithFile {
+    clock: Arc<ManualClock>,
+    sync: Syncing,
+    directory: TempDir,
+    store: Option<FileStore>,
+}
+
 /// One attempt, in the words of a test.
 #[derive(Clone, Debug)]
-pub struct Ask<'a> {
-    pub charges: Vec<(&'a Arc<Plan>, &'a str)>,
-    pub cost: u64,
-    pub id: Option<&'a str>,
-    pub ticket: u64,
-    pub now: Timestamp,
+pub(crate) struct Ask<'a> {
+    pub(crate) charges: Vec<(&'a Arc<Plan>, &'a str)>,
+    pub(crate) cost: u64,
+    pub(crate) id: Option<&'a str>,
+    pub(crate) ticket: u64,
+    pub(crate) now: Timestamp,
 }
 
 /// Every kind of limit, each with room for ten.
-pub const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 11] = [
     "10/min",
     "10/min calendar",
     "10/min sliding",
@@ -58,7 +68,7 @@ pub const KINDS: [&str; 11] = [
 ];
 
 impl InMemory {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let clock = Arc::new(ManualClock::at(START));
         Self { store: MemoryStore::new(clock.clone(), 1_000_000), clock }
     }
@@ -82,21 +92,63 @@ impl Bench for InMemory {
     }
 }
 
-/// A moment on no boundary of any kind: five seconds into a minute.
-pub const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
+impl WithFile {
+    pub(crate) fn new(sync: Syncing) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        let mut bench = Self { clock, sync, directory: tempfile::tempdir().unwrap(), store: None };
+        bench.restart();
+        bench
+    }
 
-pub fn at(secs: u64) -> Timestamp {
+    fn restart(&mut self) {
+        drop(self.store.take());
+        let options = FileOptions {
+            flush_interval: Span::from_secs(3_600),
+            sync: self.sync,
+            max_keys: 1_000_000,
+            on_event: Box::new(|event| panic!("{event:?}")),
+        };
+        let path = self.directory.path().join("state.redb");
+        let (store, report) = FileStore::open(path, self.clock.clone(), options).unwrap();
+        assert_eq!(report.set_aside, None);
+        self.store = Some(store);
+    }
+}
+
+impl Bench for WithFile {
+    fn store(&self) -> &dyn Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn records(&self) -> &dyn Records {
+        self.store.as_ref().unwrap()
+    }
+
+    fn set_time(&self, now: Timestamp) {
+        self.clock.set(now);
+    }
+
+    fn disturb(&mut self) {
+        self.store.as_ref().unwrap().flush().unwrap();
+        self.restart();
+    }
+}
+
+/// A moment on no boundary of any kind: five seconds into a minute.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
+
+pub(crate) fn at(secs: u64) -> Timestamp {
     START + Span::from_secs(secs)
 }
 
 /// A plan, with its limits separated by commas.
-pub fn plan(rule: &str, limits: &str) -> Arc<Plan> {
+pub(crate) fn plan(rule: &str, limits: &str) -> Arc<Plan> {
     let limits: Vec<Limit> = limits.split(", ").map(|limit| limit.parse().unwrap()).collect();
     Arc::new(Plan::new(rule.into(), limits).unwrap())
 }
 
 /// The calendar page around a moment, in UTC. Months do not matter here.
-pub fn page(period: &Period, now: Timestamp) -> Page {
+pub(crate) fn page(period: &Period, now: Timestamp) -> Page {
     let length = period.unit.length().unwrap().as_micros();
     let start = now.as_micros() / length * length;
     let edge = |count| Timestamp::from_micros(start + count * length);
@@ -105,29 +157,29 @@ pub fn page(period: &Period, now: Timestamp) -> Page {
 
 impl<'a> Ask<'a> {
     /// One of one plan at one key.
-    pub fn one(plan: &'a Arc<Plan>, key: &'a str, ticket: u64) -> Self {
+    pub(crate) fn one(plan: &'a Arc<Plan>, key: &'a str, ticket: u64) -> Self {
         Self { charges: vec![(plan, key)], cost: 1, id: None, ticket, now: START }
     }
 
-    pub fn and(mut self, plan: &'a Arc<Plan>, key: &'a str) -> Self {
+    pub(crate) fn and(mut self, plan: &'a Arc<Plan>, key: &'a str) -> Self {
         self.charges.push((plan, key));
         self
     }
 
-    pub fn cost(self, cost: u64) -> Self {
+    pub(crate) fn cost(self, cost: u64) -> Self {
         Self { cost, ..self }
     }
 
-    pub fn id(self, id: &'a str) -> Self {
+    pub(crate) fn id(self, id: &'a str) -> Self {
         Self { id: Some(id), ..self }
     }
 
     /// With the calendar around this moment.
-    pub fn at(self, now: Timestamp) -> Self {
+    pub(crate) fn at(self, now: Timestamp) -> Self {
         Self { now, ..self }
     }
 
-    pub fn charges(&self) -> Charges<'a> {
+    pub(crate) fn charges(&self) -> Charges<'a> {
         let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
         for (plan, key) in &self.charges {
             charges.push(plan, key, true);
@@ -136,42 +188,42 @@ impl<'a> Ask<'a> {
         charges
     }
 
-    pub fn take(&self, bench: &dyn Bench) -> Outcome {
+    pub(crate) fn take(&self, bench: &dyn Bench) -> Outcome {
         self.try_take(bench).unwrap()
     }
 
-    pub fn try_take(&self, bench: &dyn Bench) -> Result<Outcome, StoreError> {
+    pub(crate) fn try_take(&self, bench: &dyn Bench) -> Result<Outcome, StoreError> {
         let mut outcome = Outcome::default();
         wait(bench.store().take(&self.charges(), &mut outcome))?;
         Ok(outcome)
     }
 
-    pub fn peek(&self, bench: &dyn Bench) -> Outcome {
+    pub(crate) fn peek(&self, bench: &dyn Bench) -> Outcome {
         let mut outcome = Outcome::default();
         wait(bench.store().peek(&self.charges(), &mut outcome)).unwrap();
         outcome
     }
 
-    pub fn give(&self, bench: &dyn Bench, taken_at: Timestamp) -> Given {
+    pub(crate) fn give(&self, bench: &dyn Bench, taken_at: Timestamp) -> Given {
         wait(bench.store().give(&self.charges(), taken_at)).unwrap()
     }
 }
 
 /// How much of the first limit is left, as a look at it tells.
-pub fn remaining(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Timestamp) -> u64 {
+pub(crate) fn remaining(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Timestamp) -> u64 {
     Ask::one(plan, key, 0).at(now).peek(bench).readings[0].remaining
 }
 
-pub fn order(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, order: HoldsOrder<'_>) -> HoldsReport {
+pub(crate) fn order(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, order: HoldsOrder<'_>) -> HoldsReport {
     wait(bench.store().holds(&Spot { plan, key }, order)).unwrap()
 }
 
-pub fn ids(report: &HoldsReport) -> Vec<&str> {
+pub(crate) fn ids(report: &HoldsReport) -> Vec<&str> {
     report.holds.iter().map(|(id, _)| id.as_str()).collect()
 }
 
 /// Waits for an answer on this thread.
-pub fn wait<T: Unpin>(answer: Answer<'_, T>) -> Result<T, StoreError> {
+pub(crate) fn wait<T: Unpin>(answer: Answer<'_, T>) -> Result<T, StoreError> {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

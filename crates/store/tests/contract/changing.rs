@@ -2,7 +2,7 @@
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining};
 
-pub fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
+pub(crate) fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
     for kind in KINDS {
         let old = plan(kind, kind);
         // `10/min burst 10` must keep its rate, or its tokens are worth something else.
@@ -16,7 +16,7 @@ pub fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
     }
 }
 
-pub fn a_changed_period_starts_afresh(bench: &dyn Bench) {
+pub(crate) fn a_changed_period_starts_afresh(bench: &dyn Bench) {
     for (old, new) in [
         ("10/min", "10/hour"),
         ("10/min calendar", "10/hour calendar"),
@@ -30,7 +30,7 @@ pub fn a_changed_period_starts_afresh(bench: &dyn Bench) {
     }
 }
 
-pub fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
+pub(crate) fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
     for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(7) {
         let leased = old.contains("at once") && new.contains("at once");
         let (before, after) = (plan(old, old), plan(old, new));
@@ -40,7 +40,7 @@ pub fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
     }
 }
 
-pub fn overrides_of_every_shape_keep_what_they_share(bench: &dyn Bench) {
+pub(crate) fn overrides_of_every_shape_keep_what_they_share(bench: &dyn Bench) {
     let shapes = [
         "100/min",
         "100/min, 200/hour",
@@ -66,7 +66,7 @@ pub fn overrides_of_every_shape_keep_what_they_share(bench: &dyn Bench) {
     assert_eq!(taken, 100);
 }
 
-pub fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
+pub(crate) fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
     let (slow, fast) = (plan("bucket", "6/min burst 10"), plan("bucket", "60/min burst 20"));
     Ask::one(&slow, "ada", 1).cost(8).take(bench);
     assert_eq!(remaining(bench, &fast, "ada", START), 12);
@@ -77,7 +77,7 @@ pub fn a_changed_rate_keeps_the_used_tokens(bench: &dyn Bench) {
     assert_eq!(remaining(bench, &small, "ada", at(3)), 0, "clamped to the smaller burst");
 }
 
-pub fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench) {
+pub(crate) fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench) {
     for longer in ["5 at once for 1h", "5 at once"] {
         let (short, long) = (plan(longer, "5 at once for 1m"), plan(longer, longer));
         bench.set_time(START);

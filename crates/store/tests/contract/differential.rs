@@ -77,11 +77,11 @@ const RULES: [&str; 4] = ["global", "domain", "sender", "ip"];
 const KEYS: [&str; 5] = ["ada", "bob", "cy", "dee", ""];
 const IDS: [&str; 4] = ["one", "two", "three", "four"];
 
-pub fn settles_as_the_specification_does(bench: &mut dyn Bench) {
+pub(crate) fn settles_as_the_specification_does(bench: &mut dyn Bench) {
     run(bench, Pace::Steady);
 }
 
-pub fn settles_as_the_specification_does_while_the_clock_jumps(bench: &mut dyn Bench) {
+pub(crate) fn settles_as_the_specification_does_while_the_clock_jumps(bench: &mut dyn Bench) {
     run(bench, Pace::Jumpy);
 }
 
@@ -104,7 +104,7 @@ fn run(bench: &mut dyn Bench, pace: Pace) {
             92..96 => trace.change_plan(),
             96..98 => trace.forget(),
             // What a sweep forgets is as good as new only while the clock does not go back.
-            _ if pace == Pace::Steady && trace.step % 16 == 0 => trace.bench.disturb(),
+            _ if pace == Pace::Steady && trace.step % 4 == 0 => trace.bench.disturb(),
             _ => {}
         }
     }

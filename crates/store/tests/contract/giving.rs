@@ -4,7 +4,7 @@ use tollgate_core::store::{Forget, Given};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
-pub fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
+pub(crate) fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
     for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
         Ask::one(&plan, "ada", number * 10 + 1).cost(4).take(bench);
@@ -17,7 +17,7 @@ pub fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
     }
 }
 
-pub fn a_receipt_is_given_back_once(bench: &dyn Bench) {
+pub(crate) fn a_receipt_is_given_back_once(bench: &dyn Bench) {
     for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
         for ticket in 1..=5 {
@@ -32,7 +32,7 @@ pub fn a_receipt_is_given_back_once(bench: &dyn Bench) {
     }
 }
 
-pub fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
+pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
     let kinds = ["10/min", "10/min calendar", "10/min sliding", "10/min sliding by 10s", "10/min burst 10"];
     for (number, kind) in (0..).zip(kinds) {
         let plan = plan(kind, kind);
@@ -47,7 +47,7 @@ pub fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
     }
 }
 
-pub fn a_give_to_a_forgotten_key_creates_nothing(bench: &dyn Bench) {
+pub(crate) fn a_give_to_a_forgotten_key_creates_nothing(bench: &dyn Bench) {
     for (ticket, kind) in (1..).zip(KINDS) {
         let plan = plan(kind, kind);
         let asked = Ask::one(&plan, "ada", ticket).cost(5);
@@ -58,7 +58,7 @@ pub fn a_give_to_a_forgotten_key_creates_nothing(bench: &dyn Bench) {
     }
 }
 
-pub fn tickets_of_one_moment_are_told_apart(bench: &dyn Bench) {
+pub(crate) fn tickets_of_one_moment_are_told_apart(bench: &dyn Bench) {
     let plan = plan("client", "10/min");
     for ticket in 1..=3 {
         Ask::one(&plan, "ada", ticket).take(bench);

@@ -5,7 +5,7 @@ use tollgate_core::store::HoldsOrder;
 
 use crate::bench::{Ask, Bench, START, at, ids, order, plan, remaining};
 
-pub fn a_hold_is_listed_until_it_is_released(bench: &dyn Bench) {
+pub(crate) fn a_hold_is_listed_until_it_is_released(bench: &dyn Bench) {
     for kind in ["2 at once", "2 at once for 1m"] {
         let plan = plan(kind, kind);
         assert!(Ask::one(&plan, "ada", 1).id("first").take(bench).allowed);
@@ -21,7 +21,7 @@ pub fn a_hold_is_listed_until_it_is_released(bench: &dyn Bench) {
     }
 }
 
-pub fn an_id_that_is_held_charges_nothing_anywhere(bench: &dyn Bench) {
+pub(crate) fn an_id_that_is_held_charges_nothing_anywhere(bench: &dyn Bench) {
     let (holds, window) = (plan("holds", "2 at once"), plan("window", "10/min"));
     let asked = Ask::one(&holds, "ada", 1).and(&window, "ada").id("job");
     assert!(asked.take(bench).allowed);
@@ -33,7 +33,7 @@ pub fn an_id_that_is_held_charges_nothing_anywhere(bench: &dyn Bench) {
     assert_eq!(ids(&order(bench, &holds, "ada", HoldsOrder::List)), ["job"]);
 }
 
-pub fn a_lease_runs_out_unless_it_is_renewed(bench: &dyn Bench) {
+pub(crate) fn a_lease_runs_out_unless_it_is_renewed(bench: &dyn Bench) {
     let plan = plan("holds", "2 at once for 1m");
     Ask::one(&plan, "ada", 1).id("kept").take(bench);
     Ask::one(&plan, "ada", 2).id("lost").take(bench);
@@ -48,7 +48,7 @@ pub fn a_lease_runs_out_unless_it_is_renewed(bench: &dyn Bench) {
     assert!(!ids(&order(bench, &plan, "ada", HoldsOrder::List)).contains(&"kept"));
 }
 
-pub fn renewing_an_expired_hold_does_not_revive_it(bench: &dyn Bench) {
+pub(crate) fn renewing_an_expired_hold_does_not_revive_it(bench: &dyn Bench) {
     let plan = plan("holds", "1 at once for 1m");
     Ask::one(&plan, "ada", 1).id("job").take(bench);
     bench.set_time(at(60));
@@ -57,7 +57,7 @@ pub fn renewing_an_expired_hold_does_not_revive_it(bench: &dyn Bench) {
     assert!(Ask::one(&plan, "ada", 2).id("other").at(at(60)).take(bench).allowed);
 }
 
-pub fn the_callers_books_replace_all_holds(bench: &dyn Bench) {
+pub(crate) fn the_callers_books_replace_all_holds(bench: &dyn Bench) {
     for kind in ["2 at once", "2 at once for 1m"] {
         let plan = plan(kind, kind);
         Ask::one(&plan, "ada", 1).id("stays").take(bench);
@@ -76,7 +76,7 @@ pub fn the_callers_books_replace_all_holds(bench: &dyn Bench) {
     }
 }
 
-pub fn orders_about_holds_elsewhere_change_nothing(bench: &dyn Bench) {
+pub(crate) fn orders_about_holds_elsewhere_change_nothing(bench: &dyn Bench) {
     let window = plan("window", "10/min");
     Ask::one(&window, "ada", 1).cost(4).take(bench);
     for wrong in [

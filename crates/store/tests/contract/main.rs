@@ -86,3 +86,5 @@ macro_rules! contract {
 }
 
 contract!(memory, crate::bench::InMemory::new());
+contract!(file, crate::bench::WithFile::new(tollgate_store::file::Syncing::Interval));
+contract!(file_always, crate::bench::WithFile::new(tollgate_store::file::Syncing::Always));

@@ -9,7 +9,7 @@ use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 
 /// States by rule and key, each with the plan it was last settled under.
 #[derive(Default)]
-pub struct Model {
+pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
     spent: HashSet<(Timestamp, Ticket)>,
 }
@@ -38,17 +38,17 @@ impl Model {
         result
     }
 
-    pub fn take(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
+    pub(crate) fn take(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
         let settled = self.with_states(charges, now, |states| charges.settle(states, now));
         settled.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
-    pub fn peek(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
+    pub(crate) fn peek(&mut self, charges: &Charges<'_>, now: Timestamp) -> Result<Outcome, StoreError> {
         let surveyed = self.with_states(charges, now, |states| charges.survey(states, now));
         surveyed.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
-    pub fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
+    pub(crate) fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
         if !self.spent.insert((taken_at, charges.ticket)) {
             return Given::Already;
         }
@@ -56,7 +56,7 @@ impl Model {
         Given::Back
     }
 
-    pub fn holds(&mut self, spot: &Spot<'_>, order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
+    pub(crate) fn holds(&mut self, spot: &Spot<'_>, order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
         let mut charges = Charges::new(Ticket(0), 1, None);
         charges.push(spot.plan, spot.key, true);
         let mut report = HoldsReport { found: false, now, holds: Vec::new() };
@@ -76,7 +76,7 @@ impl Model {
         report
     }
 
-    pub fn forget(&mut self, rule: &str, key: &str) {
+    pub(crate) fn forget(&mut self, rule: &str, key: &str) {
         self.states.remove(&(rule.to_owned(), key.to_owned()));
     }
 }

@@ -8,7 +8,7 @@ fn all(bench: &dyn Bench) -> Vec<(String, Vec<u8>)> {
     wait(bench.records().all()).unwrap()
 }
 
-pub fn records_are_listed_by_name(bench: &dyn Bench) {
+pub(crate) fn records_are_listed_by_name(bench: &dyn Bench) {
     assert!(all(bench).is_empty());
     for (name, value) in [("b", "two"), ("a/ü", "one"), ("c", ""), ("b", "again")] {
         wait(bench.records().put(name, value.as_bytes())).unwrap();
@@ -18,7 +18,7 @@ pub fn records_are_listed_by_name(bench: &dyn Bench) {
     assert_eq!(all(bench), expected);
 }
 
-pub fn a_deleted_record_is_gone(bench: &dyn Bench) {
+pub(crate) fn a_deleted_record_is_gone(bench: &dyn Bench) {
     for name in ["a", "b"] {
         wait(bench.records().put(name, b"x")).unwrap();
     }
@@ -28,7 +28,7 @@ pub fn a_deleted_record_is_gone(bench: &dyn Bench) {
     assert_eq!(all(bench), [("b".to_owned(), b"x".to_vec())]);
 }
 
-pub fn records_and_counters_do_not_touch_each_other(bench: &dyn Bench) {
+pub(crate) fn records_and_counters_do_not_touch_each_other(bench: &dyn Bench) {
     let plan = plan("client", "10/min");
     Ask::one(&plan, "ada", 1).take(bench);
     wait(bench.records().put("ada", b"x")).unwrap();

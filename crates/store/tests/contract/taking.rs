@@ -5,7 +5,7 @@ use tollgate_core::{Outcome, Span, StoreError, When};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
-pub fn admits_up_to_the_limit_and_no_more(bench: &dyn Bench) {
+pub(crate) fn admits_up_to_the_limit_and_no_more(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         for ticket in 1..=10 {
@@ -19,7 +19,7 @@ pub fn admits_up_to_the_limit_and_no_more(bench: &dyn Bench) {
     }
 }
 
-pub fn a_retry_time_waited_out_admits_and_a_microsecond_less_does_not(bench: &dyn Bench) {
+pub(crate) fn a_retry_time_waited_out_admits_and_a_microsecond_less_does_not(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         bench.set_time(START);
@@ -37,7 +37,7 @@ pub fn a_retry_time_waited_out_admits_and_a_microsecond_less_does_not(bench: &dy
     }
 }
 
-pub fn a_peek_says_what_a_take_would_and_takes_nothing(bench: &dyn Bench) {
+pub(crate) fn a_peek_says_what_a_take_would_and_takes_nothing(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         Ask::one(&plan, "ada", 1).cost(4).take(bench);
@@ -52,7 +52,7 @@ pub fn a_peek_says_what_a_take_would_and_takes_nothing(bench: &dyn Bench) {
     }
 }
 
-pub fn a_cost_of_nothing_never_creates_state(bench: &dyn Bench) {
+pub(crate) fn a_cost_of_nothing_never_creates_state(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         let before = Ask::one(&plan, "ada", 1).at(at(1)).cost(0);
@@ -68,7 +68,7 @@ pub fn a_cost_of_nothing_never_creates_state(bench: &dyn Bench) {
     }
 }
 
-pub fn a_cost_above_the_capacity_never_passes(bench: &dyn Bench) {
+pub(crate) fn a_cost_above_the_capacity_never_passes(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         let outcome = Ask::one(&plan, "ada", 1).cost(11).take(bench);
@@ -77,7 +77,7 @@ pub fn a_cost_above_the_capacity_never_passes(bench: &dyn Bench) {
     }
 }
 
-pub fn refused_client_leaves_the_shared_limit_untouched(bench: &dyn Bench) {
+pub(crate) fn refused_client_leaves_the_shared_limit_untouched(bench: &dyn Bench) {
     for kind in KINDS {
         let shared = plan(&format!("shared {kind}"), kind);
         let client = plan("client", "1/hour");
@@ -91,7 +91,7 @@ pub fn refused_client_leaves_the_shared_limit_untouched(bench: &dyn Bench) {
     }
 }
 
-pub fn an_observed_charge_never_refuses(bench: &dyn Bench) {
+pub(crate) fn an_observed_charge_never_refuses(bench: &dyn Bench) {
     let (watched, counted) = (plan("watched", "1/min"), plan("counted", "5/min"));
     for ticket in 1..=6 {
         let mut charges = Ask::one(&counted, "ada", ticket).charges();
@@ -103,14 +103,14 @@ pub fn an_observed_charge_never_refuses(bench: &dyn Bench) {
     }
 }
 
-pub fn equal_keys_of_two_rules_count_apart(bench: &dyn Bench) {
+pub(crate) fn equal_keys_of_two_rules_count_apart(bench: &dyn Bench) {
     let (one, other) = (plan("one", "1/min"), plan("other", "1/min"));
     assert!(Ask::one(&one, "ada", 1).take(bench).allowed);
     assert!(Ask::one(&other, "ada", 2).take(bench).allowed);
     assert!(!Ask::one(&one, "ada", 3).take(bench).allowed);
 }
 
-pub fn a_calendar_that_does_not_cover_the_time_is_stale(bench: &dyn Bench) {
+pub(crate) fn a_calendar_that_does_not_cover_the_time_is_stale(bench: &dyn Bench) {
     let (daily, other) = (plan("daily", "10/day calendar"), plan("other", "10/min"));
     Ask::one(&daily, "ada", 1).take(bench);
     let later = at(3 * 86_400);
@@ -125,7 +125,7 @@ pub fn a_calendar_that_does_not_cover_the_time_is_stale(bench: &dyn Bench) {
     assert!(Ask::one(&daily, "ada", 5).at(later).take(bench).allowed);
 }
 
-pub fn a_calendar_period_ends_at_its_boundary(bench: &dyn Bench) {
+pub(crate) fn a_calendar_period_ends_at_its_boundary(bench: &dyn Bench) {
     let minute = plan("minute", "10/min calendar");
     Ask::one(&minute, "ada", 1).cost(10).take(bench);
     // The start is five seconds into a minute.
@@ -137,7 +137,7 @@ pub fn a_calendar_period_ends_at_its_boundary(bench: &dyn Bench) {
     assert_eq!(outcome.readings[0].reset, Some(at(115)));
 }
 
-pub fn a_forgotten_key_starts_afresh(bench: &dyn Bench) {
+pub(crate) fn a_forgotten_key_starts_afresh(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         for key in ["ada", "bob"] {
@@ -150,7 +150,7 @@ pub fn a_forgotten_key_starts_afresh(bench: &dyn Bench) {
     }
 }
 
-pub fn forgetting_a_rule_leaves_the_others(bench: &dyn Bench) {
+pub(crate) fn forgetting_a_rule_leaves_the_others(bench: &dyn Bench) {
     let plans = KINDS.map(|kind| plan(kind, kind));
     for (ticket, plan) in (1..).zip(&plans) {
         for key in ["ada", "bob"] {
@@ -167,7 +167,7 @@ pub fn forgetting_a_rule_leaves_the_others(bench: &dyn Bench) {
     assert!(plans.iter().all(|plan| remaining(bench, plan, "ada", START) == 10));
 }
 
-pub fn a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period(bench: &dyn Bench) {
+pub(crate) fn a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period(bench: &dyn Bench) {
     for kind in ["10/min", "10/min calendar", "10/min sliding", "10/min sliding by 10s", "10/min burst 10"] {
         let plan = plan(kind, kind);
         let ahead = at(86_400);
@@ -182,7 +182,7 @@ pub fn a_clock_that_goes_back_locks_nobody_out_for_longer_than_the_period(bench:
     }
 }
 
-pub fn a_clock_that_jumps_forward_frees_everything_that_ages(bench: &dyn Bench) {
+pub(crate) fn a_clock_that_jumps_forward_frees_everything_that_ages(bench: &dyn Bench) {
     for kind in KINDS {
         let plan = plan(kind, kind);
         bench.set_time(START);

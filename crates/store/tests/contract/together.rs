@@ -23,7 +23,7 @@ fn on_all_threads(work: impl Fn(u64) -> u64 + Sync) -> u64 {
     })
 }
 
-pub fn many_threads_admit_exactly_the_limit(bench: &dyn Bench) {
+pub(crate) fn many_threads_admit_exactly_the_limit(bench: &dyn Bench) {
     for kind in KINDS {
         let fifty = kind.replace("10/min", "50/min").replace("10 ", "50 ").replace("burst 10", "burst 50");
         let fifty = fifty.replace("12/", "60/").replace("14/", "70/");
@@ -40,7 +40,7 @@ pub fn many_threads_admit_exactly_the_limit(bench: &dyn Bench) {
     }
 }
 
-pub fn many_threads_take_all_or_nothing(bench: &dyn Bench) {
+pub(crate) fn many_threads_take_all_or_nothing(bench: &dyn Bench) {
     for kind in KINDS {
         let fifty = kind.replace("10/min", "50/min").replace("10 ", "50 ").replace("burst 10", "burst 50");
         let fifty = fifty.replace("12/", "60/").replace("14/", "70/");
@@ -68,7 +68,7 @@ pub fn many_threads_take_all_or_nothing(bench: &dyn Bench) {
     }
 }
 
-pub fn threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever(bench: &dyn Bench) {
+pub(crate) fn threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever(bench: &dyn Bench) {
     let (one, other) = (plan("one", "100000/hour"), plan("other", "100000/hour, 200000/day"));
     let keys: Vec<String> = (0..32).map(|number| format!("key {number}")).collect();
     on_all_threads(|thread| {
@@ -89,7 +89,7 @@ pub fn threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever(
     assert_eq!((used(&one), used(&other)), (THREADS * 300, THREADS * 300));
 }
 
-pub fn a_receipt_given_back_by_many_is_given_once(bench: &dyn Bench) {
+pub(crate) fn a_receipt_given_back_by_many_is_given_once(bench: &dyn Bench) {
     let plan = plan("client", "100/hour");
     for ticket in 1..=50 {
         Ask::one(&plan, "ada", ticket).take(bench);

@@ -27,8 +27,10 @@ fn small() -> impl Strategy<Value = u64> {
 }
 
 fn states() -> impl Strategy<Value = Vec<State>> {
-    let tally = (small(), small())
-        .prop_map(|(edge, count)| State::Tally(Tally { edge: Timestamp::from_micros(edge), count }));
+    let tally = || {
+        let parts = (small(), small());
+        parts.prop_map(|(edge, count)| State::Tally(Tally { edge: Timestamp::from_micros(edge), count }))
+    };
     let entry = (small(), any::<u64>(), small()).prop_map(|(at, ticket, cost)| Entry {
         at: Timestamp::from_micros(at),
         ticket: Ticket(ticket),
@@ -50,8 +52,8 @@ fn states() -> impl Strategy<Value = Vec<State>> {
     let total = small().prop_map(State::Total);
     let or_fresh = |state: BoxedStrategy<State>| prop_oneof![1 => Just(State::Fresh), 4 => state];
     (
-        or_fresh(tally.clone().boxed()),
-        or_fresh(tally.boxed()),
+        or_fresh(tally().boxed()),
+        or_fresh(tally().boxed()),
         or_fresh(log.boxed()),
         or_fresh(slots.boxed()),
         or_fresh(level.boxed()),
@@ -67,7 +69,9 @@ fn exercise(plan: &Plan, states: &mut [State]) {
     plan.idle(states);
     plan.blocks(states, now);
     let mut states = plan.adopt(plan, states.to_vec(), now);
-    for (limit, state) in plan.limits().iter().zip(&mut states).filter(|(limit, _)| limit.calendar().is_none()) {
+    for (limit, state) in
+        plan.limits().iter().zip(&mut states).filter(|(limit, _)| limit.calendar().is_none())
+    {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(1), now, amounts: &[], calendar: &[] };
         limit.settle_alone(state, &draft);
         limit.give(state, &draft, now);

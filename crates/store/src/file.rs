@@ -1,0 +1,226 @@
+//! Counters in memory, with a file beside them.
+//!
+//! Decisions are made in memory, exactly as [`MemoryStore`] makes them. A thread of its own saves what
+//! has changed, at intervals or before anybody is answered, and reads it all back at the start.
+//! Absent on purpose: logging. What there is to tell is told to whoever opened the store.
+
+mod board;
+mod codec;
+mod disk;
+mod open;
+mod tables;
+mod writer;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use tollgate_core::store::{
+    Answer, Forget, Given, HoldsOrder, HoldsReport, Records, Spot, Store, StoreError,
+};
+use tollgate_core::{Charges, Clock, Outcome, Span, Timestamp};
+
+use crate::memory::{MemoryStore, Trace};
+use board::Board;
+use open::Mount;
+use writer::Writer;
+
+pub use board::FlushStats;
+pub use open::{OpenError, OpenReport, SetAside};
+
+/// A store in memory that is saved to a file.
+pub struct FileStore {
+    memory: Arc<MemoryStore>,
+    board: Arc<Board>,
+    sync: Syncing,
+    writer: Option<JoinHandle<()>>,
+}
+
+/// How a store is saved.
+pub struct FileOptions {
+    /// How long a change stays unsaved, at most.
+    pub flush_interval: Span,
+    /// Whether anybody waits for it.
+    pub sync: Syncing,
+    /// About how many keys are remembered.
+    pub max_keys: usize,
+    /// Who is told when saving begins to fail, and when it works again.
+    pub on_event: Listener,
+}
+
+/// Somebody who is told what happens. Called from the thread that saves, which waits for the return.
+pub type Listener = Box<dyn Fn(FileEvent) + Send + Sync>;
+
+/// When a change is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syncing {
+    /// At every interval: a crash loses what changed since the last one.
+    Interval,
+    /// Before the answer: a crash loses nothing that was answered. Changes of the same time share a
+    /// write.
+    Always,
+}
+
+/// What happened while saving.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FileEvent {
+    /// The file cannot be written, after it could. Nothing is lost unless the process ends: saving is
+    /// tried again at every interval.
+    Failed {
+        /// Why.
+        reason: String,
+    },
+    /// Everything is saved again.
+    Recovered,
+}
+
+impl FileStore {
+    /// Opens the file at a path, and begins one if there is none. A damaged file is set aside, never
+    /// touched again, and a new one begun: the report says so.
+    pub fn open(
+        path: impl AsRef<Path>,
+        clock: Arc<dyn Clock>,
+        options: FileOptions,
+    ) -> Result<(Self, OpenReport), OpenError> {
+        Self::open_on(path.as_ref(), clock, options, open::plain_mount())
+    }
+
+    fn open_on(
+        path: &Path,
+        clock: Arc<dyn Clock>,
+        options: FileOptions,
+        mount: Mount,
+    ) -> Result<(Self, OpenReport), OpenError> {
+        let opened = open::open(path, &clock, options.max_keys, &mount)?;
+        let memory = Arc::new(opened.memory);
+        let board = Arc::new(Board::default());
+        let writer = Writer {
+            memory: Arc::clone(&memory),
+            board: Arc::clone(&board),
+            path: opened.path.clone(),
+            mount,
+            open: Some((opened.database, opened.book)),
+            flush_interval: options.flush_interval,
+            on_event: options.on_event,
+            horizon: None,
+        };
+        let thread = std::thread::Builder::new().name("tollgate-file".to_owned());
+        let writer = thread.spawn(|| writer.run()).map_err(|error| OpenError::Io {
+            doing: "start the thread that saves",
+            path: opened.path,
+            error,
+        })?;
+        Ok((Self { memory, board, sync: options.sync, writer: Some(writer) }, opened.report))
+    }
+
+    /// Saves everything that has changed, and forgets idle keys. Returns when it is in the file.
+    pub fn flush(&self) -> Result<(), StoreError> {
+        self.board.flush()
+    }
+
+    /// How saving has gone so far.
+    pub fn flush_stats(&self) -> FlushStats {
+        self.board.stats()
+    }
+
+    /// Random bytes that last as long as the file does, for whoever signs what refers to it.
+    pub fn secret(&self) -> [u8; 32] {
+        self.memory.secret()
+    }
+
+    /// How many keys are remembered.
+    pub fn len(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// Whether nothing is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.memory.is_empty()
+    }
+
+    /// Answers: at once, or when what was changed is in the file.
+    fn answer<'a, T: Send + Unpin + 'a>(&'a self, value: T, trace: Trace) -> Answer<'a, T> {
+        if self.sync == Syncing::Interval || trace == Trace::None {
+            return Answer::ready(Ok(value));
+        }
+        self.answer_saved(value)
+    }
+
+    fn answer_saved<'a, T: Send + Unpin + 'a>(&'a self, value: T) -> Answer<'a, T> {
+        let saved = self.board.request();
+        Answer::Later(Box::pin(async move { saved.await.map(|()| value) }))
+    }
+}
+
+impl Store for FileStore {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        if let Err(error) = self.memory.take_now(charges, outcome) {
+            return Answer::ready(Err(error));
+        }
+        self.answer((), if outcome.taken == 0 { Trace::None } else { Trace::Left })
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        Answer::ready(self.memory.peek_now(charges, outcome))
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        match self.memory.give_now(charges, taken_at) {
+            Ok(given) => self.answer(given, if given == Given::Back { Trace::Left } else { Trace::None }),
+            Err(error) => Answer::ready(Err(error)),
+        }
+    }
+
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        match self.memory.holds_now(spot, order) {
+            Ok((report, trace)) => self.answer(report, trace),
+            Err(error) => Answer::ready(Err(error)),
+        }
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.memory.forget_now(what);
+        self.answer((), Trace::Left)
+    }
+}
+
+impl Records for FileStore {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        self.memory.record_book().set(name, Some(value));
+        self.answer_saved(())
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        self.memory.record_book().set(name, None);
+        self.answer_saved(())
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        Answer::ready(Ok(self.memory.record_book().all()))
+    }
+}
+
+/// Saves what is left, and ends the thread.
+impl Drop for FileStore {
+    fn drop(&mut self) {
+        self.board.stop();
+        if let Some(writer) = self.writer.take() {
+            // A writer that panicked has nothing left to say.
+            let _ = writer.join();
+        }
+    }
+}
+
+impl fmt::Debug for FileOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FileOptions")
+            .field("flush_interval", &self.flush_interval)
+            .field("sync", &self.sync)
+            .field("max_keys", &self.max_keys)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

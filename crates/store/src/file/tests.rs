@@ -1,0 +1,240 @@
+//! Disks that fail: what is answered, what is told, and that nothing is lost once they work again.
+
+use std::io;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::{Condvar, Mutex};
+use redb::backends::FileBackend;
+use redb::{BackendError, StorageBackend};
+use tollgate_core::{Plan, Ticket};
+
+use super::*;
+use crate::ManualClock;
+
+/// A disk that is full whenever the test says so, or slow until it says otherwise.
+#[derive(Debug)]
+struct Moody {
+    below: FileBackend,
+    mood: Arc<Mood>,
+}
+
+#[derive(Debug, Default)]
+struct Mood {
+    full: AtomicBool,
+    held: Mutex<bool>,
+    released: Condvar,
+}
+
+impl Mood {
+    fn check(&self) -> io::Result<()> {
+        let mut held = self.held.lock();
+        while *held {
+            self.released.wait(&mut held);
+        }
+        if self.full.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+
+    fn hold(&self) {
+        *self.held.lock() = true;
+    }
+
+    fn release(&self) {
+        *self.held.lock() = false;
+        self.released.notify_all();
+    }
+}
+
+impl StorageBackend for Moody {
+    fn len(&self) -> io::Result<u64> {
+        self.below.len()
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.below.read(offset, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.mood.check()?;
+        self.below.set_len(len)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.mood.check()?;
+        self.below.sync_data()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.mood.check()?;
+        self.below.write(offset, data)
+    }
+
+    fn close(&self) -> io::Result<()> {
+        self.below.close()
+    }
+
+    fn try_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.below.try_lock_range(start, end)
+    }
+
+    fn unlock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<(), BackendError> {
+        self.below.unlock_range(start, end)
+    }
+
+    fn query_lock_range(&self, start: Bound<u64>, end: Bound<u64>) -> Result<bool, BackendError> {
+        self.below.query_lock_range(start, end)
+    }
+}
+
+struct Setup {
+    directory: tempfile::TempDir,
+    mood: Arc<Mood>,
+    events: Arc<Mutex<Vec<FileEvent>>>,
+    plan: Arc<Plan>,
+}
+
+impl Setup {
+    fn new() -> Self {
+        let plan = Plan::new("client".into(), vec!["100/hour".parse().unwrap()]).unwrap();
+        Self {
+            directory: tempfile::tempdir().unwrap(),
+            mood: Arc::default(),
+            events: Arc::default(),
+            plan: Arc::new(plan),
+        }
+    }
+
+    fn open(&self, sync: Syncing) -> FileStore {
+        let mood = Arc::clone(&self.mood);
+        let mount: Mount = Arc::new(move |file| {
+            Ok(Box::new(Moody { below: FileBackend::new(file)?, mood: Arc::clone(&mood) }))
+        });
+        let events = Arc::clone(&self.events);
+        let options = FileOptions {
+            flush_interval: Span::from_secs(3_600),
+            sync,
+            max_keys: 10_000,
+            on_event: Box::new(move |event| events.lock().push(event)),
+        };
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_760_000_000_000_000)));
+        let path = self.directory.path().join("state.redb");
+        let (store, report) = FileStore::open_on(&path, clock, options, mount).unwrap();
+        assert_eq!(report.set_aside, None);
+        store
+    }
+
+    /// What taking one answers, and once it is polled, whether that is all.
+    fn take(&self, store: &FileStore, key: &str, then: impl FnOnce(Answer<'_, ()>)) {
+        let mut charges = Charges::new(Ticket(1), 1, None);
+        charges.push(&self.plan, key, true);
+        let mut outcome = Outcome::default();
+        then(store.take(&charges, &mut outcome));
+    }
+
+    fn used(&self, store: &FileStore, key: &str) -> u64 {
+        let mut charges = Charges::new(Ticket(1), 1, None);
+        charges.push(&self.plan, key, true);
+        let mut outcome = Outcome::default();
+        store.memory.peek_now(&charges, &mut outcome).unwrap();
+        100 - outcome.readings[0].remaining
+    }
+}
+
+fn poll<T: Unpin>(answer: &mut Answer<'_, T>) -> Poll<Result<T, StoreError>> {
+    let answer = std::pin::Pin::new(answer);
+    answer.poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_full_disk_loses_nothing_once_there_is_room_again() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Interval);
+    for key in ["ada", "bob"] {
+        setup.take(&store, key, |_| {});
+    }
+    store.flush().unwrap();
+    setup.mood.full.store(true, Ordering::SeqCst);
+    for key in ["ada", "cy"] {
+        setup.take(&store, key, |mut answer| assert_eq!(poll(&mut answer), Poll::Ready(Ok(()))));
+    }
+    store.memory.forget_now(Forget::Key(Spot { plan: &setup.plan, key: "bob" }));
+    for _ in 0..3 {
+        let Err(StoreError::Unavailable { reason }) = store.flush() else { panic!("the disk is full") };
+        assert!(reason.starts_with("the file cannot be written: "), "{reason}");
+    }
+    let stats = store.flush_stats();
+    assert_eq!((stats.flushes, stats.errors), (1, 3));
+    assert!(stats.last_error.is_some());
+    setup.mood.full.store(false, Ordering::SeqCst);
+    store.flush().unwrap();
+    drop(store);
+    let events = setup.events.lock().clone();
+    assert!(matches!(&events[..], [FileEvent::Failed { .. }, FileEvent::Recovered]), "{events:?}");
+    let store = setup.open(Syncing::Interval);
+    assert_eq!(["ada", "bob", "cy"].map(|key| setup.used(&store, key)), [2, 0, 1]);
+}
+
+#[test]
+fn who_waits_for_a_full_disk_is_told() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Always);
+    setup.mood.full.store(true, Ordering::SeqCst);
+    setup.take(&store, "ada", |mut answer| {
+        assert!(store.flush().is_err());
+        let Poll::Ready(Err(StoreError::Unavailable { .. })) = poll(&mut answer) else {
+            panic!("it is not in the file")
+        };
+    });
+    setup.mood.full.store(false, Ordering::SeqCst);
+    setup.take(&store, "ada", |mut answer| {
+        store.flush().unwrap();
+        assert_eq!(poll(&mut answer), Poll::Ready(Ok(())));
+    });
+    drop(store);
+    // The first one was refused an answer, not undone.
+    assert_eq!(setup.used(&setup.open(Syncing::Always), "ada"), 2);
+}
+
+#[test]
+fn nobody_is_answered_before_the_disk_is_done() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Always);
+    setup.mood.hold();
+    setup.take(&store, "ada", |mut first| {
+        setup.take(&store, "bob", |mut second| {
+            assert!(poll(&mut first).is_pending() && poll(&mut second).is_pending());
+            setup.mood.release();
+            store.flush().unwrap();
+            assert_eq!(poll(&mut first), Poll::Ready(Ok(())));
+            assert_eq!(poll(&mut second), Poll::Ready(Ok(())));
+        });
+    });
+}
+
+#[test]
+fn decisions_go_on_while_the_disk_is_busy() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Interval);
+    setup.take(&store, "ada", |_| {});
+    setup.mood.hold();
+    let saved = store.board.request();
+    for _ in 0..50 {
+        setup.take(&store, "ada", |mut answer| assert_eq!(poll(&mut answer), Poll::Ready(Ok(()))));
+    }
+    setup.mood.release();
+    store.flush().unwrap();
+    drop(saved);
+    assert_eq!(setup.used(&store, "ada"), 51);
+}
+
+#[test]
+fn a_refused_take_waits_for_nothing() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Always);
+    let mut charges = Charges::new(Ticket(1), 101, None);
+    charges.push(&setup.plan, "ada", true);
+    let mut outcome = Outcome::default();
+    assert_eq!(poll(&mut store.take(&charges, &mut outcome)), Poll::Ready(Ok(())));
+    assert!(!outcome.allowed);
+}

@@ -1,0 +1,199 @@
+//! The one who saves: a thread of its own, so that no decision waits for the disk unless it asked to.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use redb::{Database, Table, WriteTransaction};
+use tollgate_core::{Plan, Span, Ticket, Timestamp};
+
+use super::board::{Board, Job};
+use super::codec;
+use super::open::{self, Mount};
+use super::tables::{self, META, PlanBook, RECORDS, SPENT, STATES, Unreadable};
+use super::{FileEvent, Listener};
+use crate::memory::{Change, KeyHash, MemoryStore};
+
+pub(super) struct Writer {
+    pub(super) memory: Arc<MemoryStore>,
+    pub(super) board: Arc<Board>,
+    pub(super) path: PathBuf,
+    pub(super) mount: Mount,
+    /// Gone after it failed, and opened again: the database below gives up at the first error.
+    pub(super) open: Option<(Database, PlanBook)>,
+    pub(super) flush_interval: Span,
+    pub(super) on_event: Listener,
+    /// The horizon of spent tickets that is in the file.
+    pub(super) horizon: Option<Timestamp>,
+}
+
+/// What was taken out of the store to be saved, to be put back if it cannot be.
+#[derive(Default)]
+struct Drained {
+    keys: Vec<KeyHash>,
+    records: Vec<String>,
+    tickets: Vec<(Timestamp, Ticket)>,
+}
+
+impl Writer {
+    /// Saves what has changed, whenever it is asked to and at every interval, until it is stopped.
+    pub(super) fn run(mut self) {
+        let mut sweep_at = self.next_sweep();
+        loop {
+            let job = self.board.next(sweep_at);
+            if job == Job::SweepAndSave {
+                self.memory.sweep();
+                sweep_at = self.next_sweep();
+            }
+            let start = self.memory.now();
+            let saved = self.save();
+            let failed = saved.as_ref().err().cloned();
+            let news = self.board.finish(saved, self.memory.now().since(start));
+            match failed {
+                Some(reason) if news => (self.on_event)(FileEvent::Failed { reason }),
+                None if news => (self.on_event)(FileEvent::Recovered),
+                _ => {}
+            }
+            if job == Job::Finish {
+                return;
+            }
+        }
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the pace of saving is real time, whatever the store's is")]
+    fn next_sweep(&self) -> Instant {
+        Instant::now() + Duration::from(self.flush_interval)
+    }
+
+    /// Saves what has changed in one transaction, and says how many keys that were. Whatever goes
+    /// wrong, nothing is lost: it is all noted as changed again.
+    fn save(&mut self) -> Result<u64, String> {
+        let mut drained = Drained::default();
+        let saved = catch_unwind(AssertUnwindSafe(|| self.commit(&mut drained)));
+        let reason = match saved {
+            Ok(Ok(())) => return Ok(drained.keys.len() as u64),
+            Ok(Err(Unreadable::Database(error))) => error.to_string(),
+            Ok(Err(Unreadable::Damaged(reason))) => reason,
+            Err(_) => "the database failed".to_owned(),
+        };
+        self.open = None;
+        self.horizon = None;
+        self.memory.not_saved(drained.keys);
+        self.memory.record_book().not_saved(drained.records);
+        self.memory.spent_not_saved(drained.tickets);
+        Err(reason)
+    }
+
+    fn commit(&mut self, drained: &mut Drained) -> Result<(), Unreadable> {
+        if self.open.is_none() {
+            let database = open::reopen(&self.path, &self.mount)?;
+            let book = PlanBook::recount(&database)?;
+            self.open = Some((database, book));
+        }
+        let (database, book) = self.open.as_mut().expect("it was opened just now");
+        let transaction = database.begin_write()?;
+        save_states(&self.memory, &transaction, book, drained)?;
+        save_records(&self.memory, &transaction, drained)?;
+        // Tickets come last. One that is marked as given back while its refund is lost costs its
+        // owner a little; the other way round it could be given back twice.
+        let horizon = save_tickets(&self.memory, &transaction, self.horizon, drained)?;
+        book.drop_unused(&transaction)?;
+        let idle = drained.keys.is_empty() && drained.records.is_empty() && drained.tickets.is_empty();
+        if idle && self.horizon == Some(horizon) {
+            transaction.abort()?;
+        } else {
+            transaction.commit()?;
+        }
+        self.horizon = Some(horizon);
+        Ok(())
+    }
+}
+
+fn save_states(
+    memory: &MemoryStore,
+    transaction: &WriteTransaction,
+    book: &mut PlanBook,
+    drained: &mut Drained,
+) -> Result<(), redb::Error> {
+    let mut table = transaction.open_table(STATES)?;
+    // By address: comparing whole plans for every key would cost more than the rest.
+    let mut numbers: HashMap<usize, (Arc<Plan>, u32)> = HashMap::new();
+    memory.drain(|changes| {
+        drained.keys.extend(changes.iter().map(|change| change.key));
+        for change in changes {
+            let number = match &change.now {
+                None => None,
+                Some((plan, _)) => {
+                    let address = Arc::as_ptr(plan) as usize;
+                    if !numbers.contains_key(&address) {
+                        let number = book.number(plan, transaction)?;
+                        numbers.insert(address, (Arc::clone(plan), number));
+                    }
+                    numbers.get(&address).map(|(_, number)| *number)
+                }
+            };
+            save_row(&mut table, book, number, &change)?;
+        }
+        Ok(())
+    })
+}
+
+fn save_row(
+    table: &mut Table<'_, &[u8; 16], &[u8]>,
+    book: &mut PlanBook,
+    number: Option<u32>,
+    change: &Change,
+) -> Result<(), redb::Error> {
+    let key = tables::bytes_of(change.key);
+    let old = match (number, &change.now) {
+        (Some(number), Some((_, states))) => {
+            let mut row = Vec::with_capacity(32);
+            codec::encode(number, states, &mut row);
+            book.enter(number);
+            table.insert(&key, row.as_slice())?
+        }
+        _ => table.remove(&key)?,
+    };
+    if let Some(old) = old {
+        book.leave(old.value());
+    }
+    Ok(())
+}
+
+fn save_records(
+    memory: &MemoryStore,
+    transaction: &WriteTransaction,
+    drained: &mut Drained,
+) -> Result<(), redb::Error> {
+    let changes = memory.record_book().changed();
+    drained.records.extend(changes.iter().map(|(name, _)| name.clone()));
+    let mut table = transaction.open_table(RECORDS)?;
+    for (name, value) in &changes {
+        match value {
+            Some(value) => drop(table.insert(name.as_str(), value.as_slice())?),
+            None => drop(table.remove(name.as_str())?),
+        }
+    }
+    Ok(())
+}
+
+fn save_tickets(
+    memory: &MemoryStore,
+    transaction: &WriteTransaction,
+    saved_horizon: Option<Timestamp>,
+    drained: &mut Drained,
+) -> Result<Timestamp, redb::Error> {
+    let (tickets, horizon) = memory.drain_spent();
+    drained.tickets = tickets;
+    let mut table = transaction.open_table(SPENT)?;
+    for (taken_at, ticket) in &drained.tickets {
+        table.insert((taken_at.as_micros(), ticket.0), ())?;
+    }
+    if saved_horizon != Some(horizon) {
+        table.retain_in(..=(horizon.as_micros(), u64::MAX), |_, ()| false)?;
+        transaction.open_table(META)?.insert("horizon", horizon.as_micros().to_le_bytes().as_slice())?;
+    }
+    Ok(horizon)
+}

@@ -1,0 +1,447 @@
+//! The store with a file: what survives a restart, and what becomes of files that are not as they
+//! should be.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
+use tempfile::TempDir;
+use tollgate_core::store::{Answer, Given, HoldsOrder, Records, Spot, Store};
+use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_store::file::{FileOptions, OpenError, OpenReport, Syncing};
+use tollgate_store::{FileStore, ManualClock};
+
+const START: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
+const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
+const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
+const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
+
+/// A directory with a state file in it, and the clock of the stores that are opened there.
+struct Place {
+    directory: TempDir,
+    clock: Arc<ManualClock>,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { directory: tempfile::tempdir().unwrap(), clock: Arc::new(ManualClock::at(START)) }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("state.redb")
+    }
+
+    fn try_open(&self, path: &Path) -> Result<(FileStore, OpenReport), OpenError> {
+        let options = FileOptions {
+            flush_interval: Span::from_secs(3_600),
+            sync: Syncing::Interval,
+            max_keys: 1_000_000,
+            on_event: Box::new(|event| panic!("{event:?}")),
+        };
+        FileStore::open(path, self.clock.clone(), options)
+    }
+
+    fn open(&self) -> FileStore {
+        let (store, report) = self.try_open(&self.path()).unwrap();
+        assert_eq!(report.set_aside, None);
+        assert_eq!(report.keys, store.len());
+        store
+    }
+
+    /// The names of all files here.
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.path()).unwrap();
+        let mut names: Vec<_> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+fn plan(rule: &str, limits: &str) -> Arc<Plan> {
+    let limits = limits.split(", ").map(|limit| limit.parse().unwrap()).collect();
+    Arc::new(Plan::new(rule.into(), limits).unwrap())
+}
+
+fn ready<T>(answer: Answer<'_, T>) -> T {
+    let Answer::Ready(Some(result)) = answer else { panic!("an interval keeps nobody waiting") };
+    result.unwrap()
+}
+
+fn take(store: &FileStore, plan: &Arc<Plan>, key: &str, cost: u64, ticket: u64) -> Outcome {
+    let mut charges = Charges::new(Ticket(ticket), cost, None);
+    charges.push(plan, key, true);
+    let mut outcome = Outcome::default();
+    ready(store.take(&charges, &mut outcome));
+    outcome
+}
+
+fn remaining(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
+    take(store, plan, key, 0, 0).readings[0].remaining
+}
+
+fn give(store: &FileStore, plan: &Arc<Plan>, key: &str, ticket: u64) -> Given {
+    let mut charges = Charges::new(Ticket(ticket), 1, None);
+    charges.push(plan, key, true);
+    ready(store.give(&charges, START))
+}
+
+fn put(store: &FileStore, name: &str, value: &[u8]) {
+    let Answer::Later(mut saved) = store.put(name, value) else { panic!("a record waits for the file") };
+    // Another saving makes the one that was asked for before it over.
+    store.flush().unwrap();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert_eq!(saved.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(())));
+}
+
+const KINDS: [&str; 8] = [
+    "10/hour",
+    "10/hour sliding",
+    "10/hour sliding by 1m",
+    "10/hour burst 10",
+    "10 at once for 1h",
+    "10 at once",
+    "10 in total",
+    "10/hour, 6_000_000_000/day, 20/week",
+];
+
+#[test]
+fn every_kind_of_limit_survives_a_restart() {
+    let place = Place::new();
+    let store = place.open();
+    for kind in KINDS {
+        take(&store, &plan(kind, kind), "ada", 7, 1);
+    }
+    drop(store);
+    // Plans are made anew when the configuration is read: their contents count, not their identity.
+    let store = place.open();
+    assert_eq!(store.len(), KINDS.len());
+    for kind in KINDS {
+        let plan = plan(kind, kind);
+        assert_eq!(remaining(&store, &plan, "ada"), 3, "{kind}");
+        assert!(!take(&store, &plan, "ada", 4, 2).allowed, "{kind}");
+        assert!(take(&store, &plan, "ada", 3, 3).allowed, "{kind}");
+    }
+}
+
+#[test]
+fn holds_survive_a_restart_with_their_ids_and_leases() {
+    let place = Place::new();
+    let holds = plan("holds", "5 at once for 1m");
+    let spot = Spot { plan: &holds, key: "ada" };
+    let store = place.open();
+    let before = ready(store.holds(&spot, HoldsOrder::Replace(&["one", "two"], Ticket(7))));
+    drop(store);
+    let store = place.open();
+    assert_eq!(ready(store.holds(&spot, HoldsOrder::List)), before);
+    place.clock.advance(Span::from_secs(60));
+    assert!(ready(store.holds(&spot, HoldsOrder::List)).holds.is_empty());
+}
+
+#[test]
+fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
+    let place = Place::new();
+    let plan = plan("client", "10/hour");
+    let store = place.open();
+    (1..=3).for_each(|ticket| assert!(take(&store, &plan, "ada", 1, ticket).allowed));
+    assert_eq!(give(&store, &plan, "ada", 1), Given::Back);
+    drop(store);
+    let store = place.open();
+    assert_eq!(give(&store, &plan, "ada", 1), Given::Already);
+    assert_eq!(give(&store, &plan, "ada", 2), Given::Back);
+    assert_eq!(remaining(&store, &plan, "ada"), 9);
+}
+
+#[test]
+fn records_and_the_secret_survive_a_restart() {
+    let place = Place::new();
+    let store = place.open();
+    let secret = store.secret();
+    put(&store, "b", b"two");
+    put(&store, "a", b"one");
+    put(&store, "b", b"again");
+    drop(store);
+    let store = place.open();
+    assert_eq!(store.secret(), secret);
+    let expected = vec![("a".to_owned(), b"one".to_vec()), ("b".to_owned(), b"again".to_vec())];
+    assert_eq!(ready(store.all()), expected);
+    assert_ne!(Place::new().open().secret(), secret, "every file has its own");
+}
+
+#[test]
+fn what_is_idle_leaves_the_file() {
+    let place = Place::new();
+    let store = place.open();
+    let (short, long) = (plan("short", "10/min"), plan("long", "10/day"));
+    for number in 0..2_000 {
+        take(&store, &short, &number.to_string(), 1, number);
+    }
+    take(&store, &long, "ada", 1, 1);
+    store.flush().unwrap();
+    place.clock.advance(Span::from_secs(3_600));
+    // Closing the gaps of what is taken out may carry a key past the sweep; the next one meets it.
+    (0..3).for_each(|_| store.flush().unwrap());
+    drop(store);
+    let file = Database::open(place.path()).unwrap().begin_read().unwrap();
+    assert_eq!(file.open_table(STATES).unwrap().len().unwrap(), 1);
+    let plans = file.open_table(PLANS).unwrap();
+    let rules: Vec<String> = plans.iter().unwrap().map(|row| row.unwrap().1.value().0.to_owned()).collect();
+    assert_eq!(rules, ["long"], "a plan that nobody uses goes too");
+}
+
+#[test]
+fn plans_of_equal_content_share_a_number() {
+    let place = Place::new();
+    let store = place.open();
+    for number in 0..50 {
+        take(&store, &plan("client", "10/hour"), &number.to_string(), 1, number);
+    }
+    store.flush().unwrap();
+    for number in 0..50 {
+        take(&store, &plan("client", "20/hour"), &number.to_string(), 1, number);
+    }
+    drop(store);
+    let file = Database::open(place.path()).unwrap().begin_read().unwrap();
+    let plans = file.open_table(PLANS).unwrap();
+    let limits: Vec<String> = plans.iter().unwrap().map(|row| row.unwrap().1.value().1.to_owned()).collect();
+    assert_eq!(limits, ["20/hour"]);
+}
+
+#[test]
+fn a_key_that_goes_and_comes_back_is_saved_as_it_is() {
+    let place = Place::new();
+    let plan = plan("client", "10/hour");
+    let spot = Spot { plan: &plan, key: "ada" };
+    let forget = |store: &FileStore| ready(store.forget(tollgate_core::store::Forget::Key(spot)));
+    let store = place.open();
+    take(&store, &plan, "ada", 4, 1);
+    store.flush().unwrap();
+    forget(&store);
+    take(&store, &plan, "ada", 1, 2);
+    forget(&store);
+    drop(store);
+    let store = place.open();
+    assert_eq!(store.len(), 0, "it was saved, went, came and went: nothing may be left");
+    take(&store, &plan, "ada", 2, 3);
+    store.flush().unwrap();
+    forget(&store);
+    take(&store, &plan, "ada", 3, 4);
+    drop(store);
+    assert_eq!(remaining(&place.open(), &plan, "ada"), 7);
+}
+
+#[test]
+fn a_smaller_store_forgets_down_to_its_size() {
+    let place = Place::new();
+    let store = place.open();
+    let (plan, pinned) = (plan("client", "10/hour"), plan("pinned", "1 in total"));
+    for number in 0..5_000 {
+        take(&store, &plan, &number.to_string(), 1, number);
+    }
+    take(&store, &pinned, "ada", 1, 1);
+    drop(store);
+    let options = FileOptions {
+        flush_interval: Span::from_secs(3_600),
+        sync: Syncing::Interval,
+        max_keys: 512,
+        on_event: Box::new(|event| panic!("{event:?}")),
+    };
+    let (store, report) = FileStore::open(place.path(), place.clock.clone(), options).unwrap();
+    assert!(store.len() <= 512 && report.keys == store.len());
+    assert_eq!(remaining(&store, &pinned, "ada"), 0);
+    drop(store);
+    assert!(place.open().len() <= 512, "they are gone from the file too");
+}
+
+#[test]
+fn a_flush_tells_what_it_did() {
+    let place = Place::new();
+    let store = place.open();
+    let plan = plan("client", "10/hour");
+    (0..10).for_each(|number: u64| assert!(take(&store, &plan, &number.to_string(), 1, number).allowed));
+    store.flush().unwrap();
+    take(&store, &plan, "3", 1, 11);
+    store.flush().unwrap();
+    store.flush().unwrap();
+    let stats = store.flush_stats();
+    assert_eq!((stats.flushes, stats.keys_written, stats.errors), (3, 11, 0));
+    assert_eq!((stats.begun, stats.durable, stats.last_error), (3, 3, None));
+}
+
+#[test]
+fn the_file_is_its_owners_alone() {
+    let place = Place::new();
+    drop(place.open());
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(place.names(), ["state.redb"], "nothing else is left there");
+}
+
+#[test]
+fn an_empty_file_is_a_new_one() {
+    let place = Place::new();
+    fs::write(place.path(), b"").unwrap();
+    drop(place.open());
+    assert_eq!(place.names(), ["state.redb"]);
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn what_a_crash_left_of_a_new_file_is_begun_again() {
+    let place = Place::new();
+    let draft = place.directory.path().join("state.redb.new");
+    fs::write(&draft, b"half a file").unwrap();
+    fs::set_permissions(&draft, fs::Permissions::from_mode(0o666)).unwrap();
+    drop(place.open());
+    assert_eq!(place.names(), ["state.redb"]);
+    assert_eq!(fs::metadata(place.path()).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_file_in_use_is_left_alone() {
+    let place = Place::new();
+    let store = place.open();
+    take(&store, &plan("client", "10/hour"), "ada", 4, 1);
+    store.flush().unwrap();
+    let before = fs::read(place.path()).unwrap();
+    let Err(error) = place.try_open(&place.path()) else { panic!("two stores in one file") };
+    assert!(matches!(error, OpenError::InUse { .. }), "{error}");
+    assert!(error.to_string().contains("in use by another process: stop that one"), "{error}");
+    assert_eq!(fs::read(place.path()).unwrap(), before);
+    assert_eq!(place.names(), ["state.redb"]);
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_an_error() {
+    let place = Place::new();
+    let Err(error) = place.try_open(&place.directory.path().join("missing/state.redb")) else {
+        panic!("opened nowhere")
+    };
+    assert!(error.to_string().contains("its directory must exist"), "{error}");
+    let Err(error) = place.try_open(place.directory.path()) else { panic!("a directory is no file") };
+    assert!(matches!(error, OpenError::Io { .. }), "{error}");
+}
+
+/// Opens a damaged file, and checks that it was set aside exactly as it was.
+fn sets_aside(place: &Place, name: &str) -> FileStore {
+    let damaged = fs::read(place.path()).unwrap();
+    let (store, report) = place.try_open(&place.path()).unwrap();
+    let aside = report.set_aside.unwrap();
+    assert_eq!(aside.to, fs::canonicalize(place.directory.path()).unwrap().join(name));
+    assert!(!aside.reason.is_empty());
+    assert_eq!(fs::read(&aside.to).unwrap(), damaged, "not a byte was changed");
+    assert_eq!(store.len(), 0);
+    store
+}
+
+#[test]
+fn a_damaged_file_is_set_aside_and_never_written_over() {
+    let place = Place::new();
+    fs::write(place.path(), b"this is not a database").unwrap();
+    drop(sets_aside(&place, "state.redb.damaged-1"));
+    fs::write(place.path(), vec![0; 1 << 20]).unwrap();
+    let store = sets_aside(&place, "state.redb.damaged-2");
+    take(&store, &plan("client", "10/hour"), "ada", 4, 1);
+    drop(store);
+    assert_eq!(remaining(&place.open(), &plan("client", "10/hour"), "ada"), 6, "the new file works");
+    assert_eq!(place.names(), ["state.redb", "state.redb.damaged-1", "state.redb.damaged-2"]);
+}
+
+#[test]
+fn a_file_of_another_format_is_set_aside() {
+    let place = Place::new();
+    drop(place.open());
+    let database = Database::open(place.path()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(META).unwrap().insert("format", 2_u32.to_le_bytes().as_slice()).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    drop(sets_aside(&place, "state.redb.damaged-1"));
+}
+
+#[test]
+fn a_garbled_row_is_damage() {
+    let place = Place::new();
+    let store = place.open();
+    take(&store, &plan("client", "10/hour"), "ada", 4, 1);
+    drop(store);
+    let database = Database::open(place.path()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    transaction.open_table(STATES).unwrap().insert(&[7; 16], [0xff; 20].as_slice()).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    drop(sets_aside(&place, "state.redb.damaged-1"));
+}
+
+/// A file with some of everything in it.
+fn sound_file() -> (Place, Vec<u8>) {
+    let place = Place::new();
+    let store = place.open();
+    for number in 0..3_000 {
+        let plan = plan(KINDS[number as usize % 8], KINDS[number as usize % 8]);
+        take(&store, &plan, &number.to_string(), 1 + number % 10, number);
+    }
+    put(&store, "record", &[7; 5_000]);
+    drop(store);
+    let bytes = fs::read(place.path()).unwrap();
+    (place, bytes)
+}
+
+#[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
+fn rounds(short: u64) -> u64 {
+    if std::env::var("TOLLGATE_LONG").is_ok() { short * 20 } else { short }
+}
+
+/// Opens a file with these bytes. Either it is read, or it is set aside as it was.
+fn opens_or_sets_aside(place: &Place, bytes: &[u8], what: &str) -> bool {
+    fs::write(place.path(), bytes).unwrap();
+    let (store, report) = place.try_open(&place.path()).unwrap_or_else(|error| panic!("{what}: {error}"));
+    drop(store);
+    if let Some(aside) = &report.set_aside {
+        assert!(fs::read(&aside.to).unwrap() == bytes, "{what}: not a byte is changed");
+        fs::remove_file(&aside.to).unwrap();
+    }
+    report.set_aside.is_some()
+}
+
+#[test]
+fn flipped_bytes_never_stop_the_start_nor_lose_the_file() {
+    let (place, sound) = sound_file();
+    let mut dice = u64::from(std::process::id()) | 1;
+    println!("seed {dice}");
+    let mut roll = |sides: usize| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        (dice % sides as u64) as usize
+    };
+    let mut damaged = 0;
+    for round in 0..rounds(150) {
+        let mut bytes = sound.clone();
+        let flips = 1 + roll(4);
+        // Half of them among the first pages, where it hurts most.
+        let within = if round % 2 == 0 { bytes.len() } else { 16_384 };
+        let spots: Vec<(usize, u8)> = (0..flips).map(|_| (roll(within), 1 << roll(8))).collect();
+        spots.iter().for_each(|(at, bit)| bytes[*at] ^= bit);
+        damaged += u64::from(opens_or_sets_aside(&place, &bytes, &format!("round {round}, {spots:?}")));
+    }
+    assert!(damaged > 0, "no flip was ever noticed");
+}
+
+#[test]
+fn truncated_files_never_stop_the_start_nor_lose_the_file() {
+    let (place, sound) = sound_file();
+    let mut dice = u64::from(std::process::id()) | 1;
+    println!("seed {dice}");
+    for round in 0..rounds(60) {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let length = 1 + (dice >> 33) as usize % (sound.len() - 1);
+        let aside = opens_or_sets_aside(&place, &sound[..length], &format!("round {round}, {length} bytes"));
+        // What is cut off may have been free.
+        assert!(aside || length > sound.len() / 8, "{length} bytes");
+    }
+    assert!(!opens_or_sets_aside(&place, &sound, "the sound file"));
+}
