@@ -31,6 +31,9 @@ pub struct Cli {
 /// What can be done.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
+    /// Serve: decide attempts over HTTP until told to end
+    #[command(after_help = SERVE)]
+    Serve,
     /// Check the configuration and say in words what each rule bounds
     CheckConfig,
     /// Print the JSON Schema of the configuration file
@@ -51,6 +54,16 @@ Every setting can be overridden by an environment variable, whose value is YAML:
 
 Exit codes: 0 done or allowed, 1 denied, 2 an error.";
 
+const SERVE: &str = "\
+Without --config it serves the built-in starter on http://127.0.0.1:8080, with its counters in
+./tollgate.redb, and prints a request to try.
+
+SIGHUP, a changed file, and `tollgate reload` put changed rules and policies in force; counters stay.
+SIGTERM and Ctrl-C end it: open requests are answered, counters are saved.
+
+Example:
+  tollgate serve --config tollgate.yaml";
+
 /// The arguments or the configuration cannot be used, or the server cannot be asked.
 pub(crate) const WRONG: u8 = 2;
 
@@ -67,6 +80,7 @@ pub fn run(
                 if cli.reach.json { check_config::Format::Json } else { check_config::Format::Words };
             check_config::run(cli.config.as_deref(), environment, format, out, err).map_err(Into::into)
         }
+        Command::Serve => crate::serve::run(cli.config, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Schema => print_schema(out).map_err(Into::into),
         Command::Remote(remote) => remote.run(&cli.reach, &environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),

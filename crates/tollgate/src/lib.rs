@@ -4,3 +4,4 @@ pub mod cli;
 pub mod client;
 pub mod command;
 pub mod config;
+pub mod serve;

@@ -1,0 +1,109 @@
+//! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
+
+mod assemble;
+mod listener;
+pub mod log;
+mod metrics;
+mod reload;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tollgate_doors::{AccessKey, HttpParts, router};
+
+use crate::config::{self, Config};
+use assemble::Assembly;
+use reload::Reloader;
+
+/// How long open requests may take to end once the program was told to.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Serves until it is told to end.
+pub fn run(
+    path: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let config = config::load(path.as_deref(), environment.iter().cloned())?;
+    log::start(&config.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(config, path, environment, out))
+}
+
+async fn serve(
+    config: Config,
+    path: Option<PathBuf>,
+    environment: Vec<(String, String)>,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
+    let reloader = Arc::new(Reloader::new(path, environment, Arc::clone(&engine)));
+    let by_request = Arc::clone(&reloader);
+    let parts = HttpParts {
+        engine: Arc::clone(&engine),
+        keys: config.keys.iter().map(AccessKey::from).collect(),
+        reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
+        registry,
+    };
+    let listener = TcpListener::bind(config.listen.http)
+        .await
+        .with_context(|| format!("cannot listen on {}: is it in use already?", config.listen.http))?;
+    let mut hangup = signal(SignalKind::hangup())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    greet(out, &config, listener.local_addr()?)?;
+    let server = listener::Server::start(listener, router(parts));
+    let mut changes = reload::watch(&reloader)?;
+    loop {
+        tokio::select! {
+            _ = hangup.recv() => reloader.reload_and_tell(),
+            Some(()) = changes.recv() => reloader.reload_if_changed(),
+            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break,
+        }
+    }
+    tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
+    server.end(DRAIN).await;
+    tokio::task::spawn_blocking(flush).await??;
+    tracing::info!(component = "server", "ended");
+    Ok(())
+}
+
+/// Says where it listens and what to try first.
+fn greet(out: &mut dyn Write, config: &Config, address: std::net::SocketAddr) -> anyhow::Result<()> {
+    writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
+    let policies = &config.policies;
+    if let Some(policy) = policies.iter().next() {
+        let fields: Vec<String> = policy
+            .rules
+            .iter()
+            .flat_map(|rule| rule.by.iter())
+            .map(|field| format!("\"{}\":\"{}\"", field.name, example_of(field.kind)))
+            .collect();
+        let mut unique = fields.clone();
+        unique.dedup();
+        writeln!(
+            out,
+            "try: curl -i http://{address}/api/v1/check -d '{{\"policy\":\"{}\",\"fields\":{{{}}}}}'",
+            policy.name,
+            unique.join(",")
+        )?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn example_of(kind: tollgate_core::key::FieldKind) -> &'static str {
+    use tollgate_core::key::FieldKind;
+    match kind {
+        FieldKind::Ip { .. } => "192.0.2.7",
+        FieldKind::Address => "user@example.com",
+        FieldKind::Domain => "example.com",
+        FieldKind::Text => "somebody",
+    }
+}

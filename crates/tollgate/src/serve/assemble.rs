@@ -1,0 +1,102 @@
+//! Puts the parts together: the only file that knows every crate.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use prometheus_client::registry::Registry;
+use tollgate_core::store::{Records, Store};
+use tollgate_doors::AccessKey;
+use tollgate_engine::{Engine, Parts};
+use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
+use tollgate_store::{MemoryStore, SystemClock};
+
+use super::metrics;
+use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
+
+/// The parts of a running server.
+pub(crate) struct Assembly {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) registry: Registry,
+    /// Saves what is not saved yet.
+    pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
+}
+
+struct Kept {
+    store: Arc<dyn Store>,
+    records: Arc<dyn Records>,
+    secret: [u8; 32],
+    flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
+}
+
+pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
+    let mut registry = Registry::default();
+    metrics::build_info(&mut registry);
+    let kept = keep(&config.store, &mut registry)?;
+    let (secret, _) = kept.secret.split_first_chunk::<16>().expect("a secret has 32 bytes");
+    let parts = Parts { store: kept.store, records: kept.records, secret: *secret };
+    let engine = Engine::start(config.policies.clone(), parts)
+        .await
+        .context("cannot read what was set at run time")?;
+    Ok(Assembly { engine: Arc::new(engine), registry, flush: kept.flush })
+}
+
+fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
+    let clock = Arc::new(SystemClock::new());
+    match config {
+        StoreConfig::Memory { max_keys } => {
+            let store = Arc::new(MemoryStore::new(clock, *max_keys));
+            let counted = Arc::clone(&store);
+            metrics::store_keys(registry, move || counted.len());
+            let secret = store.secret();
+            let records = Arc::clone(&store);
+            Ok(Kept { store, records, secret, flush: Box::new(|| Ok(())) })
+        }
+        StoreConfig::File { path, flush_interval, sync, max_keys } => {
+            let options = FileOptions {
+                flush_interval: *flush_interval,
+                sync: match sync {
+                    Sync::Interval => Syncing::Interval,
+                    Sync::Always => Syncing::Always,
+                },
+                max_keys: *max_keys,
+                on_event: Box::new(tell),
+            };
+            let (store, report) = FileStore::open(path, clock, options)?;
+            let file = path.display();
+            if let Some(aside) = report.set_aside {
+                let to = aside.to.display().to_string();
+                tracing::error!(component = "store", %file, to, reason = aside.reason, "the file is damaged and was set aside; counting starts afresh");
+            }
+            tracing::info!(component = "store", %file, keys = report.keys, "the store is open");
+            let store = Arc::new(store);
+            metrics::file_store(registry, &store);
+            let secret = store.secret();
+            let (records, saved) = (Arc::clone(&store), Arc::clone(&store));
+            Ok(Kept { store, records, secret, flush: Box::new(move || Ok(saved.flush()?)) })
+        }
+    }
+}
+
+fn tell(event: FileEvent) {
+    match event {
+        FileEvent::Failed { reason } => {
+            tracing::error!(
+                component = "store",
+                reason,
+                "counters cannot be saved; trying again at every interval"
+            );
+        }
+        FileEvent::Recovered => tracing::info!(component = "store", "counters are saved again"),
+    }
+}
+
+impl From<&ApiKey> for AccessKey {
+    fn from(key: &ApiKey) -> Self {
+        let role = match key.role {
+            Role::Check => tollgate_doors::Role::Check,
+            Role::Read => tollgate_doors::Role::Read,
+            Role::Admin => tollgate_doors::Role::Admin,
+        };
+        Self { name: key.name.clone(), role, hash: key.token.bytes() }
+    }
+}

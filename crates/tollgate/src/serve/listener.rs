@@ -1,0 +1,109 @@
+//! Accepts connections and serves them, with a bound on everything a peer could stretch.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tower::ServiceExt;
+
+/// How many connections may be open at once; the next one waits to be accepted.
+const MOST_CONNECTIONS: usize = 10_000;
+/// How long a peer may take to send the head of a request.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a whole request may take, its body included.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(crate) struct Server {
+    stop: watch::Sender<bool>,
+    accepting: JoinHandle<GracefulShutdown>,
+}
+
+impl Server {
+    /// Serves the router on a listener.
+    pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)) }
+    }
+
+    /// Accepts nothing more, and waits for open requests, but no longer than `patience`.
+    pub(crate) async fn end(self, patience: Duration) {
+        // Nobody listens any more only if accepting has ended already.
+        let _ = self.stop.send(true);
+        if let Ok(connections) = self.accepting.await {
+            let drained = tokio::time::timeout(patience, connections.shutdown()).await;
+            if drained.is_err() {
+                tracing::warn!(component = "server", "some requests were still open and are cut");
+            }
+        }
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    router: Router,
+    mut stopped: watch::Receiver<bool>,
+) -> GracefulShutdown {
+    let connections = GracefulShutdown::new();
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 * 1024);
+    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).keep_alive_interval(HEAD_TIMEOUT);
+    loop {
+        let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return connections,
+        };
+        let stream = match stream {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                tracing::warn!(component = "server", %error, "a connection could not be accepted");
+                // Most likely there are no file descriptors left; some may be free in a moment.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let connection = serve_connection(&builder, stream, router.clone());
+        let connection = connections.watch(connection);
+        tokio::spawn(async move {
+            // A peer that breaks off or sends nonsense is no news.
+            let _ = connection.await;
+            drop(permit);
+        });
+    }
+}
+
+fn serve_connection(
+    builder: &Builder<TokioExecutor>,
+    stream: TcpStream,
+    router: Router,
+) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>
++ Send
++ use<> {
+    // An answer is one small packet: do not wait for more to send.
+    let _ = stream.set_nodelay(true);
+    let service = service_fn(move |request: Request<Incoming>| answer(router.clone(), request));
+    builder.clone().serve_connection(TokioIo::new(stream), service).into_owned()
+}
+
+async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    match tokio::time::timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
+            Ok(response)
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Metrics of the program itself: which build it is, and how its store does. They are read when
+//! somebody asks.
+
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tollgate_store::file::FileStore;
+
+pub(crate) fn build_info(registry: &mut Registry) {
+    let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register("tollgate_build", "Which build this is", build);
+}
+
+pub(crate) fn store_keys(registry: &mut Registry, keys: impl Fn() -> usize + Send + Sync + 'static) {
+    registry.register_collector(Box::new(Keys(Box::new(keys))));
+}
+
+pub(crate) fn file_store(registry: &mut Registry, store: &Arc<FileStore>) {
+    let counted = Arc::clone(store);
+    store_keys(registry, move || counted.len());
+    registry.register_collector(Box::new(Flushes(Arc::clone(store))));
+}
+
+struct Keys(Box<dyn Fn() -> usize + Send + Sync>);
+
+struct Flushes(Arc<FileStore>);
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Keys")
+    }
+}
+
+impl std::fmt::Debug for Flushes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Flushes")
+    }
+}
+
+impl Collector for Keys {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let keys = (self.0)();
+        gauge(encoder, "tollgate_store_keys", "Keys in memory", keys as f64)
+    }
+}
+
+impl Collector for Flushes {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let stats = self.0.flush_stats();
+        let counters = [
+            ("tollgate_store_flushes", "Times the counters were saved", stats.flushes),
+            ("tollgate_store_flushed_keys", "Keys written or taken out by saving", stats.keys_written),
+            ("tollgate_store_flush_errors", "Times saving failed", stats.errors),
+        ];
+        for (name, help, value) in counters {
+            let counter = ConstCounter::new(value);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let seconds = stats.last_duration.as_micros() as f64 / 1e6;
+        gauge(encoder, "tollgate_store_last_flush_seconds", "How long the last saving took", seconds)
+    }
+}
+
+fn gauge(
+    mut encoder: DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    value: f64,
+) -> Result<(), std::fmt::Error> {
+    let gauge = ConstGauge::new(value);
+    gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)
+}
