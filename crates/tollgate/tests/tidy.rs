@@ -1,0 +1,101 @@
+//! The shape of the source itself: which crate may know which, how files begin, and words that have
+//! no place here.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Each crate, and the crates of this workspace that it may use.
+const ARROWS: [(&str, &[&str]); 5] = [
+    ("core", &[]),
+    ("store", &["core"]),
+    ("engine", &["core"]),
+    ("doors", &["core", "engine"]),
+    ("tollgate", &["core", "doors", "engine", "store"]),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// All files below the crates and the benchmarks whose name ends so, builds left out.
+fn files(ending: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut open = vec![root().join("crates"), root().join("bench")];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("target") {
+                open.push(path);
+            } else if path.to_str().is_some_and(|path| path.ends_with(ending)) {
+                found.push(path);
+            }
+        }
+    }
+    assert!(!found.is_empty(), "there are files that end in {ending}");
+    found
+}
+
+#[test]
+fn crates_use_only_what_their_arrow_allows() {
+    for (name, allowed) in ARROWS {
+        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        let own = manifest.split("[dev-dependencies]").next().unwrap();
+        let used: BTreeSet<&str> = own
+            .lines()
+            .filter_map(|line| line.strip_prefix("tollgate-"))
+            .map(|rest| rest.split(['.', ' ', '=']).next().unwrap())
+            .collect();
+        let allowed: BTreeSet<&str> = allowed.iter().copied().collect();
+        assert!(used.is_subset(&allowed), "{name} may use {allowed:?}, and uses {used:?}");
+    }
+}
+
+#[test]
+fn the_core_does_without_std() {
+    let lib = fs::read_to_string(root().join("crates/core/src/lib.rs")).unwrap();
+    assert!(lib.contains("#![no_std]"));
+    let manifest = fs::read_to_string(root().join("crates/core/Cargo.toml")).unwrap();
+    for absent in ["serde", "tokio", "parking_lot", "quanta"] {
+        assert!(!manifest.contains(absent), "the core does not depend on {absent}");
+    }
+}
+
+#[test]
+fn every_file_begins_by_saying_what_it_is_for() {
+    for path in files(".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("//! "), "{} begins with `//!`", path.display());
+    }
+}
+
+#[test]
+fn files_are_named_for_what_they_are() {
+    for path in files(".rs") {
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let vague = ["utils", "util", "common", "manager", "handler", "helpers", "types", "misc"];
+        assert!(!vague.contains(&name), "{} has a name that says nothing", path.display());
+    }
+}
+
+#[test]
+fn nothing_is_left_undone_or_switched_off() {
+    let own = Path::new(file!()).file_name().unwrap();
+    for path in files(".rs").into_iter().filter(|path| path.file_name() != Some(own)) {
+        let text = fs::read_to_string(&path).unwrap();
+        for word in ["todo!", "unimplemented!", "dbg!", "FIXME", "XXX", "#[ignore"] {
+            assert!(!text.contains(word), "{} contains {word}", path.display());
+        }
+        let shouts = text.lines().any(|line| line.contains("TODO"));
+        assert!(!shouts, "{} contains TODO", path.display());
+    }
+}
+
+#[test]
+fn functions_named_get_are_named_for_what_they_give() {
+    for path in files(".rs") {
+        let text = fs::read_to_string(&path).unwrap();
+        let getter = text.lines().find(|line| line.contains("fn get_"));
+        assert_eq!(getter, None, "in {}", path.display());
+    }
+}
