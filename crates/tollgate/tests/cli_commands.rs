@@ -104,7 +104,7 @@ fn a_repeated_id_and_an_attempt_without_limits_are_said() {
     let table = [
         (
             r#"{"allowed":true,"verdict":"allow","repeated":true,"rules":[]}"#,
-            "allowed; this id was counted before",
+            "allowed; this id is held already",
         ),
         (r#"{"allowed":true,"verdict":"allow","repeated":false,"rules":[]}"#, "allowed; no limit applies"),
     ];
