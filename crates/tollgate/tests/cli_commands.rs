@@ -298,16 +298,15 @@ fn the_token_comes_from_a_file_or_else_from_the_environment() {
     let file = directory.path().join("token");
     std::fs::write(&file, "from-a-file\nand more\n").unwrap();
     let file = file.to_str().unwrap();
-    let variable = [("TOLLGATE_TOKEN", "from-the-environment")];
-    let table: [(&[&str], &[(&str, &str)], Option<&str>); 4] = [
-        (&["reload"], &variable, Some("Bearer from-the-environment")),
-        (&["reload", "--token-file", file], &variable, Some("Bearer from-a-file")),
-        (&["--token-file", file, "reload"], &[], Some("Bearer from-a-file")),
-        (&["reload"], &[("TOLLGATE_TOKEN", "")], None),
+    let table: [(&[&str], &str, Option<&str>); 4] = [
+        (&["reload"], "from-the-environment", Some("Bearer from-the-environment")),
+        (&["reload", "--token-file", file], "from-the-environment", Some("Bearer from-a-file")),
+        (&["--token-file", file, "reload"], "", Some("Bearer from-a-file")),
+        (&["reload"], "", None),
     ];
-    for (arguments, variables, expected) in table {
+    for (arguments, variable, expected) in table {
         let server = Responder::always(Reply::Json(200, r#"{"reloaded":true}"#));
-        assert_eq!(run(&server.url(), arguments, variables).code, 0);
+        assert_eq!(run(&server.url(), arguments, &[("TOLLGATE_TOKEN", variable)]).code, 0);
         assert_eq!(server.only().headers.get("authorization").map(String::as_str), expected);
     }
 }
