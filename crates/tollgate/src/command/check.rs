@@ -92,7 +92,7 @@ impl Check {
             .to_owned();
         }
         let verdict = match decision.verdict.as_str() {
-            "wait" => "to wait",
+            "wait" => "told to wait",
             "defer" => "deferred",
             _ => "denied",
         };
@@ -131,12 +131,13 @@ impl Check {
     }
 }
 
-/// The limit as written, what is left of it, and when it resets.
+/// The limit as it is written, what is left of it, and when it resets.
 pub(super) fn shows(limit: &LimitLine) -> [String; 3] {
     [
         limit.limit.clone(),
         format!("{} of {}", words::number(limit.remaining), words::number(limit.capacity)),
-        or_dash(limit.reset_after_ms.map(words::span)),
+        // A limit that is whole has nothing to reset.
+        or_dash(limit.reset_after_ms.filter(|millis| *millis > 0).map(words::span)),
     ]
 }
 
