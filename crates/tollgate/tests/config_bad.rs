@@ -289,6 +289,14 @@ fn overrides_are_for_keys_that_the_rule_can_have() {
             "t.yaml:1:47: rules.a.overrides.b: `b` is no key: the field `ip` holds IPv4 or IPv6 addresses",
         ),
         (
+            "rules: { a: { by: ip, limits: 0, overrides: { 10.0.0.0/8: 1/s, 2001:db8::/64: 1/s } } }",
+            "t.yaml:1:47: rules.a.overrides.\"10.0.0.0/8\": `10.0.0.0/8` is a network, but the field `ip` is counted by /32",
+        ),
+        (
+            "rules: { a: { by: [user, ip], limits: 0, overrides: { 'bob,2001:db8::/48': 1/s } } }",
+            "t.yaml:1:55: rules.a.overrides.\"bob,2001:db8::/48\": `2001:db8::/48` is a network, but the field `ip` is counted by /64",
+        ),
+        (
             "rules: { a: { by: sender, limits: 0, overrides: { <>: 1/s } } }",
             "t.yaml:1:51: rules.a.overrides.\"<>\": `<>` is no key: the rule does not apply to the null sender",
         ),

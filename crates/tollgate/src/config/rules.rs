@@ -1,5 +1,6 @@
 //! Rules, from what was written to what they mean.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
@@ -94,6 +95,7 @@ fn mean_one(
     for (key, plan, path) in overrides {
         match rule.key_of(key) {
             None => findings.key(&path, misfit(&rule, key)),
+            Some(_) if let Some(message) = other_network(&rule, key) => findings.key(&path, message),
             Some(text) if rule.overrides.contains_key(&text) => findings.key(
                 &path,
                 format!("this key is the same as one above it: both are counted as `{}`", shown(&text)),
@@ -216,4 +218,21 @@ fn misfit(rule: &Rule, key: &str) -> String {
             listed(several.iter().map(|field| &*field.name))
         ),
     }
+}
+
+/// A network of another size than those the rule counts would silently stand for one of them.
+fn other_network(rule: &Rule, key: &str) -> Option<String> {
+    let values: Vec<&str> = if rule.by.len() > 1 { key.split(',').collect() } else { vec![key] };
+    rule.by.iter().zip(values).find_map(|(field, value)| {
+        let FieldKind::Ip { v4, v6 } = field.kind else { return None };
+        let (address, prefix) = value.split_once('/')?;
+        let counted = if address.parse::<IpAddr>().ok()?.to_canonical().is_ipv4() { v4 } else { v6 };
+        (prefix != counted.to_string()).then(|| {
+            format!(
+                "`{}` is a network, but the field `{}` is counted by /{counted}",
+                shown(value),
+                field.name
+            )
+        })
+    })
 }
