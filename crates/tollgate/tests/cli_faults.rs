@@ -46,7 +46,7 @@ fn whatever_is_no_tollgate_is_said_to_be_none() {
     let cut = b"HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"allowed\":true";
     let other = b"HTTP/1.1 200 OK\r\ncontent-length: 15\r\n\r\n{\"hello\":\"you\"}";
     let gateway = b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 3\r\n\r\nbad";
-    let moved = b"HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:1/\r\ncontent-length: 0\r\n\r\n";
+    let moved = b"HTTP/1.1 302 Found\r\ncontent-length: 34\r\n\r\n{\"allowed\":true,\"verdict\":\"allow\"}";
     let nothing = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
     let not_http = b"220 mail.example ESMTP\r\n";
     for bytes in [&html[..], cut, other, gateway, moved, nothing, not_http] {
