@@ -47,6 +47,8 @@ impl Client {
             .max_redirects(0)
             .max_redirects_will_error(false)
             .proxy(None)
+            // A connection that is kept may be found dead; a new one costs little.
+            .max_idle_connections(0)
             // The system's certificates, so that a company's own authority is trusted too.
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .user_agent(concat!("tollgate/", env!("CARGO_PKG_VERSION")))

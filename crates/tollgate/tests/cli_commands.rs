@@ -82,7 +82,7 @@ fn waits_deferrals_and_hopeless_attempts_have_headlines_of_their_own() {
     let table = [
         (
             r#"{"allowed":false,"verdict":"wait","denied_by":"out","denied_key":"smtp","retry_after_ms":250,"rules":[]}"#,
-            "to wait by out smtp, retry in 250ms\n",
+            "told to wait by out smtp, retry in 250ms\n",
         ),
         (
             r#"{"allowed":false,"verdict":"defer","denied_by":"global","denied_key":"global","defer_until":"2026-01-01T00:00:00Z","retry_after_ms":1000,"rules":[]}"#,
@@ -104,7 +104,7 @@ fn a_repeated_id_and_an_attempt_without_limits_are_said() {
     let table = [
         (
             r#"{"allowed":true,"verdict":"allow","repeated":true,"rules":[]}"#,
-            "allowed; this id was counted before",
+            "allowed; this id is held already",
         ),
         (r#"{"allowed":true,"verdict":"allow","repeated":false,"rules":[]}"#, "allowed; no limit applies"),
     ];
@@ -122,13 +122,14 @@ fn a_key_cannot_act_on_the_terminal() {
     assert!(!run.out.contains('\x1b'));
 }
 
-const COUNTERS: &str = r#"{"rule":"sender","key":"user@example.com","overridden":true,"limits":[{"limit":"2000/hour","capacity":2000,"remaining":1990,"used":10,"reset_after_ms":61000,"reset_at":"2026-01-01T00:00:00Z"}],"level":"sender","hourly_count":10,"daily_count":0,"hourly_limit":2000,"daily_limit":0,"hour_start":"2026-01-01T00:00:00Z","day_start":null}"#;
+const COUNTERS: &str = r#"{"rule":"sender","key":"user@example.com","overridden":true,"limits":[{"limit":"2000/hour","capacity":2000,"remaining":1990,"used":10,"reset_after_ms":61000,"reset_at":"2026-01-01T00:00:00Z"},{"limit":"1/s burst 5","capacity":5,"remaining":5,"used":0,"reset_after_ms":0,"reset_at":"2026-01-01T00:00:00Z"}],"level":"sender","hourly_count":10,"daily_count":0,"hourly_limit":2000,"daily_limit":0,"hour_start":"2026-01-01T00:00:00Z","day_start":null}"#;
 
 const COUNTERS_IN_WORDS: &str = "\
 sender user@example.com, which has limits of its own
 
-limit      used       remaining  resets in
-2000/hour    10  1,990 of 2,000      1m 1s
+limit        used       remaining  resets in
+2000/hour      10  1,990 of 2,000      1m 1s
+1/s burst 5     0          5 of 5          -
 ";
 
 #[test]
@@ -298,16 +299,15 @@ fn the_token_comes_from_a_file_or_else_from_the_environment() {
     let file = directory.path().join("token");
     std::fs::write(&file, "from-a-file\nand more\n").unwrap();
     let file = file.to_str().unwrap();
-    let variable = [("TOLLGATE_TOKEN", "from-the-environment")];
-    let table: [(&[&str], &[(&str, &str)], Option<&str>); 4] = [
-        (&["reload"], &variable, Some("Bearer from-the-environment")),
-        (&["reload", "--token-file", file], &variable, Some("Bearer from-a-file")),
-        (&["--token-file", file, "reload"], &[], Some("Bearer from-a-file")),
-        (&["reload"], &[("TOLLGATE_TOKEN", "")], None),
+    let table: [(&[&str], &str, Option<&str>); 4] = [
+        (&["reload"], "from-the-environment", Some("Bearer from-the-environment")),
+        (&["reload", "--token-file", file], "from-the-environment", Some("Bearer from-a-file")),
+        (&["--token-file", file, "reload"], "", Some("Bearer from-a-file")),
+        (&["reload"], "", None),
     ];
-    for (arguments, variables, expected) in table {
+    for (arguments, variable, expected) in table {
         let server = Responder::always(Reply::Json(200, r#"{"reloaded":true}"#));
-        assert_eq!(run(&server.url(), arguments, variables).code, 0);
+        assert_eq!(run(&server.url(), arguments, &[("TOLLGATE_TOKEN", variable)]).code, 0);
         assert_eq!(server.only().headers.get("authorization").map(String::as_str), expected);
     }
 }

@@ -95,11 +95,8 @@ impl fmt::Display for Fault {
             }
             Self::Refused { answer, problem } => {
                 write!(f, "{problem}")?;
-                match answer.status {
-                    401 => f.write_str(". Set TOLLGATE_TOKEN or --token-file."),
-                    403 => f.write_str(". The token's role is too small for this."),
-                    _ => Ok(()),
-                }
+                let remedy = if answer.status == 401 { ". Set TOLLGATE_TOKEN or --token-file." } else { "" };
+                f.write_str(remedy)
             }
         }
     }

@@ -24,7 +24,7 @@ pub struct Check {
     /// How much it takes; 0 only looks
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
-    /// Count this id only once, and hold under it what is limited at once
+    /// Hold under this id what is limited at once; an id that is held already takes nothing
     #[arg(long, value_name = "ID")]
     id: Option<String>,
     /// Decide, but take nothing
@@ -71,7 +71,7 @@ impl Check {
     fn put(&self, decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
         let style = if decision.allowed { GOOD } else { BAD };
         writeln!(out, "{style}{}{style:#}", self.headline(decision))?;
-        let sheet = rules(&decision.rules);
+        let sheet = self.rules(&decision.rules);
         if !sheet.is_empty() {
             write!(out, "\n{sheet}")?;
         }
@@ -85,14 +85,14 @@ impl Check {
         if decision.allowed {
             return match (self.dry_run || self.cost == 0, decision.repeated) {
                 (true, _) => "allowed; nothing was taken",
-                (false, true) => "allowed; this id was counted before, so nothing was taken",
+                (false, true) => "allowed; this id is held already, so nothing was taken",
                 (false, false) if decision.rules.is_empty() => "allowed; no limit applies",
                 (false, false) => "allowed",
             }
             .to_owned();
         }
         let verdict = match decision.verdict.as_str() {
-            "wait" => "to wait",
+            "wait" => "told to wait",
             "defer" => "deferred",
             _ => "denied",
         };
@@ -110,33 +110,34 @@ impl Check {
         };
         format!("{verdict}{by}{retry}")
     }
-}
 
-fn rules(rules: &[RuleLine]) -> Sheet {
-    let mut sheet = Sheet::new(&["rule", "key", "limit", ">remaining", ">resets in"]);
-    for rule in rules {
-        for limit in &rule.limits {
-            // A rule with one limit says of itself what is exceeded; with more, the limit's wait does.
-            let exceeded = rule.exceeded && (rule.limits.len() == 1 || limit.retry_after_ms.is_some());
-            let tone = match (rule.observed, exceeded) {
-                (true, _) => Tone::Faint,
-                (false, true) => Tone::Bad,
-                (false, false) => Tone::Normal,
-            };
-            let name = if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
-            let [written, remaining, resets] = shows(limit);
-            sheet.line(tone, [name, rule.key.clone(), written, remaining, resets]);
+    fn rules(&self, rules: &[RuleLine]) -> Sheet {
+        let mut sheet = Sheet::new(&["rule", "key", "limit", ">remaining", ">resets in"]);
+        for rule in rules {
+            for limit in &rule.limits {
+                let short = limit.retry_after_ms.is_some() || limit.remaining < self.cost;
+                let tone = match (rule.observed, rule.exceeded && (short || rule.limits.len() == 1)) {
+                    (true, _) => Tone::Faint,
+                    (false, true) => Tone::Bad,
+                    (false, false) => Tone::Normal,
+                };
+                let name =
+                    if rule.observed { format!("{} (observed)", rule.rule) } else { rule.rule.clone() };
+                let [written, remaining, resets] = shows(limit);
+                sheet.line(tone, [name, rule.key.clone(), written, remaining, resets]);
+            }
         }
+        sheet
     }
-    sheet
 }
 
-/// The limit as written, what is left of it, and when it resets.
+/// The limit as it is written, what is left of it, and when it resets.
 pub(super) fn shows(limit: &LimitLine) -> [String; 3] {
     [
         limit.limit.clone(),
         format!("{} of {}", words::number(limit.remaining), words::number(limit.capacity)),
-        or_dash(limit.reset_after_ms.map(words::span)),
+        // A limit that is whole has nothing to reset.
+        or_dash(limit.reset_after_ms.filter(|millis| *millis > 0).map(words::span)),
     ]
 }
 

@@ -1,9 +1,11 @@
 //! The load as a whole: starts the workers, ends them in time, and adds up.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use tokio::signal::ctrl_c;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
@@ -57,6 +59,13 @@ impl Load {
             sent: AtomicU64::new(0),
             failed: AtomicU64::new(0),
         });
+        let mut interrupted = pin!(ctrl_c());
+        // Asked once, so that it listens before anything is sent.
+        tokio::select! {
+            biased;
+            pressed = &mut interrupted => pressed?,
+            () = std::future::ready(()) => {}
+        }
         let (stop, stopped) = watch::channel(());
         let mut workers = JoinSet::new();
         let start = Instant::now();
@@ -66,7 +75,8 @@ impl Load {
         let mut tally = Tally::default();
         let progress = Progress::start(self.bound, Arc::clone(&shared));
         let end = tokio::select! {
-            end = over(self.bound) => end?,
+            () = over(self.bound) => End::Done,
+            pressed = &mut interrupted => pressed.map(|()| End::Interrupted)?,
             () = join(&mut workers, &mut tally) => End::Done,
         };
         // Requests that are still unanswered are abandoned and not counted.
@@ -87,17 +97,11 @@ async fn work(mut worker: Worker, mut stopped: watch::Receiver<()>) -> Tally {
     worker.tally
 }
 
-/// Waits until the time is over or somebody presses Ctrl-C.
-async fn over(bound: Bound) -> std::io::Result<End> {
-    let time = async {
-        match bound {
-            Bound::Time(time) => sleep(time).await,
-            Bound::Requests(_) => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        () = time => Ok(End::Done),
-        pressed = tokio::signal::ctrl_c() => pressed.map(|()| End::Interrupted),
+/// Waits until the time is over, if time is the bound.
+async fn over(bound: Bound) {
+    match bound {
+        Bound::Time(time) => sleep(time).await,
+        Bound::Requests(_) => std::future::pending().await,
     }
 }
 
