@@ -104,7 +104,7 @@ fn run(bench: &mut dyn Bench, pace: Pace) {
             92..96 => trace.change_plan(),
             96..98 => trace.forget(),
             // What a sweep forgets is as good as new only while the clock does not go back.
-            _ if pace == Pace::Steady && trace.step % 4 == 0 => trace.bench.disturb(),
+            _ if pace == Pace::Steady && trace.step.is_multiple_of(4) => trace.bench.disturb(),
             _ => {}
         }
     }

@@ -1,11 +1,10 @@
 //! Which keys a shard forgets by itself: those that are as good as new, and others to make room.
 
-use std::sync::Arc;
-
 use smallvec::SmallVec;
-use tollgate_core::Timestamp;
-use tollgate_core::limit::Idle;
+use tollgate_core::limit::{Idle, State};
+use tollgate_core::{Plan, Timestamp};
 
+use super::pack::{self, Fit};
 use super::{KeyHash, Place, Shard, StateRow};
 
 /// What may be done with a key to make room for another.
@@ -85,19 +84,23 @@ impl Shard {
         }
     }
 
-    fn standing(&mut self, place: Place, now: Timestamp) -> (Standing, Idle) {
-        let plan = Arc::clone(self.plans.plan(self.tag(place).plan()));
+    fn standing(&self, place: Place, now: Timestamp) -> (Standing, Idle) {
+        let plan = self.plans.plan(self.tag(place).plan());
         let mut row = StateRow::new();
-        self.load(place, &plan, &mut row);
-        let idle = plan.idle(&row);
-        let standing = match idle {
-            Idle::Never => Standing::Pinned,
-            Idle::At(at) if at <= now => Standing::Idle,
-            Idle::At(_) if plan.blocks(&row, now) => Standing::Blocked,
-            Idle::At(_) => Standing::Open,
-        };
-        self.save(place, &plan, &mut row);
-        (standing, idle)
+        match place {
+            Place::Wide(index) => {
+                let slot = self.wide.at(index).expect("a place is not empty");
+                pack::unpack(plan, &slot.words, &slot.halves, &mut row);
+            }
+            Place::Narrow(index) => {
+                let slot = self.narrow.at(index).expect("a place is not empty");
+                if Fit::of(plan) == Fit::Deep {
+                    return judge(plan, &self.deep[slot.words[0] as usize], now);
+                }
+                pack::unpack(plan, &slot.words, &slot.halves, &mut row);
+            }
+        }
+        judge(plan, &row, now)
     }
 
     /// Forgets the idle keys among the `most` slots from `from` on. Answers where to go on, or
@@ -115,6 +118,17 @@ impl Shard {
         gone.into_iter().for_each(|key| self.forget(key));
         (end < self.width()).then_some(end)
     }
+}
+
+fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Standing, Idle) {
+    let idle = plan.idle(states);
+    let standing = match idle {
+        Idle::Never => Standing::Pinned,
+        Idle::At(at) if at <= now => Standing::Idle,
+        Idle::At(_) if plan.blocks(states, now) => Standing::Blocked,
+        Idle::At(_) => Standing::Open,
+    };
+    (standing, idle)
 }
 
 impl Search {
