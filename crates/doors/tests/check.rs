@@ -6,7 +6,11 @@ use axum::http::Method;
 use door::Door;
 use serde_json::{Value, json};
 
-fn line(rule: &str, key: &str, limits: &[(&str, u64, u64, Option<u64>, Option<u64>)], at: usize) -> Value {
+/// What a limit is, how much it holds, how much is left, and milliseconds to its reset and retry.
+type Shown<'l> = (&'l str, u64, u64, Option<u64>, Option<u64>);
+
+/// A rule's line, told by the limit at one place among its limits.
+fn line(rule: &str, key: &str, limits: &[Shown<'_>], at: usize) -> Value {
     let shown = limits.iter().map(|(limit, capacity, remaining, reset, retry)| {
         json!({
             "limit": limit, "capacity": capacity, "remaining": remaining,

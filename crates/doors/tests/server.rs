@@ -42,7 +42,7 @@ async fn ask(
     (method, path, body, _): (&str, &str, &str, &str),
     headers: &[(&str, &str)],
 ) -> door::Reply {
-    door.send(method.parse().unwrap(), path, headers, body.as_bytes().to_vec()).await
+    door.send(method.parse().expect("a method"), path, headers, body.as_bytes().to_vec()).await
 }
 
 #[tokio::test]
@@ -134,7 +134,7 @@ async fn the_journal_and_the_offenders_tell_who_was_refused() {
 /// The names and labels of all series, without their values.
 fn series(page: &str) -> BTreeSet<String> {
     let lines = page.lines().filter(|line| !line.starts_with('#'));
-    lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned()).collect()
+    lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
 }
 
 #[tokio::test]
