@@ -214,7 +214,10 @@ impl Engine {
 
     /// The receipt of an allowed attempt, sealed.
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
-        decision.receipt().map(|receipt| self.seal.seal(&receipt))
+        let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
+        let taken = decision.lines().filter(|line| line.taken).map(|line| (&*line.rule.name, line.key));
+        let sealed = || self.seal.seal_parts(ticket, decision.outcome.now, cost, taken);
+        (decision.outcome.taken != 0).then(sealed)
     }
 
     /// Gives back what a receipt stands for: once.

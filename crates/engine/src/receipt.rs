@@ -4,6 +4,7 @@ use std::hash::Hasher;
 
 use data_encoding::BASE64URL_NOPAD;
 use siphasher::sip128::{Hasher128, SipHasher24};
+use smallvec::SmallVec;
 use tollgate_core::{Receipt, Ticket, Timestamp};
 
 /// Seals receipts and opens them again.
@@ -28,15 +29,29 @@ impl Seal {
 
     /// The receipt as text.
     pub fn seal(&self, receipt: &Receipt) -> String {
-        let mut bytes = vec![1];
-        bytes.extend(receipt.ticket.0.to_le_bytes());
-        bytes.extend(receipt.at.as_micros().to_le_bytes());
-        bytes.extend(receipt.cost.to_le_bytes());
-        for text in receipt.taken.iter().flat_map(|(rule, key)| [rule, key]) {
-            bytes.extend(u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-            bytes.extend(text.as_bytes());
+        let taken = receipt.taken.iter().map(|(rule, key)| (rule.as_str(), key.as_str()));
+        self.seal_parts(receipt.ticket, receipt.at, receipt.cost, taken)
+    }
+
+    /// As [`Seal::seal`], from the parts of a receipt that nobody needs to hold.
+    pub(crate) fn seal_parts<'t>(
+        &self,
+        ticket: Ticket,
+        at: Timestamp,
+        cost: u64,
+        taken: impl Iterator<Item = (&'t str, &'t str)>,
+    ) -> String {
+        let mut bytes: SmallVec<[u8; 256]> = SmallVec::new();
+        bytes.push(1);
+        for number in [ticket.0, at.as_micros(), cost] {
+            bytes.extend_from_slice(&number.to_le_bytes());
         }
-        bytes.extend(self.tag(&bytes));
+        for text in taken.flat_map(|(rule, key)| [rule, key]) {
+            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        let tag = self.tag(&bytes);
+        bytes.extend_from_slice(&tag);
         BASE64URL_NOPAD.encode(&bytes)
     }
 

@@ -43,6 +43,10 @@ pub(crate) struct AtMost<const MOST: usize, T>(pub(crate) Vec<T>);
 
 /// Reads a body, or says where it goes wrong.
 pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
+    // A list would be taken for the members of the object in their order.
+    if body.trim_ascii_start().first() == Some(&b'[') {
+        return Err(Problem::bad_request("expected an object, not a list, at line 1 column 1"));
+    }
     serde_json::from_slice(body).map_err(|error| {
         let whole = error.to_string();
         let message = whole.rsplit_once(" at line ").map_or(&*whole, |(message, _)| message);

@@ -1,0 +1,285 @@
+//! Bad input: every mistake is told from every other, nothing is charged for it, nothing panics.
+
+mod door;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Uri};
+use door::Door;
+use proptest::prelude::*;
+use serde_json::json;
+
+/// What is sent to `/api/v1/check`, and what is said about it.
+const BAD_CHECKS: &[(&str, &str)] = &[
+    ("", "EOF while parsing a value, at line 1 column 0"),
+    ("{\n  \"policy\": mail\n}", "expected value, at line 2 column 13"),
+    (r#"{"policy":"mail.accept"} x"#, "trailing characters, at line 1 column 26"),
+    ("[\"mail.accept\"]", "expected an object, not a list, at line 1 column 1"),
+    ("{}", "missing field `policy`"),
+    (r#"{"policy":7}"#, "invalid type: integer `7`, expected a string, at line 1 column 11"),
+    (r#"{"policy":"mail.acept"}"#, "there is no policy `mail.acept`; did you mean `mail.accept`?"),
+    (
+        r#"{"policy":"mail.accept","feilds":{}}"#,
+        "unknown field `feilds`, expected one of `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 32",
+    ),
+    (r#"{"policy":"mail.accept","policy":"x"}"#, "duplicate field `policy`, at line 1 column 32"),
+    (
+        r#"{"policy":"mail.accept","fields":{"sendr":"a"}}"#,
+        "no rule of policy `mail.accept` knows the field `sendr`; did you mean `sender`?",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"ip":"10.0.0"}}"#,
+        "the value of `ip` is not an IPv4 or IPv6 address",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"ip":["10.0.0.1"]}}"#,
+        "invalid type: sequence, expected a string, a whole number of at least 0, or a boolean, at line 1 column 40",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"recipients":-1}}"#,
+        "invalid type: integer `-1`, expected a string, a whole number of at least 0, or a boolean, at line 1 column 49",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"recipients":1.5}}"#,
+        "invalid type: floating point `1.5`, expected a string, a whole number of at least 0, or a boolean, at line 1 column 50",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"recipients":"few","sender":"a"}}"#,
+        "the value of `recipients` is not a whole number",
+    ),
+    (r#"{"policy":"mail.accept","fields":{"sender":"a","sender":"b"}}"#, "the field `sender` was sent twice"),
+    (
+        r#"{"policy":"mail.accept","cost":-1}"#,
+        "invalid value: integer `-1`, expected a whole number of at least 0, at line 1 column 33",
+    ),
+    (
+        r#"{"policy":"mail.accept","cost":1.5}"#,
+        "invalid type: floating point `1.5`, expected a whole number of at least 0, at line 1 column 34",
+    ),
+    (
+        r#"{"policy":"mail.accept","cost":"2"}"#,
+        r#"invalid type: string "2", expected a whole number of at least 0, at line 1 column 34"#,
+    ),
+    (
+        r#"{"policy":"mail.accept","cost":9223372036854775808}"#,
+        "the cost 9223372036854775808 is beyond the largest exact number, 9007199254740991",
+    ),
+    (
+        r#"{"policy":"mail.accept","dry_run":1}"#,
+        "invalid type: integer `1`, expected a boolean, at line 1 column 35",
+    ),
+    (
+        r#"{"policy":"jobs"}"#,
+        "no rule of policy `jobs` applies: its rules need some of the fields account; set `allow_unmatched` to let such attempts pass",
+    ),
+    (r#"{"policy":"mail.accept","attempts":[]}"#, "beside `attempts` there may be nothing else"),
+    (r#"{"cost":1,"attempts":[]}"#, "beside `attempts` there may be nothing else"),
+    (r#"{"attempts":{}}"#, "invalid type: map, expected a list of at most 100, at line 1 column 12"),
+];
+
+#[tokio::test]
+async fn every_mistake_is_told_from_every_other() {
+    let door = Door::open();
+    for (body, detail) in BAD_CHECKS {
+        let reply = door.send(Method::POST, "/api/v1/check", &[], body.as_bytes().to_vec()).await;
+        assert_eq!((reply.status, &*reply.detail()), (400, *detail), "{body}");
+        let expected = json!({
+            "type": "/problems/bad-request", "title": "Bad request", "status": 400,
+            "detail": detail, "correlationId": "…",
+        });
+        assert_eq!(reply.settled(), expected);
+    }
+    let counts = door.get("/api/v1/ratelimits/global/global").await.json();
+    assert_eq!(counts["hourly_count"], 0, "nothing was charged");
+}
+
+#[tokio::test]
+async fn what_is_too_long_or_too_much_is_refused() {
+    let door = Door::open();
+    let long = door.check("mail.accept", json!({ "sender": "a".repeat(1_000_000) })).await;
+    assert_eq!(long.status, 400);
+    assert_eq!(long.detail(), "the value of `sender` is 1000000 bytes long; at most 1024 are allowed");
+    let whole = door.check("mail.accept", json!({ "sender": "a".repeat(1 << 20) })).await;
+    assert_eq!((whole.status, &*whole.detail()), (413, "the body is longer than 1048576 bytes"));
+    let told =
+        Request::post("/api/v1/check").header("content-length", "1048577").body(Body::empty()).unwrap();
+    assert_eq!(door.answer(told).await.status, 413, "a long body need not come to be refused");
+    let fields =
+        |count: usize| (0..count).map(|n| (format!("f{n}"), json!(n))).collect::<serde_json::Map<_, _>>();
+    let many = door.check("mail.accept", fields(33).into()).await;
+    assert!(many.detail().starts_with("more than 32 fields, at line 1"), "{}", many.detail());
+    assert!(door.check("mail.accept", fields(32).into()).await.detail().contains("knows the field `f"));
+    let body = json!({ "policy": "jobs", "fields": { "account": "a" }, "id": "i".repeat(257) });
+    let reply = door.post("/api/v1/check", body).await;
+    assert_eq!(reply.detail(), "the id is 257 bytes long; at most 256 are allowed");
+    let name = "x".repeat(100_000);
+    let reply = door.post("/api/v1/check", json!({ name: 1 })).await;
+    assert!(reply.status == 400 && reply.text.len() < 2_000, "what was sent is not shown back at length");
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let reply = door.send(Method::POST, "/api/v1/check", &[], format!("{{\"fields\":{deep}}}").into()).await;
+    assert_eq!(reply.status, 400);
+    let attempts = format!("{{\"attempts\":[{deep}]}}");
+    let reply = door.send(Method::POST, "/api/v1/check", &[], attempts.into()).await;
+    assert_eq!(reply.json()["decisions"][0]["status"], 400);
+}
+
+#[tokio::test]
+async fn numbers_and_booleans_stand_for_their_text() {
+    let door = Door::open();
+    for (value, key) in [
+        (json!(7), "7"),
+        (json!(u64::MAX), "18446744073709551615"),
+        (json!(true), "true"),
+        (json!(false), "false"),
+    ] {
+        assert_eq!(door.check("trial", json!({ "account": value })).await.json()["rules"][0]["key"], key);
+    }
+    let body = r#"{"policy":"tri\u0061l","fields":{"acc\u006funt":"\u00e9\"\\"},"id":null,"cost":null}"#;
+    let reply = door.send(Method::POST, "/api/v1/check", &[], body.as_bytes().to_vec()).await;
+    assert_eq!((reply.status, &reply.json()["rules"][0]["key"]), (200, &json!("é\"\\")));
+}
+
+#[tokio::test]
+async fn paths_and_methods_that_do_not_exist_are_problems_too() {
+    let door = Door::open();
+    for path in
+        ["/", "/api/v1", "/api/v1/chek", "/api/v1/holds/jobs", "/api/v1/ratelimits/", "/api/v1/check/"]
+    {
+        let reply = door.get(path).await;
+        assert_eq!(reply.status, 404, "{path}");
+        assert!(reply.detail().contains("/api/v1/openapi.json"));
+    }
+    let reply = door.post("/api/v1/holds/jobs/a/1", json!({})).await;
+    assert_eq!(reply.status, 404, "only `/renew` can be posted there");
+    for (method, path) in
+        [(Method::GET, "/api/v1/check"), (Method::PATCH, "/api/v1/ratelimits/a/b"), (Method::POST, "/livez")]
+    {
+        let reply = door.send(method, path, &[], Vec::new()).await;
+        assert_eq!((reply.status, &reply.json()["title"]), (405, &json!("Method not allowed")), "{path}");
+        assert!(reply.header("allow").is_some(), "{path}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn bad_places_and_bad_limits_are_told_apart() {
+    let door = Door::open();
+    let get = [
+        ("/api/v1/ratelimits/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
+        ("/api/v1/ratelimits/ip/nonsense", 400, "that is no key of rule `ip`, whose keys are ip"),
+        ("/api/v1/ratelimits/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
+        (
+            "/api/v1/ratelimits/global/other",
+            400,
+            "that is no key of rule `global`, whose keys are its own name, `global`",
+        ),
+        ("/api/v1/ratelimits/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
+        ("/api/v1/holds/sender/a", 404, "rule `sender` has no limit `at once` at this key"),
+        ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
+        ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
+    ];
+    for (path, status, detail) in get {
+        let reply = door.get(path).await;
+        assert_eq!((reply.status, &*reply.detail()), (status, detail), "{path}");
+    }
+    let empty = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, or messages_per_hour, messages_per_day, recipients_per_message";
+    let put = [
+        (json!({}), empty),
+        (json!({ "limits": [] }), empty),
+        (
+            json!({ "limits": ["2000/hou"] }),
+            "`2000/hou`, character 6: a period is `s`, `min`, `hour`, `day`, `week`, `month` or a duration such as `15m`",
+        ),
+        (
+            json!({ "limits": ["1/hour", "2/hour"] }),
+            "`2/hour` is of the same kind and period as another limit here: keep one of them",
+        ),
+        (json!({ "limits": ["1/day calendar in Mars/Base"] }), "there is no time zone `Mars/Base`"),
+        (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "beside `limits` there may be nothing else"),
+        (
+            json!({ "messages_per_hour": -1 }),
+            "invalid value: integer `-1`, expected a whole number of at least 0, at line 1 column 23",
+        ),
+        (
+            json!({ "messages_per_hour": 1_u64 << 53 }),
+            "`9007199254740992/hour`, character 1: the largest number that is exact everywhere is 9007199254740991",
+        ),
+    ];
+    for (body, detail) in put {
+        let reply = door.put("/api/v1/ratelimits/sender/a", body.clone()).await;
+        assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
+    }
+    assert!(door.records.0.lock().is_empty(), "nothing was set");
+}
+
+/// Bodies that are nearly right, so that arbitrary changes reach deep.
+fn bodies() -> impl Strategy<Value = Vec<u8>> {
+    let words = prop::sample::select(vec![
+        r#"{"policy":"mail.accept","fields":{"sender":"a@example.com","recipients":3},"cost":1,"id":"x"}"#,
+        r#"{"attempts":[{"policy":"jobs","fields":{"account":"a"},"id":"1"},{"policy":"trial"}]}"#,
+        r#"{"receipt":"AQIDBA"}"#,
+        r#"{"ids":["a","b"]}"#,
+        r#"{"limits":["10/hour","5 at once for 30s"]}"#,
+        r#"{"messages_per_hour":1,"messages_per_day":null}"#,
+    ]);
+    let changed = (words, any::<prop::sample::Index>(), any::<u8>(), any::<bool>()).prop_map(
+        |(text, at, byte, cut)| {
+            let mut bytes = text.as_bytes().to_vec();
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+            if cut {
+                bytes.truncate(at);
+            }
+            bytes
+        },
+    );
+    prop_oneof![changed, prop::collection::vec(any::<u8>(), 0..64)]
+}
+
+fn paths() -> impl Strategy<Value = String> {
+    let head = prop::sample::select(vec![
+        "/api/v1/check",
+        "/api/v1/give",
+        "/api/v1/holds",
+        "/api/v1/holds/jobs",
+        "/api/v1/holds/slots/a/1/renew",
+        "/api/v1/ratelimits",
+        "/api/v1/ratelimits/domain",
+        "/api/v1/ratelimits/orders",
+        "/api/v1/ratelimits/global/global",
+        "/api/v1/ratelimits/ip/10.0.0.1/override",
+        "/api/v1/decisions",
+        "/api/v1/top",
+        "/metrics",
+        "/readyz",
+        "",
+    ]);
+    (head, "[/a-z0-9.,@%:?=&\\[\\]-]{0,24}").prop_map(|(head, tail)| format!("{head}{tail}"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    #[test]
+    fn no_request_makes_the_door_panic(
+        method in prop::sample::select(vec![Method::GET, Method::POST, Method::PUT, Method::DELETE]),
+        path in paths(), body in bodies(), id in prop::collection::vec(any::<u8>(), 0..16), wide in any::<bool>(),
+    ) {
+        let Ok(uri) = path.parse::<Uri>() else { return Ok(()) };
+        let mut request = Request::builder().method(method).uri(uri);
+        if let Ok(id) = axum::http::HeaderValue::from_bytes(&id) {
+            request = request.header("x-correlation-id", id.clone()).header("x-ratelimit-format", id);
+        }
+        if wide {
+            request = request.header("x-ratelimit-format", "ietf");
+        }
+        thread_local! { static DOOR: Door = Door::open(); }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        DOOR.with(|door| {
+            let reply = runtime.block_on(door.answer(request.body(Body::from(body)).unwrap()));
+            prop_assert!(matches!(reply.status, 200 | 400 | 404 | 405 | 422 | 429), "{:?}", reply);
+            if reply.status >= 400 {
+                prop_assert!(reply.json()["correlationId"].is_string());
+            }
+            Ok(())
+        })?;
+    }
+}

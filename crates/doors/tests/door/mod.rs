@@ -1,0 +1,352 @@
+//! The real router over a store in memory and a clock that is moved by hand. Every reply is held
+//! against the schema that the OpenAPI document promises for it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(dead_code, reason = "each file of tests uses a part of it")]
+#![allow(unreachable_pub, reason = "a module of tests is seen by its file alone")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, Method, Request};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tollgate_core::key::FieldKind;
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{
+    Charges, Deferral, Field, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Span, Store,
+    StoreError, Timestamp,
+};
+use tollgate_doors::{AccessKey, HttpParts, Role, router};
+use tollgate_engine::{Engine, Parts};
+use tollgate_store::{ManualClock, MemoryStore};
+use tower::ServiceExt;
+
+/// 2026-01-15T10:00:00Z: when every test begins.
+pub const START: u64 = 1_768_471_200;
+
+/// A router and what is behind it.
+pub struct Door {
+    pub router: Router,
+    pub clock: Arc<ManualClock>,
+    pub engine: Arc<Engine>,
+    pub records: Arc<Notebook>,
+    pub reloads: Arc<AtomicUsize>,
+}
+
+/// A reply, read to its end.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+/// Records in a map.
+#[derive(Default)]
+pub struct Notebook(pub Mutex<BTreeMap<String, Vec<u8>>>);
+
+/// A store that never answers, or only that what is given back is too old.
+struct Gone {
+    given: Option<Given>,
+}
+
+impl Door {
+    pub fn open() -> Self {
+        Self::with(policies(), Vec::new(), StoreKind::Memory)
+    }
+
+    pub fn guarded() -> Self {
+        let key = |name: &str, role| AccessKey { name: name.into(), role, hash: Sha256::digest(name).into() };
+        let keys = vec![key("checker", Role::Check), key("reader", Role::Read), key("boss", Role::Admin)];
+        Self::with(policies(), keys, StoreKind::Memory)
+    }
+
+    pub fn without_store() -> Self {
+        Self::with(policies(), Vec::new(), StoreKind::Gone)
+    }
+
+    pub fn with(policies: Policies, keys: Vec<AccessKey>, kind: StoreKind) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START * 1_000_000)));
+        let records = Arc::new(Notebook::default());
+        let store: Arc<dyn Store> = match kind {
+            StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
+            StoreKind::Gone => Arc::new(Gone { given: None }),
+            StoreKind::Forgetful => Arc::new(Gone { given: Some(Given::TooOld) }),
+        };
+        let engine = Arc::new(start(policies, store, Arc::clone(&records)));
+        let reloads = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&reloads);
+        let reload = Arc::new(move || match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => Ok(()),
+            _ => Err("rules.sender.limits: `100/hou`, character 5: a period is …".to_owned()),
+        });
+        let parts = HttpParts { engine: Arc::clone(&engine), keys, reload, registry: Registry::default() };
+        Self { router: router(parts), clock, engine, records, reloads }
+    }
+
+    pub fn advance(&self, secs: u64) {
+        self.clock.advance(Span::from_secs(secs));
+    }
+
+    pub async fn get(&self, path: &str) -> Reply {
+        self.send(Method::GET, path, &[], Vec::new()).await
+    }
+
+    pub async fn delete(&self, path: &str) -> Reply {
+        self.send(Method::DELETE, path, &[], Vec::new()).await
+    }
+
+    pub async fn post(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::POST, path, &[], body.to_string().into_bytes()).await
+    }
+
+    pub async fn put(&self, path: &str, body: Value) -> Reply {
+        self.send(Method::PUT, path, &[], body.to_string().into_bytes()).await
+    }
+
+    /// Asks for a decision.
+    pub async fn check(&self, policy: &str, fields: Value) -> Reply {
+        self.post("/api/v1/check", json!({ "policy": policy, "fields": fields })).await
+    }
+
+    /// Sends anything at all, and holds the reply against the document.
+    pub async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Reply {
+        let mut request = Request::builder().method(method.clone()).uri(path);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let reply = self.answer(request.body(Body::from(body)).unwrap()).await;
+        assert_promised(self, &method, path, &reply).await;
+        reply
+    }
+
+    pub async fn answer(&self, request: Request<Body>) -> Reply {
+        let response = self.router.clone().oneshot(request).await.unwrap();
+        let (parts, body) = response.into_parts();
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Reply { status: parts.status.as_u16(), headers: parts.headers, text }
+    }
+
+    pub async fn document(&self) -> Value {
+        let request = Request::builder().uri("/api/v1/openapi.json").body(Body::empty()).unwrap();
+        self.answer(request).await.json()
+    }
+}
+
+pub enum StoreKind {
+    Memory,
+    Gone,
+    Forgetful,
+}
+
+/// An engine over a store whose answers are ready at once.
+pub fn start(policies: Policies, store: Arc<dyn Store>, records: Arc<Notebook>) -> Engine {
+    let starting = Box::pin(Engine::start(policies, Parts { store, records, secret: [7; 16] }));
+    let mut starting = starting;
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match starting.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(engine) => engine.unwrap(),
+        std::task::Poll::Pending => unreachable!("records in memory answer at once"),
+    }
+}
+
+impl Reply {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {}", self.text))
+    }
+
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).map(|value| value.to_str().unwrap())
+    }
+
+    /// The headers whose names begin like this, as `name: value`, sorted.
+    pub fn headers_like(&self, prefix: &str) -> Vec<String> {
+        let like = self.headers.iter().filter(|(name, _)| name.as_str().starts_with(prefix));
+        let mut lines: Vec<String> =
+            like.map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+        lines.sort();
+        lines
+    }
+
+    /// What a problem says.
+    pub fn detail(&self) -> String {
+        assert_eq!(self.header("content-type"), Some("application/problem+json"), "{self:?}");
+        self.json()["detail"].as_str().unwrap().to_owned()
+    }
+
+    /// The body without what is made up anew each time.
+    pub fn settled(&self) -> Value {
+        let mut body = self.json();
+        for made_up in ["receipt", "correlationId"] {
+            if let Some(value) = body.get_mut(made_up) {
+                assert!(value.as_str().is_some_and(|text| !text.is_empty()));
+                *value = json!("…");
+            }
+        }
+        body
+    }
+}
+
+/// A rule by these fields, with these limits.
+pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
+    let by = by.iter().map(|field| Field { name: (*field).into(), kind: FieldKind::of_name(field) });
+    Rule {
+        name: name.into(),
+        by: by.collect(),
+        plan: plan(name, limits),
+        overrides: Default::default(),
+        on_exceed: OnExceed::Reject,
+        enabled: true,
+        secret: false,
+    }
+}
+
+pub fn plan(rule: &str, limits: &[&str]) -> Arc<Plan> {
+    let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+    Arc::new(Plan::new(rule.into(), limits).unwrap())
+}
+
+/// What most tests are configured with.
+pub fn policies() -> Policies {
+    let mut domain = rule("domain", &["domain"], &["1000/hour", "10000/day"]);
+    let own = plan("domain", &["5000/hour", "50000/day", "100 recipients per attempt"]);
+    domain.overrides.insert("example.com".into(), own);
+    let mut api_key = rule("api_key", &["api_key"], &["1000/hour", "10000/day"]);
+    api_key.secret = true;
+    api_key.overrides.insert("hidden-gold".into(), plan("api_key", &["9000/hour"]));
+    let deferring = rule("recipient_domain", &["recipient_domain"], &["2/hour", "50000/day"]);
+    let deferring = Rule { on_exceed: OnExceed::Defer(Deferral::default()), ..deferring };
+    let pace = Rule { on_exceed: OnExceed::Wait(Span::from_secs(5)), ..rule("pace", &[], &["1/s burst 1"]) };
+    let shadow = Rule { on_exceed: OnExceed::Observe, ..rule("shadow", &["ip"], &["1/hour"]) };
+    let rules: Vec<Arc<Rule>> = [
+        rule("global", &[], &["50000/hour", "500000/day"]),
+        domain,
+        rule("sender", &["sender"], &["3/hour", "1000/day"]),
+        rule("ip", &["ip"], &["500/hour", "5000/day"]),
+        api_key,
+        deferring,
+        rule("orders", &["route", "ip"], &["10/s burst 50"]),
+        pace,
+        shadow,
+        rule("jobs", &["account"], &["2 at once for 30s"]),
+        rule("slots", &["account"], &["1 at once"]),
+        rule("trial", &["account"], &["2 in total"]),
+    ]
+    .map(Arc::new)
+    .into();
+    let named = |names: &[&str]| {
+        let find = |name: &&str| Arc::clone(rules.iter().find(|rule| *rule.name == **name).unwrap());
+        names.iter().map(find).collect()
+    };
+    let policy = |name: &str, names: &[&str]| Policy::new(name.into(), named(names), false);
+    let policies = vec![
+        policy("mail.accept", &["global", "domain", "sender", "ip", "api_key"]),
+        policy("mail.deliver", &["recipient_domain"]),
+        policy("orders", &["orders"]),
+        policy("pace", &["pace"]),
+        policy("shadow", &["shadow", "ip"]),
+        policy("jobs", &["jobs"]),
+        policy("slots", &["slots"]),
+        policy("trial", &["trial"]),
+    ];
+    Policies::new(true, rules.clone(), policies)
+}
+
+/// Fails unless the document promises such a reply to such a request.
+async fn assert_promised(door: &Door, method: &Method, path: &str, reply: &Reply) {
+    let document = door.document().await;
+    let path = path.split('?').next().unwrap_or_default();
+    let Some(template) = documented(&document, method, path) else {
+        assert!(matches!(reply.status, 404 | 405), "{method} {path} is not documented: {reply:?}");
+        return;
+    };
+    let operation = &document["paths"][&template][method.as_str().to_lowercase()];
+    let responses = &operation["responses"];
+    let promised = responses.get(reply.status.to_string()).unwrap_or(&responses["default"]);
+    let media = reply.header("content-type").unwrap();
+    let schema =
+        promised["content"].get(media).unwrap_or_else(|| panic!("{method} {path}: {media} {reply:?}"));
+    if media.ends_with("json") {
+        let root = json!({
+            "components": document["components"], "allOf": [schema["schema"]], "unevaluatedProperties": false,
+        });
+        let mut schemas = boon::Schemas::new();
+        let mut compiler = boon::Compiler::new();
+        compiler.add_resource("urn:reply", root).unwrap();
+        let index = compiler.compile("urn:reply", &mut schemas).unwrap();
+        if let Err(error) = schemas.validate(&reply.json(), index) {
+            panic!("{method} {path} {}: {error:#}\n{}", reply.status, reply.text);
+        }
+    }
+}
+
+/// The documented path that a path stands under; a key may hold slashes.
+pub fn documented(document: &Value, method: &Method, path: &str) -> Option<String> {
+    fn fits(template: &[&str], path: &[&str]) -> bool {
+        match (template, path) {
+            ([], []) => true,
+            (["{key}", rest @ ..], [_, more @ ..]) => fits(rest, more) || fits(template, more),
+            ([part, rest @ ..], [one, more @ ..]) => {
+                (part == one || part.starts_with('{') && !one.is_empty()) && fits(rest, more)
+            }
+            _ => false,
+        }
+    }
+    let parts: Vec<&str> = path.split('/').collect();
+    let paths = document["paths"].as_object().unwrap().iter();
+    let known = paths.filter(|(_, methods)| methods.get(method.as_str().to_lowercase()).is_some());
+    let fitting = known.filter(|(template, _)| fits(&template.split('/').collect::<Vec<_>>(), &parts));
+    // The most literal parts tell the most.
+    fitting
+        .max_by_key(|(template, _)| (template.len(), -(template.matches('{').count() as i64)))
+        .map(|(t, _)| t.clone())
+}
+
+impl Records for Notebook {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        self.0.lock().insert(name.to_owned(), value.to_vec());
+        Answer::ready(Ok(()))
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        self.0.lock().remove(name);
+        Answer::ready(Ok(()))
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        Answer::ready(Ok(self.0.lock().iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
+    }
+}
+
+impl Store for Gone {
+    fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
+        gone()
+    }
+
+    fn peek<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
+        gone()
+    }
+
+    fn give<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Given> {
+        self.given.map_or_else(gone, |given| Answer::ready(Ok(given)))
+    }
+
+    fn holds<'a>(&'a self, _: &'a Spot<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        gone()
+    }
+
+    fn forget<'a>(&'a self, _: Forget<'a>) -> Answer<'a, ()> {
+        gone()
+    }
+}
+
+fn gone<'a, T>() -> Answer<'a, T> {
+    Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
+}

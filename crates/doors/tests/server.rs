@@ -1,0 +1,306 @@
+//! The server around the decisions: roles, the journal, metrics, health, reloads, the document.
+
+mod door;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use axum::http::Method;
+use door::{Door, documented};
+use serde_json::{Value, json};
+
+/// Every endpoint, with a request that is right, and the least role that may send it.
+const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
+    ("POST", "/api/v1/check", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
+    ("POST", "/api/v1/give", r#"{"receipt":"x"}"#, "check"),
+    ("POST", "/api/v1/holds", r#"{"policy":"jobs","fields":{"account":"a"},"id":"1"}"#, "check"),
+    ("POST", "/api/v1/holds/jobs/a/1/renew", "", "check"),
+    ("DELETE", "/api/v1/holds/jobs/a/1", "", "check"),
+    ("GET", "/api/v1/holds/jobs/a", "", "read"),
+    ("PUT", "/api/v1/holds/jobs/a", r#"{"ids":[]}"#, "admin"),
+    ("GET", "/api/v1/ratelimits", "", "read"),
+    ("DELETE", "/api/v1/ratelimits", "", "admin"),
+    ("PUT", "/api/v1/ratelimits/example.org", r#"{"limits":["9/hour"]}"#, "admin"),
+    ("DELETE", "/api/v1/ratelimits/sender", "", "admin"),
+    ("GET", "/api/v1/ratelimits/ip/10.0.0.1", "", "read"),
+    ("PUT", "/api/v1/ratelimits/ip/10.0.0.1", r#"{"limits":["9/hour"]}"#, "admin"),
+    ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1", "", "admin"),
+    ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1/override", "", "admin"),
+    ("GET", "/api/v1/decisions", "", "read"),
+    ("GET", "/api/v1/top", "", "read"),
+    ("POST", "/api/v1/reload", "", "admin"),
+    ("GET", "/metrics", "", "read"),
+    ("GET", "/livez", "", "open"),
+    ("GET", "/readyz", "", "open"),
+    ("GET", "/api/v1/openapi.json", "", "open"),
+];
+
+const ROLES: [&str; 4] = ["open", "check", "read", "admin"];
+
+async fn ask(
+    door: &Door,
+    (method, path, body, _): (&str, &str, &str, &str),
+    headers: &[(&str, &str)],
+) -> door::Reply {
+    door.send(method.parse().expect("a method"), path, headers, body.as_bytes().to_vec()).await
+}
+
+#[tokio::test]
+async fn every_endpoint_opens_to_its_role_and_those_above() {
+    let door = Door::guarded();
+    for endpoint in ENDPOINTS {
+        let least = ROLES.iter().position(|role| *role == endpoint.3).unwrap();
+        for (rank, token) in ["checker", "reader", "boss"].iter().enumerate() {
+            let reply = ask(&door, *endpoint, &[("authorization", &format!("Bearer {token}"))]).await;
+            let admitted = rank + 1 >= least;
+            assert_eq!(reply.status != 403, admitted, "{endpoint:?} as {token}: {reply:?}");
+            assert_ne!(reply.status, 401, "{endpoint:?} as {token}");
+            if !admitted {
+                let detail =
+                    format!("this needs the role `{}`; the token has `{}`", ROLES[least], ROLES[rank + 1]);
+                assert_eq!(reply.detail(), detail);
+            }
+        }
+        for headers in [
+            &[][..],
+            &[("authorization", "Bearer Boss")],
+            &[("x-api-key", "")],
+            &[("authorization", "Basic boss")],
+        ] {
+            let reply = ask(&door, *endpoint, headers).await;
+            assert_eq!(reply.status == 401, least > 0, "{endpoint:?} {headers:?}: {reply:?}");
+            if least > 0 {
+                assert_eq!(reply.header("www-authenticate"), Some("Bearer"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_is_read_from_any_of_three_headers() {
+    let door = Door::guarded();
+    let path = ("DELETE", "/api/v1/ratelimits", "", "admin");
+    for header in [("authorization", "bearer  boss"), ("X-API-Key", "boss"), ("X-API-Token", "boss")] {
+        assert_eq!(ask(&door, path, &[header]).await.status, 200, "{header:?}");
+    }
+    assert_eq!(ask(&door, path, &[("authorization", "Basic eDp5"), ("x-api-key", "boss")]).await.status, 200);
+    assert_eq!(ask(&door, path, &[("authorization", "Bearer no"), ("x-api-key", "boss")]).await.status, 401);
+}
+
+#[tokio::test]
+async fn without_keys_everything_is_open() {
+    let door = Door::open();
+    for endpoint in ENDPOINTS {
+        assert!(!matches!(ask(&door, *endpoint, &[]).await.status, 401 | 403), "{endpoint:?}");
+    }
+}
+
+#[tokio::test]
+async fn the_journal_and_the_offenders_tell_who_was_refused() {
+    let door = Door::open();
+    for _ in 0..5 {
+        door.check("mail.accept", json!({ "sender": "a@example.com" })).await;
+        door.advance(1);
+    }
+    let shown = door.get("/api/v1/decisions").await.json();
+    let decisions = shown["decisions"].as_array().unwrap();
+    assert_eq!(decisions.len(), 5);
+    let newest = json!({
+        "at": "2026-01-15T10:00:04Z", "policy": "mail.accept", "verdict": "deny", "rule": "sender",
+        "key": "a@example.com", "cost": 1, "retry_after_ms": 3_596_000,
+    });
+    assert_eq!(decisions[0], newest);
+    let oldest = json!({
+        "at": "2026-01-15T10:00:00Z", "policy": "mail.accept", "verdict": "allow", "rule": null,
+        "key": "global", "cost": 1, "retry_after_ms": null,
+    });
+    assert_eq!(decisions[4], oldest);
+    assert_eq!(door.get("/api/v1/decisions?limit=2").await.json()["decisions"].as_array().unwrap().len(), 2);
+
+    let top = door.get("/api/v1/top?limit=1").await.json();
+    let offender =
+        json!({ "rule": "sender", "key": "a@example.com", "denied": 2, "last": "2026-01-15T10:00:04Z" });
+    assert_eq!(top["offenders"], json!([offender]));
+    let totals = top["totals"].as_array().unwrap();
+    let total = |rule: &str, outcome: &str| {
+        let found = totals.iter().find(|total| {
+            total["policy"] == "mail.accept" && total["rule"] == rule && total["outcome"] == outcome
+        });
+        found.map(|total| total["count"].clone())
+    };
+    assert_eq!((total("", "allow"), total("sender", "deny")), (Some(json!(3)), Some(json!(2))));
+}
+
+/// The names and labels of all series, without their values.
+fn series(page: &str) -> BTreeSet<String> {
+    let lines = page.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.rsplit_once(' ').expect("a value").0.to_owned()).collect()
+}
+
+#[tokio::test]
+async fn metrics_tell_of_decisions_requests_and_usage() {
+    let door = Door::open();
+    let body = json!({ "policy": "mail.accept", "fields": { "sender": "a@example.com" }, "cost": 3 });
+    for _ in 0..3 {
+        door.post("/api/v1/check", body.clone()).await;
+    }
+    door.check("pace", json!({})).await;
+    door.get("/nowhere/1").await;
+    let reply = door.get("/metrics").await;
+    assert_eq!(
+        reply.header("content-type"),
+        Some("application/openmetrics-text; version=1.0.0; charset=utf-8")
+    );
+    for line in [
+        r#"tollgate_decisions_total{policy="mail.accept",rule="",outcome="allow"} 1"#,
+        r#"tollgate_decisions_total{policy="mail.accept",rule="sender",outcome="deny"} 2"#,
+        r#"tollgate_http_requests_total{method="POST",route="/api/v1/check",status="200"} 2"#,
+        r#"tollgate_http_requests_total{method="POST",route="/api/v1/check",status="429"} 2"#,
+        r#"tollgate_http_requests_total{method="",route="unmatched",status="404"} 1"#,
+        r#"tollgate_http_request_duration_seconds_count{method="POST",route="/api/v1/check"} 4"#,
+        r#"tollgate_usage_ratio{rule="pace"} 1.0"#,
+        "# TYPE tollgate_decision_duration_seconds histogram",
+        "# EOF",
+    ] {
+        assert!(reply.text.lines().any(|shown| shown == line), "{line}\n{}", reply.text);
+    }
+    assert!(reply.text.ends_with("# EOF\n"));
+}
+
+#[tokio::test]
+async fn the_number_of_series_does_not_depend_on_the_number_of_keys() {
+    let door = Door::open();
+    let traffic = async |from: usize, to: usize| {
+        for n in from..to {
+            let fields = json!({ "sender": format!("{n}@example.com"), "api_key": format!("key-{n}") });
+            let body = json!({ "policy": "mail.accept", "fields": fields, "cost": 2 });
+            door.post("/api/v1/check", body.clone()).await;
+            door.post("/api/v1/check", body).await;
+            door.get(&format!("/api/v1/ratelimits/sender/{n}@example.com")).await;
+            door.get(&format!("/nowhere/{n}")).await;
+        }
+        door.get("/metrics").await;
+        series(&door.get("/metrics").await.text)
+    };
+    let few = traffic(0, 2).await;
+    assert!(few.len() > 20);
+    assert_eq!(few, traffic(2, 60).await);
+}
+
+#[tokio::test]
+async fn health_follows_the_store() {
+    let door = Door::open();
+    assert_eq!(door.get("/livez").await.json(), json!({ "status": "live" }));
+    assert_eq!(door.get("/readyz").await.json(), json!({ "status": "ready" }));
+    let door = Door::without_store();
+    assert_eq!(door.get("/livez").await.status, 200);
+    let reply = door.get("/readyz").await;
+    assert_eq!((reply.status, &*reply.detail()), (503, "the store cannot be used: nobody is there"));
+    for path in ["/api/v1/ratelimits/global/global", "/api/v1/holds/jobs/a"] {
+        assert_eq!(door.get(path).await.status, 503, "{path}");
+    }
+    assert_eq!(door.delete("/api/v1/ratelimits").await.status, 503);
+    let page = door.get("/metrics").await;
+    assert!(
+        page.status == 200 && !page.text.contains("tollgate_usage_ratio{"),
+        "the page is there without it"
+    );
+}
+
+#[tokio::test]
+async fn a_reload_is_done_or_says_what_is_wrong() {
+    let door = Door::open();
+    let reply = door.post("/api/v1/reload", json!({})).await;
+    assert_eq!((reply.status, reply.json()), (200, json!({ "reloaded": true })));
+    let reply = door.send(Method::POST, "/api/v1/reload", &[], Vec::new()).await;
+    assert_eq!(reply.status, 422);
+    assert_eq!(reply.detail(), "rules.sender.limits: `100/hou`, character 5: a period is …");
+    assert_eq!(door.reloads.load(Ordering::SeqCst), 2);
+}
+
+#[tokio::test]
+async fn the_document_and_the_router_know_the_same_routes() {
+    let door = Door::open();
+    let document = door.document().await;
+    assert_eq!(document["openapi"], "3.1.0");
+    let mut described = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for (method, operation) in methods.as_object().unwrap() {
+            described.insert((method.to_uppercase(), path.clone()));
+            let named =
+                operation["parameters"].as_array().unwrap().iter().filter(|one| one["in"] == "path").count();
+            assert_eq!(named, path.matches('{').count(), "{path}");
+            assert!(operation["summary"].as_str().is_some_and(|summary| !summary.is_empty()));
+        }
+    }
+    let mut tried = BTreeSet::new();
+    for endpoint in ENDPOINTS {
+        let method: Method = endpoint.0.parse().unwrap();
+        let template = documented(&document, &method, endpoint.1).unwrap_or_else(|| panic!("{endpoint:?}"));
+        let operation = &document["paths"][&template][endpoint.0.to_lowercase()];
+        let role = format!("Needs the role `{}`.", endpoint.3);
+        let expected = if endpoint.3 == "open" { Value::Null } else { json!(role) };
+        assert_eq!(operation["description"], expected, "{endpoint:?}");
+        let reply = ask(&door, *endpoint, &[]).await;
+        assert!(
+            !reply.text.contains("there is nothing at this path") && reply.status != 405,
+            "{endpoint:?}: {reply:?}"
+        );
+        tried.insert((endpoint.0.to_owned(), template));
+    }
+    assert_eq!(tried, described, "every documented route was tried, and every one tried is documented");
+    // The router tells which methods a path knows; each must be documented there, or where more
+    // parts follow.
+    for (_, path, ..) in ENDPOINTS {
+        let reply = door.send(Method::PATCH, path, &[], Vec::new()).await;
+        for method in reply.header("allow").unwrap().split(',').filter(|method| *method != "HEAD") {
+            let method: Method = method.parse().unwrap();
+            let mut longer = ["", "/1", "/renew", "/1/renew"].iter().map(|more| format!("{path}{more}"));
+            assert!(longer.any(|path| documented(&document, &method, &path).is_some()), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_documents_schemas_are_all_found_and_described() {
+    fn references(value: &Value, found: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(members) => {
+                if let Some(Value::String(reference)) = members.get("$ref") {
+                    found.insert(reference.clone());
+                }
+                members.values().for_each(|member| references(member, found));
+            }
+            Value::Array(items) => items.iter().for_each(|item| references(item, found)),
+            _ => {}
+        }
+    }
+    let document = Door::open().document().await;
+    let mut found = BTreeSet::new();
+    references(&document, &mut found);
+    let schemas = document["components"]["schemas"].as_object().unwrap();
+    let known: BTreeSet<String> = schemas.keys().map(|name| format!("#/components/schemas/{name}")).collect();
+    assert_eq!(found, known, "nothing is missing and nothing is left over");
+    let mut compiled = boon::Schemas::new();
+    let mut compiler = boon::Compiler::new();
+    compiler.add_resource("urn:api", document.clone()).unwrap();
+    for reference in &found {
+        compiler.compile(&format!("urn:api{reference}"), &mut compiled).unwrap();
+    }
+    let check =
+        &document["paths"]["/api/v1/check"]["post"]["requestBody"]["content"]["application/json"]["schema"];
+    let root = json!({ "components": document["components"], "allOf": [check] });
+    compiler.add_resource("urn:check", root).unwrap();
+    let index = compiler.compile("urn:check", &mut compiled).unwrap();
+    let attempt = json!({ "policy": "p", "fields": { "a": "x", "b": 1, "c": true }, "cost": 1, "id": "i", "dry_run": false });
+    assert!(compiled.validate(&attempt, index).is_ok());
+    assert!(compiled.validate(&json!({ "attempts": [attempt] }), index).is_ok());
+    for wrong in [
+        json!({ "policy": 1 }),
+        json!({ "polcy": "p" }),
+        json!({ "policy": "p", "cost": -1 }),
+        json!({ "attempts": [7] }),
+    ] {
+        assert!(compiled.validate(&wrong, index).is_err(), "{wrong}");
+    }
+}
