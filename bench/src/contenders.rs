@@ -81,7 +81,7 @@ pub fn engine() -> Engine {
         Policy::new("mail".into(), levels.to_vec(), false),
     ];
     let rules = std::iter::once(api).chain(levels).collect();
-    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), secret: [1; 16] };
+    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), secret: [1; 32] };
     ready(Engine::start(Policies::new(true, rules, policies), parts)).unwrap()
 }
 

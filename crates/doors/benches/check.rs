@@ -149,7 +149,7 @@ async fn door() -> Router {
     let rules = vec![Arc::new(rule)];
     let policy = Policy::new("orders".into(), rules.clone(), false);
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::new()), 1_000_000));
-    let parts = Parts { store, records: Arc::new(NoRecords), secret: [7; 16] };
+    let parts = Parts { store, records: Arc::new(NoRecords), secret: [7; 32] };
     let engine = Engine::start(Policies::new(true, rules, vec![policy]), parts).await.expect("an engine");
     let reload = Arc::new(|| Ok(()));
     router(HttpParts { engine: Arc::new(engine), keys: Vec::new(), reload, registry: Registry::default() })

@@ -45,7 +45,7 @@ pub struct Parts {
     /// Where run-time changes live.
     pub records: Arc<dyn Records>,
     /// What receipts are sealed with; the same for as long as receipts should be good.
-    pub secret: [u8; 16],
+    pub secret: [u8; 32],
 }
 
 /// One consistent set of policies. Pin it, decide with it, let it go.

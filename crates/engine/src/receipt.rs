@@ -1,4 +1,9 @@
-//! Receipts as text: what was taken, sealed so that nobody can make one up.
+//! Receipts as text: what was taken, sealed so that nobody can make one up, and closed so that
+//! nobody can read in it: the keys of some rules are secret.
+//!
+//! The text is the ticket, the time and the cost, then the rules and keys under a stream made of
+//! SipHash over ticket, time and a running number, then a tag of SipHash over all of it. No two
+//! receipts share ticket and time, so no two share a stream.
 
 use std::hash::Hasher;
 
@@ -10,7 +15,8 @@ use tollgate_core::{Receipt, Ticket, Timestamp};
 /// Seals receipts and opens them again.
 #[derive(Clone)]
 pub struct Seal {
-    keys: (u64, u64),
+    tag_keys: (u64, u64),
+    stream_keys: (u64, u64),
 }
 
 /// A text that is no receipt of ours. The caller's fault; nothing was done.
@@ -19,12 +25,14 @@ pub struct Forged;
 
 /// The longest receipt there can be, in bytes of text.
 const MOST_BYTES: usize = 64 * 1024;
+/// Version, ticket, time and cost.
+const HEAD: usize = 1 + 3 * 8;
 
 impl Seal {
     /// A seal with this secret.
-    pub fn new(secret: [u8; 16]) -> Self {
+    pub fn new(secret: [u8; 32]) -> Self {
         let word = |at: usize| u64::from_le_bytes(secret[at..at + 8].try_into().expect("eight bytes"));
-        Self { keys: (word(0), word(8)) }
+        Self { tag_keys: (word(0), word(8)), stream_keys: (word(16), word(24)) }
     }
 
     /// The receipt as text.
@@ -50,6 +58,7 @@ impl Seal {
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
+        self.mask(&mut bytes);
         let tag = self.tag(&bytes);
         bytes.extend_from_slice(&tag);
         BASE64URL_NOPAD.encode(&bytes)
@@ -60,24 +69,38 @@ impl Seal {
         if text.len() > MOST_BYTES {
             return Err(Forged);
         }
-        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Forged)?;
-        let (body, tag) = bytes.split_last_chunk::<16>().ok_or(Forged)?;
+        let mut bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Forged)?;
+        let (body, tag) = bytes.split_last_chunk_mut::<16>().ok_or(Forged)?;
         // Every byte is looked at, so that the time taken tells nothing.
-        let differs = self.tag(body).iter().zip(tag).fold(0, |sum, (a, b)| sum | (a ^ b));
+        let differs = self.tag(body).iter().zip(&*tag).fold(0, |sum, (a, b)| sum | (a ^ b));
         if differs != 0 {
             return Err(Forged);
         }
+        self.mask(body);
         read(body).ok_or(Forged)
+    }
+
+    /// Lays the stream over everything behind the head, or takes it off again.
+    fn mask(&self, bytes: &mut [u8]) {
+        let Some((head, hidden)) = bytes.split_at_mut_checked(HEAD) else { return };
+        for (number, block) in hidden.chunks_mut(16).enumerate() {
+            let mut hasher = SipHasher24::new_with_keys(self.stream_keys.0, self.stream_keys.1);
+            hasher.write(&head[..HEAD]);
+            hasher.write_u64(number as u64);
+            let stream = hasher.finish128().as_u128().to_le_bytes();
+            block.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
+        }
     }
 
     /// A short name for a key that must not be shown.
     pub fn veil(&self, key: &str) -> String {
-        let tag = self.tag(key.as_bytes());
+        // No receipt begins with a zero, so a veil tells nothing about the tag of one.
+        let tag = self.tag(&[&[0], key.as_bytes()].concat());
         format!("#{}", data_encoding::HEXLOWER.encode(&tag[..8]))
     }
 
     fn tag(&self, bytes: &[u8]) -> [u8; 16] {
-        let mut hasher = SipHasher24::new_with_keys(self.keys.0, self.keys.1);
+        let mut hasher = SipHasher24::new_with_keys(self.tag_keys.0, self.tag_keys.1);
         hasher.write(bytes);
         hasher.finish128().as_u128().to_le_bytes()
     }
@@ -114,7 +137,7 @@ mod tests {
             ticket: u64, at in 0..1_u64 << 52, cost in 0..1_u64 << 52,
             taken in prop::collection::vec((".{0,20}", ".{0,40}"), 0..5), at_byte: prop::sample::Index, bit in 0_u32..8,
         ) {
-            let seal = Seal::new([7; 16]);
+            let seal = Seal::new([7; 32]);
             let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), cost, taken };
             let text = seal.seal(&receipt);
             prop_assert_eq!(seal.open(&text), Ok(receipt));
@@ -122,12 +145,24 @@ mod tests {
             let index = at_byte.index(bytes.len());
             bytes[index] ^= 1_u8 << bit;
             prop_assert_eq!(seal.open(&BASE64URL_NOPAD.encode(&bytes)), Err(Forged));
-            prop_assert_eq!(Seal::new([8; 16]).open(&text), Err(Forged));
+            prop_assert_eq!(Seal::new([8; 32]).open(&text), Err(Forged));
+        }
+
+        #[test]
+        fn nobody_reads_a_key_in_a_receipt(key in "[a-z]{8,40}", ticket: u64) {
+            let receipt = Receipt {
+                ticket: Ticket(ticket),
+                at: Timestamp::from_micros(1),
+                cost: 1,
+                taken: vec![("api_key".into(), key.clone())],
+            };
+            let bytes = BASE64URL_NOPAD.decode(Seal::new([7; 32]).seal(&receipt).as_bytes()).unwrap();
+            prop_assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()));
         }
 
         #[test]
         fn no_text_makes_it_panic(text in ".{0,200}") {
-            prop_assert_eq!(Seal::new([7; 16]).open(&text), Err(Forged));
+            prop_assert_eq!(Seal::new([7; 32]).open(&text), Err(Forged));
         }
     }
 }

@@ -148,7 +148,7 @@ pub enum StoreKind {
 
 /// An engine over a store whose answers are ready at once.
 pub fn start(policies: Policies, store: Arc<dyn Store>, records: Arc<Notebook>) -> Engine {
-    let starting = Box::pin(Engine::start(policies, Parts { store, records, secret: [7; 16] }));
+    let starting = Box::pin(Engine::start(policies, Parts { store, records, secret: [7; 32] }));
     let mut starting = starting;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match starting.as_mut().poll(&mut context) {

@@ -32,8 +32,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut registry = Registry::default();
     metrics::build_info(&mut registry);
     let kept = keep(&config.store, &mut registry)?;
-    let (secret, _) = kept.secret.split_first_chunk::<16>().expect("a secret has 32 bytes");
-    let parts = Parts { store: kept.store, records: kept.records, secret: *secret };
+    let parts = Parts { store: kept.store, records: kept.records, secret: kept.secret };
     let engine = Engine::start(config.policies.clone(), parts)
         .await
         .context("cannot read what was set at run time")?;
