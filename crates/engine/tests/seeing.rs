@@ -1,0 +1,103 @@
+//! What can be seen of decisions: counts, the journal, the worst offenders, usage.
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use support::{Stand, decide, policies, rule};
+use tollgate_core::{OnExceed, Span, Verdict};
+
+fn count(stand: &Stand, policy: &str, rule: &str, outcome: &str) -> u64 {
+    let counts = stand.engine.meters.counts();
+    let found = counts
+        .into_iter()
+        .find(|(labels, _)| labels.each_ref().map(|label| &**label) == [policy, rule, outcome]);
+    found.map_or(0, |(_, count)| count)
+}
+
+#[test]
+fn every_decision_is_counted_under_the_rule_that_is_named() {
+    let shadow = rule::observed("shadow", &["ip"], &["1/hour"]);
+    let deferring = rule::with("slow", &["ip"], &["2/hour"], OnExceed::Defer(Default::default()));
+    let stand = Stand::new(policies(vec![shadow, deferring], &[("api", &["shadow", "slow"])]));
+    for _ in 0..5 {
+        decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+    }
+    assert_eq!(count(&stand, "api", "", "allow"), 2);
+    assert_eq!(count(&stand, "api", "slow", "defer"), 3);
+    assert_eq!(
+        count(&stand, "api", "shadow", "observe"),
+        4,
+        "exceeded from the second on, and never in the way"
+    );
+    assert_eq!(count(&stand, "api", "shadow", "deny"), 0);
+}
+
+#[test]
+fn the_number_of_counters_does_not_depend_on_the_keys() {
+    let stand = Stand::new(policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]));
+    decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+    let before = stand.engine.meters.counts().len();
+    for n in 0..1_000 {
+        let ip = format!("198.51.{}.{}", n / 250, n % 250);
+        decide(&stand.engine, &stand.pin(), "api", &[("ip", &ip)]).unwrap();
+        decide(&stand.engine, &stand.pin(), "api", &[("ip", &ip)]).unwrap();
+    }
+    assert_eq!(stand.engine.meters.counts().len(), before);
+}
+
+#[test]
+fn counts_survive_a_reload() {
+    let set = || policies(vec![rule::rejecting("ip", &["ip"], &["9/hour"])], &[("api", &["ip"])]);
+    let stand = Stand::new(set());
+    decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+    stand.engine.reload(set());
+    decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+    assert_eq!(count(&stand, "api", "", "allow"), 2);
+}
+
+#[test]
+fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
+    let mut secret = rule::rejecting("token", &["api_key"], &["1/hour"]);
+    secret.secret = true;
+    let rules = vec![rule::rejecting("ip", &["ip"], &["1/hour"]), secret];
+    let stand = Stand::new(policies(rules, &[("api", &["ip"]), ("keys", &["token"])]));
+    for _ in 0..3 {
+        decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+        decide(&stand.engine, &stand.pin(), "keys", &[("api_key", "hush-hush")]).unwrap();
+        stand.clock.advance(Span::from_secs(1));
+    }
+    let journal = stand.engine.journal.latest(10);
+    let refused =
+        journal.iter().find(|entry| entry.verdict == Verdict::Deny && entry.policy == "api").unwrap();
+    assert_eq!((refused.rule.as_deref(), refused.key.as_deref()), (Some("ip"), Some("192.0.2.1")));
+    let offenders = stand.engine.offenders.top(10);
+    assert!(offenders.iter().any(|offender| offender.key == "192.0.2.1" && offender.denied == 2));
+    let everything = format!("{journal:?} {offenders:?}");
+    assert!(!everything.contains("hush-hush"), "{everything}");
+}
+
+#[test]
+fn usage_is_that_of_the_fullest_limit_of_rules_without_a_key() {
+    let rules = vec![
+        rule::rejecting("global", &[], &["4/hour", "100/day"]),
+        rule::rejecting("ip", &["ip"], &["9/hour"]),
+    ];
+    let stand = Stand::new(policies(rules, &[("api", &["global", "ip"])]));
+    for _ in 0..3 {
+        decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
+    }
+    assert_eq!(block_on(stand.engine.usage(&stand.pin())).unwrap(), [(Arc::from("global"), 0.75)]);
+}
+
+#[test]
+fn switched_off_everything_passes_and_nothing_is_counted_against_anybody() {
+    let mut off = policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]);
+    off.enabled = false;
+    let stand = Stand::new(off);
+    for policy in ["api", "api", "no such policy"] {
+        assert!(decide(&stand.engine, &stand.pin(), policy, &[("whatever", "x")]).unwrap().allowed());
+    }
+    assert!(stand.store.is_empty());
+}

@@ -1,0 +1,93 @@
+//! An engine over a store in memory, whose clock moves when it is told to.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
+
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use tollgate_core::key::FieldKind;
+use tollgate_core::{
+    Attempt, Clock, Decision, Field, Limit, OnExceed, Plan, Policies, Policy, Records, Rule, Store, Timestamp,
+};
+use tollgate_engine::{Engine, Fault, Parts, Snapshot};
+use tollgate_store::{ManualClock, MemoryStore};
+
+/// A Sunday in November 2026, half past eight in the evening.
+pub(crate) const START: Timestamp = Timestamp::from_micros(1_794_774_600_000_000);
+
+pub(crate) struct Stand {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) engine: Engine,
+}
+
+impl Stand {
+    pub(crate) fn new(policies: Policies) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
+        let engine = start(policies, &store);
+        Self { clock, store, engine }
+    }
+
+    pub(crate) fn pin(&self) -> impl std::ops::Deref<Target = Arc<Snapshot>> {
+        self.engine.pin()
+    }
+}
+
+pub(crate) fn start(policies: Policies, store: &Arc<MemoryStore>) -> Engine {
+    let parts = Parts {
+        store: Arc::clone(store) as Arc<dyn Store>,
+        records: Arc::clone(store) as Arc<dyn Records>,
+        secret: [9; 32],
+    };
+    block_on(Engine::start(policies, parts)).unwrap()
+}
+
+pub(crate) fn decide<'a>(
+    engine: &Engine,
+    pinned: &'a Snapshot,
+    policy: &'a str,
+    fields: &'a [(&'a str, &'a str)],
+) -> Result<Decision<'a>, Fault> {
+    block_on(engine.decide(pinned, &Attempt { policy, fields, cost: 1, id: None }))
+}
+
+/// Rules, by what they do when exceeded.
+pub(crate) mod rule {
+    use super::*;
+
+    pub(crate) fn rejecting(name: &str, by: &[&str], limits: &[&str]) -> Rule {
+        with(name, by, limits, OnExceed::Reject)
+    }
+
+    pub(crate) fn observed(name: &str, by: &[&str], limits: &[&str]) -> Rule {
+        with(name, by, limits, OnExceed::Observe)
+    }
+
+    pub(crate) fn with(name: &str, by: &[&str], limits: &[&str], on_exceed: OnExceed) -> Rule {
+        let limits: Vec<Limit> = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+        Rule {
+            name: name.into(),
+            by: by
+                .iter()
+                .map(|name| Field { name: (*name).into(), kind: FieldKind::of_name(name) })
+                .collect(),
+            plan: Arc::new(Plan::new(name.into(), limits).unwrap()),
+            overrides: Default::default(),
+            on_exceed,
+            enabled: true,
+            secret: false,
+        }
+    }
+}
+
+/// Policies that are each a name and the names of their rules.
+pub(crate) fn policies(rules: Vec<Rule>, policies: &[(&str, &[&str])]) -> Policies {
+    let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
+    let find = |name: &&str| Arc::clone(rules.iter().find(|rule| *rule.name == **name).unwrap());
+    let policies = policies
+        .iter()
+        .map(|(name, own)| Policy::new((*name).into(), own.iter().map(find).collect(), false))
+        .collect();
+    Policies::new(true, rules.clone(), policies)
+}
