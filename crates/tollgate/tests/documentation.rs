@@ -1,0 +1,271 @@
+//! The documentation is true: its transcripts are run, its configurations loaded, its tables
+//! compared with the program, and its links followed.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+#[path = "documentation/pages.rs"]
+mod pages;
+#[path = "documentation/server.rs"]
+mod server;
+#[path = "documentation/transcript.rs"]
+mod transcript;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use pages::{Page, pages};
+use serde_json::{Value, json};
+use server::{Server, root};
+
+/// Languages that are only shown: answers beside their explanation, source, drawings.
+const SHOWN: [&str; 7] = ["text", "json", "sh", "rust", "promql", "nginx", "python"];
+
+fn tollgate(arguments: &[&str]) -> (String, bool) {
+    let program = env!("CARGO_BIN_EXE_tollgate");
+    let output = Command::new(program).args(arguments).env_clear().env("COLUMNS", "100").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (text, output.status.success())
+}
+
+#[test]
+fn every_transcript_prints_what_the_page_says() {
+    let mut wrong = Vec::new();
+    let mut run = 0;
+    for page in pages() {
+        let blocks = page.blocks();
+        let transcripts: Vec<_> = blocks.iter().filter(|block| block.language == "console").collect();
+        if transcripts.is_empty() {
+            continue;
+        }
+        let config = page.served().unwrap_or_else(|| panic!("{} names no configuration", page.name()));
+        let server = Server::start(config.as_deref(), &[]);
+        let directory = transcript::directory();
+        for block in transcripts {
+            for step in transcript::steps(&block.text) {
+                run += 1;
+                if let Err(difference) = transcript::run(&step, &server, directory.path()) {
+                    wrong.push(format!("{}:{}: {difference}", page.name(), block.line));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+    assert!(run > 30, "only {run} commands were found");
+}
+
+#[test]
+fn transcripts_are_compared_to_the_letter_except_where_anything_goes() {
+    assert!(transcript::matches("a … c", "a b c"));
+    assert!(transcript::matches("a\n…\nc", "a\nb\nb\nc"));
+    assert!(transcript::matches("a  \nb", "a\nb"));
+    assert!(transcript::matches("retry in 1h", "retry in 59m 59s"));
+    assert!(transcript::matches("in  12s", "in 11.5s") && !transcript::matches("in 12s", "in 12"));
+    assert!(transcript::matches("\"retry_after\":3600,", "\"retry_after\":3599,"));
+    assert!(!transcript::matches("\"remaining\":3600,", "\"remaining\":3599,"));
+    assert!(!transcript::matches("a", "a b"));
+    assert!(!transcript::matches("a … c", "a b c d"));
+    assert!(!transcript::matches("", "a"));
+}
+
+#[test]
+fn every_configuration_in_the_pages_is_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut loaded = 0;
+    for page in pages() {
+        for block in page.blocks() {
+            let known = ["console", "yaml", "toml"].contains(&&*block.language);
+            let place = format!("{}:{}", page.name(), block.line);
+            assert!(known || SHOWN.contains(&&*block.language), "{place}: `{}`?", block.language);
+            if block.fragment || !["yaml", "toml"].contains(&&*block.language) {
+                continue;
+            }
+            let file = directory.path().join(format!("page.{}", block.language));
+            std::fs::write(&file, &block.text).unwrap();
+            let output = Command::new(env!("CARGO_BIN_EXE_tollgate"))
+                .args(["check-config", "--config"])
+                .arg(&file)
+                .env_clear()
+                .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
+                .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
+                .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));
+            loaded += 1;
+        }
+    }
+    assert!(loaded > 5, "only {loaded} configurations were found");
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    for page in pages() {
+        for link in page.links().iter().filter(|link| !link.contains("://")) {
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = if path.is_empty() { page.path.clone() } else { page.resolve(path) };
+            // That page is written beside the measurements it shows, when they are made.
+            let found = target.exists() || target.ends_with("docs/benchmarks.md");
+            assert!(found, "{}: there is no {link}", page.name());
+            if !anchor.is_empty() {
+                let target = target.canonicalize().unwrap();
+                let anchors = Page::at(target.strip_prefix(root()).unwrap().to_str().unwrap()).anchors();
+                assert!(
+                    anchors.iter().any(|one| one == anchor),
+                    "{}: no {link} among {anchors:?}",
+                    page.name()
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn every_page_below_docs_is_linked_from_the_index() {
+    let index = Page::at("docs/README.md");
+    let linked: BTreeSet<_> =
+        index.links().iter().filter_map(|link| index.resolve(link).canonicalize().ok()).collect();
+    for page in pages().iter().filter(|page| page.path.starts_with(root().join("docs"))) {
+        let is_index = page.path == index.path;
+        assert!(is_index || linked.contains(&page.path), "docs/README.md does not link {}", page.name());
+    }
+}
+
+/// Every property in a schema, as `rules.*.limits`.
+fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<String>) {
+    if let Some(name) = node["$ref"].as_str() {
+        let target = schema.pointer(name.trim_start_matches('#')).unwrap();
+        settings(schema, target, path, found);
+    }
+    for form in ["anyOf", "oneOf"] {
+        for node in node[form].as_array().into_iter().flatten() {
+            settings(schema, node, path, found);
+        }
+    }
+    for (name, node) in node["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        found.insert(path.clone());
+        settings(schema, node, &path, found);
+    }
+    if node["items"].is_object() && path == "keys" {
+        settings(schema, &node["items"], "keys[]", found);
+    }
+    if node["additionalProperties"].is_object() {
+        settings(schema, &node["additionalProperties"], &format!("{path}.*"), found);
+    }
+}
+
+#[test]
+fn the_reference_of_the_configuration_has_every_setting_and_no_other() {
+    let schema: Value = serde_json::from_str(&tollgate(&["schema"]).0).unwrap();
+    let mut real = BTreeSet::new();
+    settings(&schema, &schema, "", &mut real);
+    assert!(
+        real.contains("rules.*.on_exceed.defer.aligned") && real.contains("keys[].token_env"),
+        "{real:?}"
+    );
+    let page = Page::at("docs/reference/configuration.md");
+    let cells = page.first_cells().into_iter();
+    let written: BTreeSet<String> =
+        cells.filter(|cell| !cell.starts_with('-') && cell != "setting" && cell != "variable").collect();
+    assert_eq!(written, real);
+}
+
+#[test]
+fn the_reference_of_the_command_line_is_what_help_prints() {
+    let page = Page::at("docs/reference/command-line.md").text;
+    let (help, _) = tollgate(&["--help"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let commands =
+        commands.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+    let mut wanted = vec![("tollgate".to_owned(), help.clone())];
+    for command in commands.filter(|command| *command != "help") {
+        wanted.push((format!("tollgate {command}"), tollgate(&[command, "--help"]).0));
+    }
+    assert!(wanted.len() > 10);
+    for (command, help) in wanted {
+        let section = format!("## `{command}`\n\n```text\n{}\n```\n", help.trim_end());
+        assert!(page.contains(&section), "the section should read\n\n{section}");
+    }
+}
+
+#[test]
+fn the_reference_of_metrics_has_every_metric_and_no_other() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = format!("{{ file: {} }}", directory.path().join("t.redb").display());
+    let server = Server::start(None, &[("TOLLGATE__STORE", &store)]);
+    server.post("/api/v1/check", &json!({ "policy": "api", "fields": { "ip": "192.0.2.7" } }));
+    let scrape = server.metrics();
+    let real: BTreeSet<&str> = scrape
+        .lines()
+        .filter_map(|line| line.strip_prefix("# TYPE "))
+        .filter_map(|line| line.split(' ').next())
+        .collect();
+    let cells = Page::at("docs/reference/metrics.md").first_cells();
+    let cells = cells.iter().filter(|cell| cell.starts_with("tollgate_"));
+    let written: BTreeSet<&str> = cells
+        .map(|cell| cell.strip_suffix("_total").or(cell.strip_suffix("_info")).unwrap_or(cell))
+        .collect();
+    assert_eq!(written, real);
+}
+
+#[test]
+fn the_reference_of_the_http_api_has_every_endpoint_and_no_other() {
+    let server = Server::start(None, &[]);
+    let (_, document) = server.ask("GET", "/api/v1/openapi.json");
+    let mut real = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys().filter(|key| *key != "parameters") {
+            real.insert(format!("{} {path}", method.to_uppercase()));
+        }
+    }
+    let cells = Page::at("docs/reference/http-api.md").first_cells().into_iter();
+    let written: BTreeSet<String> = cells.filter(|cell| cell.contains(" /")).collect();
+    assert_eq!(written, real);
+}
+
+#[test]
+fn every_log_line_in_the_reference_is_in_the_source() {
+    let mut source = String::new();
+    let mut open = vec![root().join("crates")];
+    while let Some(directory) = open.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                source.push_str(&std::fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let page = Page::at("docs/reference/log-lines.md").text;
+    let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() > 15, "only {} lines were found", rows.len());
+    for row in rows {
+        let message = row.split('|').nth(3).unwrap().trim();
+        assert!(source.contains(&format!("\"{message}\"")), "nothing logs `{message}`");
+    }
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let page = Page::at("docs/promises.md");
+    let rows: Vec<&str> = page.text.lines().filter(|line| line.starts_with("| P")).collect();
+    assert!(rows.len() >= 15, "only {} promises were found", rows.len());
+    for row in rows {
+        let named: Vec<&str> = row.split('`').filter(|piece| piece.starts_with("crates/")).collect();
+        assert!(!named.is_empty(), "no test shows {row}");
+        for file in named {
+            let path = root().join(file);
+            assert!(path.is_file(), "there is no {file}, which is to show {row}");
+            let text = std::fs::read_to_string(path).unwrap();
+            let tests = text.contains("#[test]") || text.contains("#[tokio::test");
+            assert!(tests || is_suite(file), "{file} has no tests");
+        }
+    }
+}
+
+/// The laws of stores are called by a suite that has the tests.
+fn is_suite(file: &str) -> bool {
+    Path::new(file).parent().is_some_and(|directory| directory.ends_with("contract"))
+}

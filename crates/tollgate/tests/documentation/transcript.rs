@@ -1,0 +1,131 @@
+//! Transcripts: commands and what they print, run against a real server.
+//!
+//! A line that starts with `$ ` is a command for `sh`; one that ends in a backslash goes on in the
+//! next. The lines up to the next command are what it prints, standard error included, where `…`
+//! stands for anything, over several lines too, and durations for other durations. `http://127.0.0.1:8080` is the server, wherever it
+//! really listens.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::server::{Server, root};
+
+/// Where every page says that the server listens.
+const WRITTEN: &str = "127.0.0.1:8080";
+
+/// One command and what it prints.
+pub(crate) struct Step {
+    pub(crate) command: String,
+    pub(crate) expected: String,
+}
+
+/// Takes a block apart.
+pub(crate) fn steps(text: &str) -> Vec<Step> {
+    let mut steps: Vec<Step> = Vec::new();
+    let mut goes_on = false;
+    for line in text.lines() {
+        if goes_on {
+            let step = steps.last_mut().unwrap();
+            step.command.push('\n');
+            step.command.push_str(line);
+        } else if let Some(command) = line.strip_prefix("$ ") {
+            steps.push(Step { command: command.to_owned(), expected: String::new() });
+        } else {
+            let step = steps.last_mut().expect("a transcript starts with a command");
+            step.expected.push_str(line);
+            step.expected.push('\n');
+            continue;
+        }
+        goes_on = line.ends_with('\\');
+    }
+    steps
+}
+
+/// Runs one step, and says what was printed instead if it was something else.
+pub(crate) fn run(step: &Step, server: &Server, directory: &Path) -> Result<(), String> {
+    let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap().display().to_string();
+    let output = Command::new("sh")
+        .arg("-c")
+        .arg(format!("exec 2>&1\n{}", step.command.replace(WRITTEN, &server.address)))
+        .env_clear()
+        .env("PATH", format!("{program}:/usr/local/bin:/usr/bin:/bin"))
+        .env("TOLLGATE_SERVER", format!("http://{}", server.address))
+        .env("LC_ALL", "C.UTF-8")
+        .env("COLUMNS", "100")
+        .current_dir(directory)
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "").replace(&server.address, WRITTEN);
+    if matches(step.expected.trim(), printed.trim()) {
+        return Ok(());
+    }
+    Err(format!("$ {}\nshould print\n{}\nbut prints\n{printed}", step.command, step.expected))
+}
+
+/// A directory with the examples in it, where a page's commands run one after the other.
+pub(crate) fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let examples = directory.path().join("examples");
+    std::fs::create_dir(&examples).unwrap();
+    for entry in std::fs::read_dir(root().join("examples")).unwrap() {
+        let entry = entry.unwrap();
+        std::fs::copy(entry.path(), examples.join(entry.file_name())).unwrap();
+    }
+    directory
+}
+
+/// Whether a text is what was expected. How long something still takes depends on the machine, and so
+/// does the width of a column: any duration stands for any other, and runs of spaces for one.
+pub(crate) fn matches(expected: &str, printed: &str) -> bool {
+    let (expected, printed) = (tidy(expected), tidy(printed));
+    let mut pieces = expected.split('…');
+    let first = pieces.next().unwrap_or_default();
+    let Some(mut rest) = printed.strip_prefix(first) else { return false };
+    let mut pieces = pieces.peekable();
+    if pieces.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(piece) = pieces.next() {
+        if pieces.peek().is_none() {
+            return rest.ends_with(piece);
+        }
+        let Some(at) = rest.find(piece) else { return false };
+        rest = &rest[at + piece.len()..];
+    }
+    true
+}
+
+fn tidy(text: &str) -> String {
+    let lines = text.lines().map(|line| {
+        let words = line.split_whitespace().map(|word| if is_duration(word) { "(a while)" } else { word });
+        let mut words: Vec<&str> = words.collect();
+        words.dedup_by(|word, before| *word == "(a while)" && word == before);
+        let line = words.join(" ");
+        COUNTDOWNS.iter().fold(line, |line, before| without_number(&line, before))
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What stands before a number that runs down while the page is read.
+const COUNTDOWNS: [&str; 6] =
+    ["retry after ", "retry-after: ", "_after\":", "_after_ms\":", "retryAfter\":", ";t="];
+
+fn is_duration(word: &str) -> bool {
+    let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let unit = &word[number.len()..];
+    ["ms", "s", "m", "h", "d"].contains(&unit) && number.parse::<f64>().is_ok()
+}
+
+fn without_number(line: &str, before: &str) -> String {
+    let mut pieces = line.split(before);
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let rest = piece.trim_start_matches(|c: char| c.is_ascii_digit());
+        out.push_str(before);
+        out.push_str(if rest.len() < piece.len() { "(a while)" } else { "" });
+        out.push_str(rest);
+    }
+    out
+}
