@@ -6,6 +6,8 @@
 mod contenders;
 mod decide;
 mod draws;
+mod flush;
+mod http;
 mod levels;
 mod memory;
 mod rounds;
@@ -20,8 +22,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 4] =
-        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run)];
+    let sections: [(&str, fn()); 6] =
+        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {

@@ -9,16 +9,16 @@ use crate::rounds::line;
 
 pub fn run() {
     let governor = governor();
-    let peer = bytes_per_key(|key| drop(governor.check_key(&key.to_owned())));
+    let peer = bytes_per_key(|key| assert!(governor.check_key(&key.to_owned()).is_ok()));
     let (store, plan) = (store(), bucket_plan());
-    let own = bytes_per_key(|key| drop(take(&store, &plan, key)));
+    let own = bytes_per_key(|key| assert!(take(&store, &plan, key)));
     let beside = format!("governor {peer:.0} B");
     line("memory for each key, one bucket", &format!("{own:.0} B"), &beside, own / peer, "≤ 96 B, aim 66 B");
 
     let windows = ["1000000/hour", "10000000/day"].map(|limit| limit.parse().unwrap()).to_vec();
     let plan = std::sync::Arc::new(tollgate_core::Plan::new("mail".into(), windows).unwrap());
     let store = crate::contenders::store();
-    let own = bytes_per_key(|key| drop(take(&store, &plan, key)));
+    let own = bytes_per_key(|key| assert!(take(&store, &plan, key)));
     line("memory for each key, hour and day window", &format!("{own:.0} B"), &beside, own / peer, "≤ 160 B");
 
     let engine = engine();

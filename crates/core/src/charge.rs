@@ -9,7 +9,7 @@ use core::ops::Range;
 use smallvec::SmallVec;
 
 use crate::Ticket;
-use crate::limit::{Draft, Page, Period, State};
+use crate::limit::{Draft, Limit, Page, Period, State};
 use crate::plan::Plan;
 use crate::reading::{Reading, When};
 use crate::time::Timestamp;
@@ -51,6 +51,17 @@ enum Key<'a> {
     Given(&'a str),
     /// Among the text that was written for it.
     Written(Range<u32>),
+}
+
+/// A charge that decides alone, by one limit.
+#[derive(Clone, Copy, Debug)]
+pub struct Lone<'c> {
+    /// The plan it belongs to.
+    pub plan: &'c Arc<Plan>,
+    /// The limit.
+    pub limit: &'c Limit,
+    /// The key.
+    pub key: &'c str,
 }
 
 /// What came of the charges.
@@ -172,6 +183,15 @@ impl<'a> Charges<'a> {
         Ok(outcome)
     }
 
+    /// The one limit that decides, if there is only one and it counts no holds.
+    #[inline]
+    pub fn lone(&self) -> Option<Lone<'_>> {
+        let [charge] = &*self.list else { return None };
+        let [limit] = charge.plan.limits() else { return None };
+        let lone = charge.enforced && !limit.holds();
+        lone.then(|| Lone { plan: charge.plan, limit, key: self.key(charge) })
+    }
+
     /// What [`Charges::settle`] would say, without taking anything.
     pub fn survey(&self, states: &mut [State], now: Timestamp) -> Result<Outcome, Stale> {
         let mut outcome = Outcome::default();
@@ -189,12 +209,8 @@ impl<'a> Charges<'a> {
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
         let draft = self.draft(now)?;
-        if let ([charge], [state]) = (&*self.list, &mut *states)
-            && let [limit] = charge.plan.limits()
-            && !limit.holds()
-            && charge.enforced
-        {
-            let reading = limit.settle_alone(state, &draft);
+        if let (Some(lone), [state]) = (self.lone(), &mut *states) {
+            let reading = lone.limit.settle_alone(state, &draft);
             outcome.conclude(now, reading, self.cost);
             return Ok(());
         }
@@ -306,9 +322,9 @@ impl<'a> Charges<'a> {
 }
 
 impl Outcome {
-    /// What one limit alone came to.
+    /// Writes down what one limit alone came to.
     #[inline]
-    fn conclude(&mut self, now: Timestamp, reading: Reading, cost: u64) {
+    pub fn conclude(&mut self, now: Timestamp, reading: Reading, cost: u64) {
         self.now = now;
         self.allowed = reading.when == When::Now;
         self.repeated = false;

@@ -284,27 +284,15 @@ impl Limit {
     }
 
     /// Freshens, weighs, takes if it conforms, and reads, in one go: for a limit that decides alone.
-    /// The common kinds are spelled out, so that their state stays in registers.
-    #[inline]
     pub fn settle_alone(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
-        match self {
+        let (counter, reading) = match self {
             Self::Bucket(limit) => {
-                let mut level = state.level().and_then(|level| limit.freshen(level, draft.now));
-                let when = limit.when(level, draft);
-                if when == When::Now && draft.cost > 0 {
-                    level = Some(limit.take(level, draft));
-                }
-                state.set_level(level);
-                limit.read(level, when, draft.now)
+                let (level, reading) = limit.settle(state.level(), draft);
+                (level.into(), reading)
             }
             Self::Window(limit) => {
-                let mut tally = state.tally().and_then(|tally| limit.freshen(tally, draft.now));
-                let when = limit.when(tally, draft);
-                if when == When::Now && draft.cost > 0 {
-                    tally = Some(limit.take(tally, draft));
-                }
-                state.set_tally(tally);
-                limit.read(tally, when, draft.now)
+                let (tally, reading) = limit.settle(state.tally(), draft);
+                (tally.into(), reading)
             }
             _ => {
                 self.freshen(state, draft);
@@ -312,9 +300,11 @@ impl Limit {
                 if when == When::Now {
                     self.take(state, draft);
                 }
-                self.read(state, when, draft)
+                return self.read(state, when, draft);
             }
-        }
+        };
+        *state = counter;
+        reading
     }
 
     /// Gives back what `ticket` took at `taken_at`, as far as it still counts. The draft's calendar
@@ -393,24 +383,6 @@ impl State {
 
     fn level(&self) -> Option<Level> {
         if let Self::Level(level) = self { Some(*level) } else { None }
-    }
-
-    /// Overwrites in place where it can: assigning a whole state would have to drop the old one.
-    #[inline]
-    fn set_tally(&mut self, tally: Option<Tally>) {
-        match (self, tally) {
-            (Self::Tally(held), Some(tally)) => *held = tally,
-            (state, tally) => *state = tally.into(),
-        }
-    }
-
-    /// As [`State::set_tally`].
-    #[inline]
-    fn set_level(&mut self, level: Option<Level>) {
-        match (self, level) {
-            (Self::Level(held), Some(level)) => *held = level,
-            (state, level) => *state = level.into(),
-        }
     }
 
     fn log(&self) -> Option<&Log> {

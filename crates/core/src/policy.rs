@@ -43,6 +43,9 @@ pub struct Policy {
     number: usize,
 }
 
+/// The value of each field that some rule uses, if the attempt has it.
+type Values<'a> = SmallVec<[Option<&'a str>; 8]>;
+
 /// What a door asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
@@ -206,7 +209,8 @@ impl Policy {
         if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
             return Err(Mistake::IdTooLong { bytes: id.len() });
         }
-        let values = self.values(attempt, charges)?;
+        let mut values: Values<'a> = smallvec::smallvec![None; self.fields.len()];
+        self.find_values(attempt, charges, &mut values)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
             let value = |index: usize| values[usize::from(by[index])];
             rule.charge(value, charges).map_err(|(index, error)| Mistake::BadValue {
@@ -239,12 +243,12 @@ impl Policy {
             || self.by.iter().any(|by| by.iter().all(|index| values[usize::from(*index)].is_some()))
     }
 
-    fn values<'a>(
+    fn find_values<'a>(
         &'a self,
         attempt: &Attempt<'a>,
         charges: &mut Charges<'a>,
-    ) -> Result<SmallVec<[Option<&'a str>; 8]>, Mistake> {
-        let mut values: SmallVec<[Option<&str>; 8]> = smallvec::smallvec![None; self.fields.len()];
+        values: &mut Values<'a>,
+    ) -> Result<(), Mistake> {
         for (name, value) in attempt.fields {
             let number = self.numbers.iter().find(|known| ***known == **name);
             if let Some(known) = number {
@@ -271,7 +275,7 @@ impl Policy {
                 }
             }
         }
-        Ok(values)
+        Ok(())
     }
 }
 

@@ -303,7 +303,10 @@ impl Engine {
 
     #[inline]
     fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
-        if let Some(meter) = pinned.meters.get(decision.policy().number()) {
+        // While limits are switched off there is no policy to count for.
+        if pinned.policies.enabled
+            && let Some(meter) = pinned.meters.get(decision.policy().number())
+        {
             meter.count(decision);
         }
         if !decision.allowed() {

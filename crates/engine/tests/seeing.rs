@@ -100,4 +100,5 @@ fn switched_off_everything_passes_and_nothing_is_counted_against_anybody() {
         assert!(decide(&stand.engine, &stand.pin(), policy, &[("whatever", "x")]).unwrap().allowed());
     }
     assert!(stand.store.is_empty());
+    assert_eq!(count(&stand, "api", "", "allow"), 0);
 }

@@ -14,7 +14,8 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use smallvec::SmallVec;
-use tollgate_core::limit::State;
+use tollgate_core::charge::Lone;
+use tollgate_core::limit::{Draft, Limit, State};
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
 use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
 
@@ -109,8 +110,8 @@ impl MemoryStore {
     #[inline]
     fn hash(&self, plan: &Plan, key: &str) -> KeyHash {
         // A rule's salt sets its keys apart from equal ones of other rules.
-        self.secrets
-            .map(|secrets| rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), &secrets) ^ plan.salt())
+        let hash = |secrets| rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), secrets) ^ plan.salt();
+        [hash(&self.secrets[0]), hash(&self.secrets[1])]
     }
 
     /// Locks the shards of all charges, in ascending order, each once.
@@ -161,16 +162,6 @@ impl MemoryStore {
         let key = self.hash(charge.plan, charges.key(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let now = self.clock.now();
-        if let Some(index) = shard.find_single(key, charge.plan) {
-            let slot = shard.single(index);
-            let mut states = [pack::unpack_one(&charge.plan.limits()[0], slot.words[0], slot.halves[0])];
-            let settled = settle(&mut states, now);
-            (slot.words[0], slot.halves[0]) = pack::pack_one(&states[0]);
-            if settled.as_ref().is_ok_and(|(_, changed)| *changed != 0) {
-                shard.touch_at(Place::Narrow(index), key);
-            }
-            return settled.map(|(value, _)| value);
-        }
         let place = self.place(&mut shard, key, charge.plan, aim, now)?;
         let mut row = StateRow::new();
         match place {
@@ -252,8 +243,43 @@ impl MemoryStore {
         if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
     }
 
+    /// Settles one bucket or window in its slot, if that is where it is: the shortest way there is.
+    #[inline]
+    fn take_alone(&self, lone: &Lone<'_>, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
+        let key = self.hash(lone.plan, lone.key);
+        let mut shard = self.shards[shard_of(key)].lock();
+        let Some(index) = shard.find_single(key, lone.plan) else { return false };
+        let now = self.clock.now();
+        let (cost, ticket) = (charges.cost, charges.ticket);
+        let draft = Draft { cost, id: None, ticket, now, amounts: &[], calendar: &[] };
+        let slot = shard.single(index);
+        let reading = match lone.limit {
+            Limit::Bucket(limit) => {
+                let (level, reading) = limit.settle(slot.level(), &draft);
+                slot.set_level(level);
+                reading
+            }
+            Limit::Window(limit) => {
+                let (tally, reading) = limit.settle(slot.tally(), &draft);
+                slot.set_tally(tally);
+                reading
+            }
+            _ => return false,
+        };
+        outcome.conclude(now, reading, cost);
+        if outcome.taken != 0 {
+            shard.touch_at(Place::Narrow(index), key);
+        }
+        true
+    }
+
     #[inline]
     pub(crate) fn take_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+        if let Some(lone) = charges.lone()
+            && self.take_alone(&lone, charges, outcome)
+        {
+            return Ok(());
+        }
         let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
         self.with_states(charges, aim, |states, now| {
             charges.settle_into(states, now, outcome).map_err(stale)?;

@@ -123,6 +123,16 @@ impl Bucket {
         }
     }
 
+    /// Freshens, weighs, takes if it conforms, and reads, in one go.
+    #[inline]
+    pub fn settle(&self, level: Option<Level>, draft: &Draft<'_>) -> (Option<Level>, Reading) {
+        let level = level.and_then(|level| self.freshen(level, draft.now));
+        let when = self.when(level, draft);
+        let taken = when == When::Now && draft.cost > 0;
+        let level = if taken { Some(self.take(level, draft)) } else { level };
+        (level, self.read(level, when, draft.now))
+    }
+
     /// Gives back what has not yet refilled by itself since the take. Never more: what the bucket
     /// regained on its own was given back already.
     pub(super) fn give(&self, level: Level, cost: u64, taken_at: Timestamp, now: Timestamp) -> Level {

@@ -60,6 +60,16 @@ impl Window {
         }
     }
 
+    /// Freshens, weighs, takes if it conforms, and reads, in one go.
+    #[inline]
+    pub fn settle(&self, tally: Option<Tally>, draft: &Draft<'_>) -> (Option<Tally>, Reading) {
+        let tally = tally.and_then(|tally| self.freshen(tally, draft.now));
+        let when = self.when(tally, draft);
+        let taken = when == When::Now && draft.cost > 0;
+        let tally = if taken { Some(self.take(tally, draft)) } else { tally };
+        (tally, self.read(tally, when, draft.now))
+    }
+
     /// Only the window that was charged is credited.
     pub(super) fn give(&self, tally: Tally, cost: u64, taken_at: Timestamp) -> Tally {
         let same = tally.edge <= taken_at && taken_at < tally.edge + self.period;

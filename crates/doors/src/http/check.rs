@@ -94,7 +94,8 @@ async fn check(app: Arc<App>, ask: Ask) -> Answered {
             decide(&app, &attempt, |decision| answer(&app, &ask, &attempt, decision, IdShown::No)).await
         }
         (None, Some(attempts)) if fields.0.is_empty() && cost.is_none() && id.is_none() && !dry_run => {
-            batch(&app, &ask, &attempts).await
+            // Boxed, so that the future of one attempt does not have to hold room for it.
+            Box::pin(batch(&app, &ask, &attempts)).await
         }
         (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
         (None, None) => Err(Problem::bad_request("missing field `policy`")),
@@ -124,7 +125,7 @@ pub(crate) async fn decide<T>(
         id: attempt.id.as_ref().map(Text::as_str),
     };
     let decided = if attempt.dry_run {
-        app.engine.peek(&pinned, &wanted).await
+        Box::pin(app.engine.peek(&pinned, &wanted)).await
     } else {
         app.engine.decide(&pinned, &wanted).await
     };

@@ -3,6 +3,8 @@
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
 
+use super::table::Slot;
+
 /// How many states of a plan are inline in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
@@ -87,6 +89,33 @@ pub(crate) fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
         Limit::Bucket(_) => State::Level(Level { full_at: edge, rest: count }),
         Limit::Total { .. } => State::Total(word),
         _ => State::Tally(Tally { edge, count }),
+    }
+}
+
+/// The one state of a narrow slot, as a bucket or a window reads it. Zeros are nothing.
+impl Slot<1> {
+    #[inline]
+    pub(crate) fn level(&self) -> Option<Level> {
+        let (full_at, rest) = (Timestamp::from_micros(self.words[0]), u64::from(self.halves[0]));
+        (self.words[0] != 0 || rest != 0).then_some(Level { full_at, rest })
+    }
+
+    #[inline]
+    pub(crate) fn set_level(&mut self, level: Option<Level>) {
+        let (word, half) = level.map_or((0, 0), |level| (level.full_at.as_micros(), low(level.rest)));
+        (self.words[0], self.halves[0]) = (word, half);
+    }
+
+    #[inline]
+    pub(crate) fn tally(&self) -> Option<Tally> {
+        let (edge, count) = (Timestamp::from_micros(self.words[0]), u64::from(self.halves[0]));
+        (self.words[0] != 0 || count != 0).then_some(Tally { edge, count })
+    }
+
+    #[inline]
+    pub(crate) fn set_tally(&mut self, tally: Option<Tally>) {
+        let (word, half) = tally.map_or((0, 0), |tally| (tally.edge.as_micros(), low(tally.count)));
+        (self.words[0], self.halves[0]) = (word, half);
     }
 }
 
