@@ -1,6 +1,7 @@
 //! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
 
 mod assemble;
+mod greeting;
 mod listener;
 pub mod log;
 mod metrics;
@@ -56,7 +57,8 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    greet(out, &config, listener.local_addr()?)?;
+    // Nobody may be reading: that is no reason not to serve.
+    let _ = greeting::greet(out, &config, listener.local_addr()?);
     let server = listener::Server::start(listener, router(parts));
     let mut changes = reload::watch(&reloader)?;
     loop {
@@ -72,38 +74,4 @@ async fn serve(
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())
-}
-
-/// Says where it listens and what to try first.
-fn greet(out: &mut dyn Write, config: &Config, address: std::net::SocketAddr) -> anyhow::Result<()> {
-    writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
-    let policies = &config.policies;
-    if let Some(policy) = policies.iter().next() {
-        let fields: Vec<String> = policy
-            .rules
-            .iter()
-            .flat_map(|rule| rule.by.iter())
-            .map(|field| format!("\"{}\":\"{}\"", field.name, example_of(field.kind)))
-            .collect();
-        let mut unique = fields.clone();
-        unique.dedup();
-        writeln!(
-            out,
-            "try: curl -i http://{address}/api/v1/check -d '{{\"policy\":\"{}\",\"fields\":{{{}}}}}'",
-            policy.name,
-            unique.join(",")
-        )?;
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn example_of(kind: tollgate_core::key::FieldKind) -> &'static str {
-    use tollgate_core::key::FieldKind;
-    match kind {
-        FieldKind::Ip { .. } => "192.0.2.7",
-        FieldKind::Address => "user@example.com",
-        FieldKind::Domain => "example.com",
-        FieldKind::Text => "somebody",
-    }
 }
