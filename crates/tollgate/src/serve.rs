@@ -6,6 +6,7 @@ mod listener;
 pub mod log;
 mod metrics;
 mod reload;
+mod stalling;
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -16,6 +16,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use rustix::process::Signal;
+#[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use wire::{Connection, Reply, request};
 
 /// How long anything that must happen may take on a busy machine.
