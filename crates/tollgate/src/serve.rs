@@ -18,9 +18,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_doors::{AccessKey, HttpParts, router};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use assemble::Assembly;
-use reload::Reloader;
+use reload::{Reloader, Source};
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -31,20 +31,22 @@ pub fn run(
     environment: Vec<(String, String)>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let config = config::load(path.as_deref(), environment.iter().cloned())?;
+    let source = Source { path, environment };
+    let bytes = source.bytes();
+    let config = source.load()?;
     log::start(&config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, path, environment, out))
+    runtime.block_on(serve(config, source, bytes, out))
 }
 
 async fn serve(
     config: Config,
-    path: Option<PathBuf>,
-    environment: Vec<(String, String)>,
+    source: Source,
+    bytes: Option<Vec<u8>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
-    let reloader = Arc::new(Reloader::new(path, environment, Arc::clone(&engine)));
+    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), Arc::clone(&engine)));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
@@ -58,10 +60,12 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut changes = reload::watch(&reloader);
+    // It may have changed while the store was being opened.
+    reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?);
     let server = listener::Server::start(listener, router(parts));
-    let mut changes = reload::watch(&reloader)?;
     loop {
         tokio::select! {
             _ = hangup.recv() => reloader.reload_and_tell(),
