@@ -1,4 +1,5 @@
 //! The command line against a real server: every command, for people and for machines.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 

@@ -1,5 +1,6 @@
 //! Hostile peers: garbage, endless heads, floods of requests. The server refuses what is wrong,
 //! answers what is right, and its memory stays small.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 

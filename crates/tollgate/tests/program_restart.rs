@@ -1,4 +1,5 @@
 //! A restart forgets nothing: counts of every kind of limit, holds, overrides and receipts.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 

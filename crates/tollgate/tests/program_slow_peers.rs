@@ -1,5 +1,6 @@
 //! Slow peers: whoever says nothing, stops in the middle or does not read is cut off, and nobody
 //! else has to wait for it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 

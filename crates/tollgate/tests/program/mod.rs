@@ -1,5 +1,10 @@
 //! The real program in a directory of its own: how tests start it, ask it, and end it.
-#![allow(dead_code, unreachable_pub, reason = "every test crate uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "every test crate uses its own part of this"
+)]
 
 mod wire;
 
