@@ -1,10 +1,12 @@
 //! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
 
 mod assemble;
+mod greeting;
 mod listener;
 pub mod log;
 mod metrics;
 mod reload;
+mod stalling;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -16,9 +18,9 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_doors::{AccessKey, HttpParts, router};
 
-use crate::config::{self, Config};
+use crate::config::Config;
 use assemble::Assembly;
-use reload::Reloader;
+use reload::{Reloader, Source};
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -29,20 +31,22 @@ pub fn run(
     environment: Vec<(String, String)>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    let config = config::load(path.as_deref(), environment.iter().cloned())?;
+    let source = Source { path, environment };
+    let bytes = source.bytes();
+    let config = source.load()?;
     log::start(&config.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, path, environment, out))
+    runtime.block_on(serve(config, source, bytes, out))
 }
 
 async fn serve(
     config: Config,
-    path: Option<PathBuf>,
-    environment: Vec<(String, String)>,
+    source: Source,
+    bytes: Option<Vec<u8>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
-    let reloader = Arc::new(Reloader::new(path, environment, Arc::clone(&engine)));
+    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), Arc::clone(&engine)));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
@@ -56,9 +60,12 @@ async fn serve(
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    greet(out, &config, listener.local_addr()?)?;
+    let mut changes = reload::watch(&reloader);
+    // It may have changed while the store was being opened.
+    reloader.reload_if_changed();
+    // Nobody may be reading: that is no reason not to serve.
+    let _ = greeting::greet(out, &config, listener.local_addr()?);
     let server = listener::Server::start(listener, router(parts));
-    let mut changes = reload::watch(&reloader)?;
     loop {
         tokio::select! {
             _ = hangup.recv() => reloader.reload_and_tell(),
@@ -72,38 +79,4 @@ async fn serve(
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())
-}
-
-/// Says where it listens and what to try first.
-fn greet(out: &mut dyn Write, config: &Config, address: std::net::SocketAddr) -> anyhow::Result<()> {
-    writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
-    let policies = &config.policies;
-    if let Some(policy) = policies.iter().next() {
-        let fields: Vec<String> = policy
-            .rules
-            .iter()
-            .flat_map(|rule| rule.by.iter())
-            .map(|field| format!("\"{}\":\"{}\"", field.name, example_of(field.kind)))
-            .collect();
-        let mut unique = fields.clone();
-        unique.dedup();
-        writeln!(
-            out,
-            "try: curl -i http://{address}/api/v1/check -d '{{\"policy\":\"{}\",\"fields\":{{{}}}}}'",
-            policy.name,
-            unique.join(",")
-        )?;
-    }
-    out.flush()?;
-    Ok(())
-}
-
-fn example_of(kind: tollgate_core::key::FieldKind) -> &'static str {
-    use tollgate_core::key::FieldKind;
-    match kind {
-        FieldKind::Ip { .. } => "192.0.2.7",
-        FieldKind::Address => "user@example.com",
-        FieldKind::Domain => "example.com",
-        FieldKind::Text => "somebody",
-    }
 }

@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 5] = [
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is there")
 }
 
 /// All files below the crates and the benchmarks whose name ends so, builds left out.
@@ -23,8 +23,8 @@ fn files(ending: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut open = vec![root().join("crates"), root().join("bench")];
     while let Some(directory) = open.pop() {
-        for entry in fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
+        for entry in fs::read_dir(directory).expect("a directory") {
+            let path = entry.expect("an entry").path();
             if path.is_dir() && !path.ends_with("target") {
                 open.push(path);
             } else if path.to_str().is_some_and(|path| path.ends_with(ending)) {

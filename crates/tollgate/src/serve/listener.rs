@@ -1,7 +1,9 @@
 //! Accepts connections and serves them, with a bound on everything a peer could stretch.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -13,14 +15,18 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tower::ServiceExt;
+
+use super::stalling::Impatient;
 
 /// How many connections may be open at once; the next one waits to be accepted.
 const MOST_CONNECTIONS: usize = 10_000;
 /// How long a peer may take to send the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer may take nothing of what it is sent.
+const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a whole request may take, its body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -60,13 +66,12 @@ async fn accept(
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 * 1024);
     builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).keep_alive_interval(HEAD_TIMEOUT);
     loop {
-        let permit = Arc::clone(&room).acquire_owned().await.expect("the semaphore is never closed");
-        let stream = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let accepted = tokio::select! {
+            accepted = accept_one(&listener, &room) => accepted,
             _ = stopped.changed() => return connections,
         };
-        let stream = match stream {
-            Ok((stream, _)) => stream,
+        let (stream, permit) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(component = "server", %error, "a connection could not be accepted");
                 // Most likely there are no file descriptors left; some may be free in a moment.
@@ -74,13 +79,36 @@ async fn accept(
                 continue;
             }
         };
-        let connection = serve_connection(&builder, stream, router.clone());
+        let asked = Arc::new(AtomicBool::new(false));
+        let connection = serve_connection(&builder, stream, router.clone(), Arc::clone(&asked));
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             // A peer that breaks off or sends nonsense is no news.
-            let _ = connection.await;
+            tokio::select! {
+                _ = connection => {}
+                () = no_question(&asked) => {}
+            }
             drop(permit);
         });
+    }
+}
+
+/// The next connection, once there is room for it.
+async fn accept_one(
+    listener: &TcpListener,
+    room: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let permit = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
+    let (stream, _) = listener.accept().await?;
+    Ok((stream, permit))
+}
+
+/// Ends when a peer has not asked anything for too long since it came. The timeout of the head does
+/// not run before it is known which HTTP the peer speaks.
+async fn no_question(asked: &AtomicBool) {
+    tokio::time::sleep(HEAD_TIMEOUT).await;
+    if asked.load(Ordering::Relaxed) {
+        std::future::pending().await
     }
 }
 
@@ -88,13 +116,18 @@ fn serve_connection(
     builder: &Builder<TokioExecutor>,
     stream: TcpStream,
     router: Router,
+    asked: Arc<AtomicBool>,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>
 + Send
 + use<> {
     // An answer is one small packet: do not wait for more to send.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| answer(router.clone(), request));
-    builder.clone().serve_connection(TokioIo::new(stream), service).into_owned()
+    let service = service_fn(move |request: Request<Incoming>| {
+        asked.store(true, Ordering::Relaxed);
+        answer(router.clone(), request)
+    });
+    let stream = TokioIo::new(Impatient::new(stream, UNREAD_TIMEOUT));
+    builder.clone().serve_connection(stream, service).into_owned()
 }
 
 async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {

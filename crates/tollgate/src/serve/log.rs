@@ -21,7 +21,11 @@ pub fn start(config: &LogConfig) {
         Level::Debug => tracing::Level::DEBUG,
         Level::Trace => tracing::Level::TRACE,
     };
-    let builder = tracing_subscriber::fmt().with_max_level(level).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        // A log that cannot be written cannot be complained about either: the complaint would panic.
+        .log_internal_errors(false);
     // A logger that somebody else has set stays.
     let _ = match config.format {
         LogFormat::Pretty => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),

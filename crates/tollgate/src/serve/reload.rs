@@ -1,6 +1,6 @@
 //! Follows the configuration: on SIGHUP, when the file changes, and when the API asks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,19 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tollgate_engine::Engine;
 
-use crate::config::{self, ConfigError};
+use crate::config::{self, Config, ConfigError};
+
+/// Where the configuration comes from.
+pub(crate) struct Source {
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) environment: Vec<(String, String)>,
+}
 
 /// Reads the configuration again and puts its policies in force, all of them or none.
 pub(crate) struct Reloader {
-    path: Option<PathBuf>,
-    environment: Vec<(String, String)>,
+    source: Source,
+    /// What the server was started with.
+    started: Config,
     engine: Arc<Engine>,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
@@ -29,22 +36,33 @@ pub(crate) struct Changes {
 /// How long to wait after a change for the rest of it: editors write in several steps.
 const SETTLE: Duration = Duration::from_millis(100);
 
+impl Source {
+    pub(crate) fn load(&self) -> Result<Config, ConfigError> {
+        config::load(self.path.as_deref(), self.environment.iter().cloned())
+    }
+
+    /// The file as it is now, if there is one.
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        self.path.as_ref().and_then(|path| std::fs::read(path).ok())
+    }
+}
+
 impl Reloader {
-    pub(crate) fn new(
-        path: Option<PathBuf>,
-        environment: Vec<(String, String)>,
-        engine: Arc<Engine>,
-    ) -> Self {
-        let last = Mutex::new(path.as_ref().and_then(|path| std::fs::read(path).ok()));
-        Self { path, environment, engine, last }
+    /// Follows a source that said `last` just before `started` was read from it.
+    pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, engine: Arc<Engine>) -> Self {
+        Self { source, started, engine, last: Mutex::new(last) }
     }
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
         let mut last = self.last.lock();
-        let config = config::load(self.path.as_deref(), self.environment.iter().cloned())?;
+        // Before it is loaded: what changes in between is then seen as a change.
+        *last = self.source.bytes();
+        let config = self.source.load()?;
+        for setting in needing_a_restart(&self.started, &config) {
+            tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
+        }
         self.engine.reload(config.policies);
-        *last = self.path.as_ref().and_then(|path| std::fs::read(path).ok());
         Ok(())
     }
 
@@ -59,34 +77,61 @@ impl Reloader {
     }
 
     pub(crate) fn reload_if_changed(&self) {
-        let now = self.path.as_ref().and_then(|path| std::fs::read(path).ok());
-        // While a file is being replaced it may be missing for a moment.
-        if now.is_some() && now != *self.last.lock() {
+        let Some(now) = self.source.bytes() else { return };
+        // While a file is being written it may be missing or empty for a moment.
+        if !now.is_empty() && Some(now) != *self.last.lock() {
             self.reload_and_tell();
         }
     }
 }
 
-/// Watches the configuration file's directory: editors replace files, and a watch on the old one
-/// would see nothing more.
-pub(crate) fn watch(reloader: &Reloader) -> anyhow::Result<Changes> {
+/// The settings that differ and are read at the start alone.
+fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'static str> {
+    let changed = [
+        ("listen", started.listen != now.listen),
+        ("keys", started.keys != now.keys),
+        ("store", started.store != now.store),
+        ("log", started.log != now.log),
+    ];
+    changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
+}
+
+/// Watches the configuration file. Where that is not possible, the other ways to reload remain.
+pub(crate) fn watch(reloader: &Reloader) -> Changes {
     let (sender, events) = mpsc::channel(1);
-    let Some(path) = &reloader.path else { return Ok(Changes { _watcher: None, events }) };
+    let watcher = reloader.source.path.as_deref().and_then(|path| {
+        let watcher = watch_file(path, sender);
+        if let Err(error) = &watcher {
+            tracing::warn!(component = "config", %error, "changes of the file are not noticed: reload by hand");
+        }
+        watcher.ok()
+    });
+    Changes { _watcher: watcher, events }
+}
+
+/// Watches the directory: editors replace files, and a watch on the old one would see nothing more.
+/// Behind a link, what is replaced may be the link, the file, or a link in between.
+fn watch_file(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
     let path = std::path::absolute(path)?;
     let name = path.file_name().map(ToOwned::to_owned);
+    let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    let linked = path.is_symlink();
     let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
         let touched = event.is_ok_and(|event| {
-            !event.kind.is_access() && event.paths.iter().any(|path| path.file_name() == name.as_deref())
+            let named = || event.paths.iter().any(|path| path.file_name() == name.as_deref());
+            !event.kind.is_access() && (linked || named())
         });
         if touched {
             // A full channel holds news that was not read yet.
             let _ = sender.try_send(());
         }
     })?;
-    if let Some(directory) = path.parent() {
-        watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    watcher.watch(directory, RecursiveMode::NonRecursive)?;
+    if let Some(real) = real.parent().filter(|real| linked && *real != directory) {
+        watcher.watch(real, RecursiveMode::NonRecursive)?;
     }
-    Ok(Changes { _watcher: Some(watcher), events })
+    Ok(watcher)
 }
 
 impl Changes {

@@ -1,0 +1,41 @@
+//! What the server says on standard output once it listens: where, and what to try first.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+
+use tollgate_core::Policy;
+use tollgate_core::key::FieldKind;
+
+use crate::config::Config;
+
+/// Says where it listens and what to try first.
+pub(crate) fn greet(out: &mut dyn Write, config: &Config, address: SocketAddr) -> io::Result<()> {
+    writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
+    if let Some(policy) = config.policies.iter().next() {
+        let token = if config.keys.is_empty() { "" } else { " -H \"Authorization: Bearer $TOLLGATE_TOKEN\"" };
+        let attempt = attempt(policy);
+        writeln!(out, "try: curl -i http://{address}/api/v1/check{token} -d '{attempt}'")?;
+    }
+    out.flush()
+}
+
+/// An attempt to which every rule of the policy applies.
+fn attempt(policy: &Policy) -> String {
+    let mut fields: Vec<String> = Vec::new();
+    for field in policy.rules.iter().flat_map(|rule| rule.by.iter()) {
+        let written = format!("\"{}\":\"{}\"", field.name, example_of(field.kind));
+        if !fields.contains(&written) {
+            fields.push(written);
+        }
+    }
+    format!("{{\"policy\":\"{}\",\"fields\":{{{}}}}}", policy.name, fields.join(","))
+}
+
+fn example_of(kind: FieldKind) -> &'static str {
+    match kind {
+        FieldKind::Ip { .. } => "192.0.2.7",
+        FieldKind::Address => "user@example.com",
+        FieldKind::Domain => "example.com",
+        FieldKind::Text => "somebody",
+    }
+}

@@ -1,0 +1,124 @@
+//! API keys: the three ways to give a token, what each role may do, and that strangers are not
+//! listened to without keys.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use program::{Home, Server, text};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+const CHECK: &str = "check-token-0123456789";
+const READ: &str = "read-token-0123456789";
+const ADMIN: &str = "admin-token-0123456789";
+
+fn home() -> Home {
+    let hash = data_encoding::HEXLOWER.encode(&Sha256::digest(ADMIN));
+    let home = Home::with(&format!(
+        "store: memory
+keys:
+  - {{ name: app, role: check, token_env: APP_TOKEN }}
+  - {{ name: eye, role: read, token_file: ./eye.token }}
+  - {{ name: ops, role: admin, token_sha256: {hash} }}
+rules: {{ one: {{ by: user, limits: [10/hour, 5 at once] }} }}
+policies: {{ p: [one] }}
+"
+    ))
+    .variable("APP_TOKEN", CHECK);
+    std::fs::write(home.path("eye.token"), format!("{READ}\n")).unwrap();
+    home
+}
+
+/// What each role is needed for.
+fn questions() -> [(&'static str, &'static str, Option<Value>, usize); 9] {
+    let attempt = json!({ "policy": "p", "fields": { "user": "ada" }, "cost": 0 });
+    [
+        ("POST", "/api/v1/check", Some(attempt), 0),
+        ("DELETE", "/api/v1/holds/one/ada/1", None, 0),
+        ("GET", "/api/v1/ratelimits", None, 1),
+        ("GET", "/api/v1/decisions", None, 1),
+        ("GET", "/metrics", None, 1),
+        ("PUT", "/api/v1/ratelimits/one/bob", Some(json!({ "limits": ["5/hour"] })), 2),
+        ("DELETE", "/api/v1/ratelimits/one/ada", None, 2),
+        ("PUT", "/api/v1/holds/one/ada", Some(json!({ "ids": [] })), 2),
+        ("POST", "/api/v1/reload", None, 2),
+    ]
+}
+
+fn is_problem(reply: &program::Reply, status: u16) {
+    assert_eq!(reply.status, status, "{}", reply.text());
+    assert_eq!(reply.header("content-type"), Some("application/problem+json"));
+    assert_eq!(reply.json()["status"], status);
+}
+
+fn works(server: &Server) {
+    for (method, path, body, needed) in questions() {
+        for (role, token) in [CHECK, READ, ADMIN].into_iter().enumerate() {
+            let reply = server.ask_as(token, method, path, body.as_ref());
+            if role >= needed {
+                assert_eq!(reply.status, 200, "{method} {path} as {token}: {}", reply.text());
+            } else {
+                is_problem(&reply, 403);
+            }
+        }
+        is_problem(&server.ask(method, path, body.as_ref()), 401);
+        is_problem(&server.ask_as("check-token-012345678", method, path, body.as_ref()), 401);
+        is_problem(&server.ask_as("", method, path, body.as_ref()), 401);
+    }
+}
+
+#[test]
+fn each_token_opens_what_its_role_may_do() {
+    let home = home();
+    let server = home.start();
+    works(&server);
+}
+
+#[test]
+fn a_token_may_come_in_three_headers_and_nowhere_else() {
+    let home = home();
+    let server = home.start();
+    let ask = |headers: &[(&str, &str)], path: &str| server.connect().ask("GET", path, headers, None).status;
+    let bearer = format!("Bearer {READ}");
+    for header in [("authorization", bearer.as_str()), ("x-api-key", READ), ("x-api-token", READ)] {
+        assert_eq!(ask(&[header], "/metrics"), 200, "{header:?}");
+    }
+    assert_eq!(ask(&[("authorization", READ)], "/metrics"), 401);
+    assert_eq!(ask(&[], &format!("/metrics?token={READ}")), 401);
+}
+
+#[test]
+fn whether_it_lives_may_be_asked_by_anybody() {
+    let home = home();
+    let server = home.start();
+    for path in ["/livez", "/readyz", "/api/v1/openapi.json"] {
+        assert_eq!(server.get(path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn without_keys_it_listens_to_nobody_but_this_machine() {
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let home = Home::empty().variable("TOLLGATE__LISTEN__HTTP", &format!("'{address}'"));
+        let refused = home.refused();
+        assert_eq!(refused.status.code(), Some(2));
+        let said = text(&refused.stderr);
+        assert!(said.contains("no API keys") && said.contains("keys"), "{said}");
+        assert_eq!(text(&refused.stdout), "");
+        assert!(!home.path("tollgate.redb").exists(), "nothing was begun");
+    }
+}
+
+#[test]
+fn a_token_that_is_not_there_is_refused_by_name() {
+    let absent = home();
+    std::fs::remove_file(absent.path("eye.token")).unwrap();
+    let short = home().variable("APP_TOKEN", "t00-short");
+    for (home, named) in [(absent, "eye.token"), (short, "APP_TOKEN")] {
+        let refused = home.refused();
+        assert_eq!(refused.status.code(), Some(2));
+        let said = text(&refused.stderr);
+        assert!(said.contains(named), "{said}");
+        assert!(!said.contains(CHECK) && !said.contains("t00-short"), "{said}");
+    }
+}

@@ -1,0 +1,102 @@
+//! The end: whole requests are answered, counts are saved, and a slow peer holds up nothing.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use std::time::Duration;
+
+use program::{Connection, Home, Server, Signal, request, wait_until};
+use serde_json::json;
+
+const CONFIG: &str = "
+store: { file: ./state.redb, flush_interval: 1h }
+rules: { one: { by: user, limits: 1000/day } }
+policies: { p: [one] }
+";
+
+/// Nothing may take longer than this.
+const SOON: Duration = Duration::from_secs(5);
+
+fn attempt() -> Vec<u8> {
+    let body = json!({ "policy": "p", "fields": { "user": "ada" } });
+    request("POST", "/api/v1/check", &[], Some(&body))
+}
+
+/// A request of which the server has the first part, and the part that is missing.
+fn half_sent(server: &Server) -> (Connection, Vec<u8>) {
+    let whole = attempt();
+    let (first, missing) = whole.split_at(whole.len() - 10);
+    let mut peer = server.connect();
+    // The one before it shows that the server reads this connection.
+    peer.send(&attempt());
+    assert_eq!(peer.reply().unwrap().status, 200);
+    peer.send(first);
+    (peer, missing.to_vec())
+}
+
+fn no_longer_listens(server: &Server) -> bool {
+    std::net::TcpStream::connect(server.address).is_err()
+}
+
+fn ends_in_order(signal: Signal) {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    let mut idle = server.connect();
+    idle.ask("GET", "/livez", &[], None).ok();
+    let (mut slow, missing) = half_sent(&server);
+    server.signal(signal);
+    wait_until("no new connections", || no_longer_listens(&server));
+    assert_eq!(idle.rest(), b"", "an idle connection is ended at once");
+    slow.send(&missing);
+    assert_eq!(slow.reply().expect("what is on its way is answered").status, 200);
+    let ended = server.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(ended.took < SOON, "{:?}", ended.took);
+    let server = home.start();
+    assert_eq!(server.remaining("one", "ada"), 998, "both were counted and saved");
+}
+
+#[test]
+fn told_to_terminate_it_answers_what_is_on_its_way_and_saves_everything() {
+    ends_in_order(Signal::TERM);
+}
+
+#[test]
+fn interrupted_it_answers_what_is_on_its_way_and_saves_everything() {
+    ends_in_order(Signal::INT);
+}
+
+#[test]
+fn a_peer_that_never_sends_the_rest_does_not_hold_it_up() {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    let (_slow, _) = half_sent(&server);
+    let mut slower = server.connect();
+    slower.send(b"POST /api/v1/check HT");
+    let _silent = server.connect();
+    let ended = server.end_by(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(ended.took < SOON, "{:?}", ended.took);
+    assert!(ended.log.contains("still open and are cut"), "{}", ended.log);
+    let server = home.start();
+    assert_eq!(server.remaining("one", "ada"), 999);
+}
+
+#[test]
+fn requests_that_arrived_before_the_signal_are_all_answered() {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    let mut peers: Vec<Connection> = (0..50).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        peer.ask("GET", "/livez", &[], None).ok();
+        peer.send(&attempt());
+    }
+    server.signal(Signal::TERM);
+    let answered = peers.iter_mut().filter_map(Connection::reply).filter(|reply| reply.status == 200).count();
+    let ended = server.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    let server = home.start();
+    let counted = 1000 - server.remaining("one", "ada");
+    assert_eq!(counted, answered as u64, "what is counted was answered, and what was answered is saved");
+    assert!(answered > 0);
+}
