@@ -217,8 +217,9 @@ impl<'a> Charges<'a> {
         self.weigh(states, &draft, outcome);
         if outcome.allowed && !outcome.repeated && self.cost > 0 {
             self.take(states, &draft, outcome);
+        } else {
+            self.read(states, &draft, outcome);
         }
-        self.read(states, &draft, outcome);
         Ok(())
     }
 
@@ -278,8 +279,7 @@ impl<'a> Charges<'a> {
         for charge in &self.list {
             for limit in charge.plan.limits() {
                 let state = states.next().expect("there is a state for each limit");
-                limit.freshen(state, draft);
-                let when = limit.when(state, draft);
+                let when = limit.weigh(state, draft);
                 allowed &= when == When::Now || !charge.enforced;
                 if charge.enforced && limit.holds() {
                     holds += 1;
@@ -294,24 +294,29 @@ impl<'a> Charges<'a> {
         outcome.taken = 0;
     }
 
-    /// Takes every charge that conforms: all enforced ones do, or this is not called.
+    /// Takes every charge that conforms (all enforced ones do, or this is not called) and reads every
+    /// limit.
     #[inline]
     fn take(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
         let mut start = 0;
         for (index, charge) in self.list.iter().enumerate() {
             let range = start..start + charge.plan.limits().len();
             start = range.end;
-            if outcome.readings[range.clone()].iter().any(|reading| reading.when != When::Now) {
-                continue;
-            }
-            outcome.taken |= 1 << index;
-            for (limit, state) in charge.plan.limits().iter().zip(&mut states[range]) {
-                limit.take(state, draft);
+            let readings = &mut outcome.readings[range.clone()];
+            let taken = readings.iter().all(|reading| reading.when == When::Now);
+            outcome.taken |= u32::from(taken) << index;
+            for ((limit, state), reading) in charge.plan.limits().iter().zip(&mut states[range]).zip(readings)
+            {
+                *reading = if taken {
+                    limit.take_and_read(state, draft)
+                } else {
+                    limit.read(state, reading.when, draft)
+                };
             }
         }
     }
 
-    /// Reads every limit, after what was taken.
+    /// Reads every limit, where nothing is taken.
     #[inline]
     fn read(&self, states: &[State], draft: &Draft<'_>, outcome: &mut Outcome) {
         let limits = self.list.iter().flat_map(|charge| charge.plan.limits());

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
 use crate::limit::Limit;
+use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::reading::{Reading, When};
 use crate::rule::{Deferral, OnExceed, Rule};
@@ -60,7 +61,9 @@ pub struct Line<'d> {
     pub rule: &'d Rule,
     /// The key it counted under.
     pub key: &'d str,
-    /// The limits that held there.
+    /// The plan that held there.
+    pub plan: &'d Plan,
+    /// Its limits.
     pub limits: &'d [Limit],
     /// What each of them showed.
     pub readings: &'d [Reading],
@@ -200,6 +203,7 @@ impl<'a> Decision<'a> {
             Line {
                 rule: self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules"),
                 key: self.charges.key(charge),
+                plan: charge.plan,
                 limits,
                 readings: &self.outcome.readings[range],
                 taken: self.outcome.taken & (1 << index) != 0,
@@ -253,6 +257,12 @@ impl Line<'_> {
         } else {
             least(self.limits.iter().zip(self.readings))
         }
+    }
+
+    /// How the limit that binds here is written.
+    pub fn binding_text(&self) -> Option<&'_ str> {
+        let (binding, _) = self.binding()?;
+        self.plan.written().find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| text)
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

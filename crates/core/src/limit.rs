@@ -283,6 +283,33 @@ impl Limit {
         }
     }
 
+    /// Freshens, and says when the draft conforms.
+    #[inline]
+    pub(crate) fn weigh(&self, state: &mut State, draft: &Draft<'_>) -> When {
+        // The commonest kind in company is spelled out: one look at what it is instead of two.
+        if let (Self::Window(limit), State::Tally(tally)) = (self, &mut *state)
+            && let Some(fresh) = limit.freshen(*tally, draft.now)
+        {
+            *tally = fresh;
+            return limit.when(Some(fresh), draft);
+        }
+        self.freshen(state, draft);
+        self.when(state, draft)
+    }
+
+    /// Takes the draft's cost, which conforms, and reads.
+    #[inline]
+    pub(crate) fn take_and_read(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
+        if let (Self::Window(limit), State::Tally(tally)) = (self, &mut *state)
+            && draft.cost > 0
+        {
+            *tally = limit.take(Some(*tally), draft);
+            return limit.read(Some(*tally), When::Now, draft.now);
+        }
+        self.take(state, draft);
+        self.read(state, When::Now, draft)
+    }
+
     /// Freshens, weighs, takes if it conforms, and reads, in one go: for a limit that decides alone.
     pub fn settle_alone(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
         let (counter, reading) = match self {

@@ -15,6 +15,8 @@ use crate::time::Timestamp;
 pub struct Plan {
     rule: Arc<str>,
     limits: Box<[Limit]>,
+    /// The limits as they are written, for those who show them often.
+    texts: Box<[Box<str>]>,
     salt: u64,
     calendar: bool,
 }
@@ -52,7 +54,8 @@ impl Plan {
             (salt ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let calendar = limits.iter().any(|limit| limit.calendar().is_some());
-        Ok(Self { rule, limits: limits.into(), salt, calendar })
+        let texts = limits.iter().map(|limit| limit.to_string().into()).collect();
+        Ok(Self { rule, limits: limits.into(), texts, salt, calendar })
     }
 
     /// The rule these limits belong to.
@@ -74,6 +77,11 @@ impl Plan {
     /// The limits; none means unlimited.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// Each limit and how it is written.
+    pub fn written(&self) -> impl ExactSizeIterator<Item = (&Limit, &str)> {
+        self.limits.iter().zip(self.texts.iter().map(|text| &**text))
     }
 
     /// Carries states over from another plan of the same rule: what has the same identity is kept.

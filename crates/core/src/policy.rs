@@ -228,8 +228,10 @@ impl Policy {
     }
 
     /// The rule that a charge of [`Policy::charges`] stands for.
-    pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| *rule.name == *name)
+    pub fn rule(&self, name: &Arc<str>) -> Option<&Arc<Rule>> {
+        // A plan names its rule by the very same text in most cases.
+        let same = self.rules.iter().find(|rule| Arc::ptr_eq(&rule.name, name));
+        same.or_else(|| self.rules.iter().find(|rule| rule.name == *name))
     }
 
     /// Every field that an attempt may bring.

@@ -17,7 +17,7 @@ use crate::journal::{Entry, Journal};
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
-use crate::receipt::{Forged, Seal};
+use crate::receipt::{Forged, Form, Seal};
 use crate::ticket;
 
 /// Decides attempts.
@@ -216,7 +216,9 @@ impl Engine {
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
         let taken = decision.lines().filter(|line| line.taken).map(|line| (&*line.rule.name, line.key));
-        let sealed = || self.seal.seal_parts(ticket, decision.outcome.now, cost, taken);
+        let secret = decision.lines().any(|line| line.taken && line.rule.secret);
+        let form = if secret { Form::Closed } else { Form::Open };
+        let sealed = || self.seal.seal_parts(form, ticket, decision.outcome.now, cost, taken);
         (decision.outcome.taken != 0).then(sealed)
     }
 

@@ -1,9 +1,9 @@
-//! Receipts as text: what was taken, sealed so that nobody can make one up, and closed so that
-//! nobody can read in it: the keys of some rules are secret.
+//! Receipts as text: what was taken, sealed so that nobody can make one up, and closed where a key
+//! in it is secret, so that nobody can read it.
 //!
-//! The text is the ticket, the time and the cost, then the rules and keys under a stream made of
-//! SipHash over ticket, time and a running number, then a tag of SipHash over all of it. No two
-//! receipts share ticket and time, so no two share a stream.
+//! The text is the ticket, the time and the cost, then the rules and keys, then a tag of SipHash over
+//! all of it. In a closed receipt the rules and keys lie under a stream made of SipHash over ticket,
+//! time and a running number. No two receipts share ticket and time, so no two share a stream.
 
 use std::hash::Hasher;
 
@@ -23,9 +23,16 @@ pub struct Seal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
+/// Whether what a receipt says can be read by whoever holds it. The first byte of its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    Open = 1,
+    Closed = 2,
+}
+
 /// The longest receipt there can be, in bytes of text.
 const MOST_BYTES: usize = 64 * 1024;
-/// Version, ticket, time and cost.
+/// Form, ticket, time and cost.
 const HEAD: usize = 1 + 3 * 8;
 
 impl Seal {
@@ -38,19 +45,20 @@ impl Seal {
     /// The receipt as text.
     pub fn seal(&self, receipt: &Receipt) -> String {
         let taken = receipt.taken.iter().map(|(rule, key)| (rule.as_str(), key.as_str()));
-        self.seal_parts(receipt.ticket, receipt.at, receipt.cost, taken)
+        self.seal_parts(Form::Closed, receipt.ticket, receipt.at, receipt.cost, taken)
     }
 
     /// As [`Seal::seal`], from the parts of a receipt that nobody needs to hold.
     pub(crate) fn seal_parts<'t>(
         &self,
+        form: Form,
         ticket: Ticket,
         at: Timestamp,
         cost: u64,
         taken: impl Iterator<Item = (&'t str, &'t str)>,
     ) -> String {
         let mut bytes: SmallVec<[u8; 256]> = SmallVec::new();
-        bytes.push(1);
+        bytes.push(form as u8);
         for number in [ticket.0, at.as_micros(), cost] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -58,7 +66,9 @@ impl Seal {
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
         }
-        self.mask(&mut bytes);
+        if form == Form::Closed {
+            self.mask(&mut bytes);
+        }
         let tag = self.tag(&bytes);
         bytes.extend_from_slice(&tag);
         BASE64URL_NOPAD.encode(&bytes)
@@ -76,7 +86,9 @@ impl Seal {
         if differs != 0 {
             return Err(Forged);
         }
-        self.mask(body);
+        if body.first() == Some(&(Form::Closed as u8)) {
+            self.mask(body);
+        }
         read(body).ok_or(Forged)
     }
 
@@ -107,7 +119,7 @@ impl Seal {
 }
 
 fn read(mut body: &[u8]) -> Option<Receipt> {
-    let (version, rest) = body.split_first()?;
+    let (form, rest) = body.split_first()?;
     body = rest;
     let mut word = || {
         let (word, rest) = body.split_first_chunk::<8>()?;
@@ -122,7 +134,8 @@ fn read(mut body: &[u8]) -> Option<Receipt> {
         body = rest;
     }
     let taken = texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    (*version == 1 && body.is_empty()).then_some(Receipt { ticket, at, cost, taken })
+    let known = [Form::Open as u8, Form::Closed as u8].contains(form);
+    (known && body.is_empty()).then_some(Receipt { ticket, at, cost, taken })
 }
 
 #[cfg(test)]

@@ -75,6 +75,12 @@ fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
     let offenders = stand.engine.offenders.top(10);
     assert!(offenders.iter().any(|offender| offender.key == "192.0.2.1" && offender.denied == 2));
     let everything = format!("{journal:?} {offenders:?}");
+    let pinned = stand.pin();
+    stand.clock.advance(Span::from_secs(3_600));
+    let allowed = decide(&stand.engine, &pinned, "keys", &[("api_key", "hush-hush")]).unwrap();
+    let receipt =
+        data_encoding::BASE64URL_NOPAD.decode(stand.engine.receipt(&allowed).unwrap().as_bytes()).unwrap();
+    assert!(!receipt.windows(9).any(|window| window == b"hush-hush"));
     assert!(!everything.contains("hush-hush"), "{everything}");
 }
 

@@ -6,7 +6,7 @@ use std::fmt::{self, Display};
 use axum::http::HeaderValue;
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use tollgate_core::{Decision, Limit, Line, Reading, Timestamp, Verdict, When};
+use tollgate_core::{Decision, Line, Plan, Reading, Timestamp, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::headers::{wait, whole_secs};
@@ -118,8 +118,7 @@ struct RuleShown<'d> {
     /// The key it counted under; a made-up name where keys are secret.
     key: Cow<'d, str>,
     /// The limit, as it is written.
-    #[schemars(with = "Option<String>")]
-    limit: Option<Shown<&'d Limit>>,
+    limit: Option<&'d str>,
     /// The most that can ever be taken at once.
     capacity: Option<u64>,
     /// What can still be taken now.
@@ -142,8 +141,7 @@ struct RuleShown<'d> {
 #[schemars(rename = "LimitShown")]
 struct LimitShown<'d> {
     /// The limit, as it is written.
-    #[schemars(with = "String")]
-    limit: Shown<&'d Limit>,
+    limit: &'d str,
     /// The most that can ever be taken at once.
     capacity: u64,
     /// What can still be taken now.
@@ -161,7 +159,7 @@ struct Rules<'d, 'a> {
 }
 
 struct Limits<'d> {
-    limits: &'d [Limit],
+    plan: &'d Plan,
     readings: &'d [Reading],
     now: Timestamp,
 }
@@ -256,14 +254,14 @@ impl Serialize for RuleLine<'_> {
         let shown = RuleShown {
             rule: &line.rule.name,
             key: engine.shown_key(line.rule, line.key),
-            limit: binding.map(|(limit, _)| Shown(limit)),
+            limit: line.binding_text(),
             capacity: reading.map(|reading| reading.capacity),
             remaining: reading.map(|reading| reading.remaining),
             reset_after: reset.map(|reset| reset.as_secs_ceil()),
             reset_after_ms: reset.map(|reset| reset.as_millis_ceil()),
             exceeded: line.exceeded(),
             observed: line.rule.observes(),
-            limits: Limits { limits: line.limits, readings: line.readings, now: *now },
+            limits: Limits { plan: line.plan, readings: line.readings, now: *now },
         };
         shown.serialize(serializer)
     }
@@ -271,8 +269,8 @@ impl Serialize for RuleLine<'_> {
 
 impl Serialize for Limits<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let limits = self.limits.iter().zip(self.readings).map(|(limit, reading)| LimitShown {
-            limit: Shown(limit),
+        let limits = self.plan.written().zip(self.readings).map(|((_, limit), reading)| LimitShown {
+            limit,
             capacity: reading.capacity,
             remaining: reading.remaining,
             reset_after_ms: shown::reset_after_ms(*reading, self.now),

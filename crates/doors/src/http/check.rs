@@ -124,12 +124,13 @@ pub(crate) async fn decide<T>(
         cost: attempt.cost.map_or(1, |cost| cost.0),
         id: attempt.id.as_ref().map(Text::as_str),
     };
-    let decided = if attempt.dry_run {
-        Box::pin(app.engine.peek(&pinned, &wanted)).await
+    let mut decision = Decision::blank();
+    if attempt.dry_run {
+        decision = Box::pin(app.engine.peek(&pinned, &wanted)).await?;
     } else {
-        app.engine.decide(&pinned, &wanted).await
-    };
-    decided.map(|decision| then(&decision)).map_err(Problem::from)
+        app.engine.decide_into(&pinned, &wanted, &mut decision).await?;
+    }
+    Ok(then(&decision))
 }
 
 /// The whole answer to one attempt.

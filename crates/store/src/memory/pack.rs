@@ -3,6 +3,7 @@
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
 
+use super::shard::StateRow;
 use super::table::Slot;
 
 /// How many states of a plan are inline in a slot.
@@ -60,15 +61,16 @@ pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mu
 }
 
 /// Reads states back from a slot's words.
-pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], states: &mut impl Extend<State>) {
-    let mut packed = words.iter().zip(halves);
-    states.extend(plan.limits().iter().map(|limit| {
-        if !has_state(limit) {
-            return State::Fresh;
+pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
+    let mut at = 0;
+    for limit in plan.limits() {
+        if has_state(limit) {
+            row.push(unpack_one(limit, words[at], halves[at]));
+            at += 1;
+        } else {
+            row.push(State::Fresh);
         }
-        let (word, half) = packed.next().expect("the plan fits the slot");
-        unpack_one(limit, *word, *half)
-    }));
+    }
 }
 
 #[inline]
