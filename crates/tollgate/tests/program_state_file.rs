@@ -97,4 +97,5 @@ fn a_directory_that_is_not_there_is_refused_and_named() {
     assert_eq!(refused.status.code(), Some(2));
     let said = text(&refused.stderr);
     assert!(said.contains("no/such/state.redb") && said.contains("directory must exist"), "{said}");
+    assert_eq!(said.matches("os error").count(), 1, "the cause is told once: {said}");
 }

@@ -60,7 +60,9 @@ fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
                 max_keys: *max_keys,
                 on_event: Box::new(tell),
             };
-            let (store, report) = FileStore::open(path, clock, options)?;
+            // The error names its cause itself; the chain would name it again.
+            let (store, report) = FileStore::open(path, clock, options)
+                .map_err(|error| anyhow::Error::msg(error.to_string()))?;
             let file = path.display();
             if let Some(aside) = report.set_aside {
                 let to = aside.to.display().to_string();

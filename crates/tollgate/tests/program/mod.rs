@@ -138,9 +138,17 @@ impl Home {
 
     /// Starts a server that is expected not to run, and waits for its end.
     pub fn refused(&self) -> Output {
-        let output = self.serve().output().expect("the program starts");
-        assert!(!output.status.success(), "{output:?}");
-        output
+        let mut child =
+            self.serve().stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let start = now();
+        while child.try_wait().unwrap().is_none() {
+            if start.elapsed() > PATIENCE {
+                let _ = child.kill();
+                panic!("the server runs: {:?}", child.wait_with_output());
+            }
+            pause(Duration::from_millis(10));
+        }
+        child.wait_with_output().unwrap()
     }
 
     /// Runs a command against a server.
