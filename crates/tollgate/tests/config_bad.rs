@@ -23,6 +23,20 @@ fn check_yaml(table: &[(&str, &str)]) {
 }
 
 #[test]
+fn keys_of_secret_rules_stay_out_of_every_problem() {
+    for overrides in ["{ hush-hush: 5/fortnight }", "{ hush-hush: 1/s, 'hush-hush ': [1/s, 2/s] }"] {
+        let text =
+            format!("rules: {{ a: {{ by: api_key, secret: true, limits: 1/s, overrides: {overrides} }} }}");
+        let error =
+            config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap_err().to_string();
+        assert!(error.contains("rules.a.overrides.***") && !error.contains("hush-hush"), "{error}");
+    }
+    let misfit = "rules: { a: { by: ip, secret: true, limits: 1/s, overrides: { hush-hush: 1/s } } }";
+    let error = config::load_str(misfit, Format::Yaml, "t.yaml", std::iter::empty()).unwrap_err().to_string();
+    assert!(error.contains("***") && !error.contains("hush-hush"), "{error}");
+}
+
+#[test]
 fn what_is_no_yaml_is_refused_where_it_ends_being_yaml() {
     check_yaml(&[
         ("a: [1, 2", "t.yaml:1:4: not valid YAML: unclosed bracket '['"),

@@ -82,7 +82,10 @@ fn mean_one(
         Some(form) => mean_on_exceed(form, &path.key("on_exceed"), findings),
         None => Some(OnExceed::Reject),
     };
-    let overrides = mean_overrides(&name, written.overrides.as_ref(), &path.key("overrides"), findings);
+    let secret = written.secret.unwrap_or(false);
+    let table = path.key("overrides");
+    let at = |key: &str| if secret { table.secret_key(key) } else { table.key(key) };
+    let overrides = mean_overrides(&name, written.overrides.as_ref(), at, findings);
     let mut rule = Rule {
         name,
         by: by?,
@@ -90,14 +93,17 @@ fn mean_one(
         overrides: Default::default(),
         on_exceed: on_exceed?,
         enabled: written.enabled.unwrap_or(true),
-        secret: written.secret.unwrap_or(false),
+        secret,
     };
     for (key, plan, path) in overrides {
         match rule.key_of(key) {
             None => findings.key(&path, other_network(&rule, key).unwrap_or_else(|| misfit(&rule, key))),
             Some(text) if rule.overrides.contains_key(&text) => findings.key(
                 &path,
-                format!("this key is the same as one above it: both are counted as `{}`", shown(&text)),
+                format!(
+                    "this key is the same as one above it: both are counted as `{}`",
+                    shown_of(&rule, &text)
+                ),
             ),
             Some(text) => {
                 rule.overrides.insert(text, plan);
@@ -182,12 +188,12 @@ fn mean_deferral(form: &DeferForm, path: &Path, findings: &mut Findings<'_>) -> 
 fn mean_overrides<'w>(
     name: &Arc<str>,
     written: Option<&'w Named<raw::Limits>>,
-    path: &Path,
+    at: impl Fn(&str) -> Path,
     findings: &mut Findings<'_>,
 ) -> Vec<(&'w str, Arc<Plan>, Path)> {
     let mut overrides = Vec::new();
     for (key, limits) in written.map_or(&[][..], |written| &written.0) {
-        let path = path.key(key);
+        let path = at(key);
         if let Some(plan) = limits::plan(name, limits, &path, findings) {
             overrides.push((key.as_str(), plan, path));
         }
@@ -195,9 +201,14 @@ fn mean_overrides<'w>(
     overrides
 }
 
+/// A key of a rule, as far as it may be shown.
+fn shown_of(rule: &Rule, key: &str) -> String {
+    if rule.secret { "***".to_owned() } else { shown(key).to_string() }
+}
+
 /// Why a key does not fit a rule, and what would.
 fn misfit(rule: &Rule, key: &str) -> String {
-    let key = shown(key);
+    let key = shown_of(rule, key);
     match &*rule.by {
         [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
         [field] => {
@@ -229,7 +240,7 @@ fn other_network(rule: &Rule, key: &str) -> Option<String> {
         (prefix != counted.to_string()).then(|| {
             format!(
                 "`{}` is a network, but the field `{}` is counted by /{counted}",
-                shown(value),
+                shown_of(rule, value),
                 field.name
             )
         })

@@ -65,6 +65,8 @@ pub(super) struct Path(Vec<Step>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Step {
     Key(String),
+    /// A name that must not be shown.
+    Secret(String),
     Index(usize),
 }
 
@@ -83,7 +85,9 @@ impl Node {
 
     /// The place of the key that ends `path`; of the value if it is an element of a list.
     pub(super) fn key_place_at(&self, path: &Path) -> &Place {
-        let Some((Step::Key(key), above)) = path.0.split_last() else { return self.place_at(path) };
+        let Some((Step::Key(key) | Step::Secret(key), above)) = path.0.split_last() else {
+            return self.place_at(path);
+        };
         let mut node = self;
         for step in above {
             match node.child(step) {
@@ -99,7 +103,7 @@ impl Node {
         let mut node = self;
         for step in &path.0 {
             let child = match (step, &mut node.value) {
-                (Step::Key(key), Value::Table(entries)) => {
+                (Step::Key(key) | Step::Secret(key), Value::Table(entries)) => {
                     entries.iter_mut().find(|entry| entry.key == *key).map(|entry| &mut entry.node)
                 }
                 (Step::Index(index), Value::List(nodes)) => nodes.get_mut(*index),
@@ -133,7 +137,7 @@ impl Node {
 
     fn child(&self, step: &Step) -> Option<&Self> {
         match (step, &self.value) {
-            (Step::Key(key), _) => self.entry(key).map(|entry| &entry.node),
+            (Step::Key(key) | Step::Secret(key), _) => self.entry(key).map(|entry| &entry.node),
             (Step::Index(index), Value::List(nodes)) => nodes.get(*index),
             _ => None,
         }
@@ -164,6 +168,12 @@ impl Path {
         self.then(Step::Key(key.to_owned()))
     }
 
+    /// As [`Path::key`], for a name that must not be shown.
+    #[must_use]
+    pub(super) fn secret_key(&self, key: &str) -> Self {
+        self.then(Step::Secret(key.to_owned()))
+    }
+
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
         self.then(Step::Index(index))
@@ -187,6 +197,7 @@ impl fmt::Display for Path {
             let dot = if index == 0 { "" } else { "." };
             match step {
                 Step::Index(index) => write!(f, "[{index}]")?,
+                Step::Secret(_) => write!(f, "{dot}***")?,
                 Step::Key(key) if is_plain(key) => write!(f, "{dot}{key}")?,
                 Step::Key(key) => write!(f, "{dot}{key:?}")?,
             }
