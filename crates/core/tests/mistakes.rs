@@ -185,3 +185,18 @@ fn a_replaced_rule_is_replaced_in_every_policy_that_shares_it() {
     assert_eq!(replaced.rule("shared").unwrap().plan.to_string(), "7/hour");
     assert!(replaced.iter().map(|policy| &*policy.name).eq(names));
 }
+
+#[test]
+fn each_of_many_policies_is_found_by_its_name() {
+    let names: Vec<String> = (0..20).map(|number| format!("policy-{number}")).collect();
+    let policies = names.iter().map(|name| Policy::new(name.as_str().into(), Vec::new(), true)).collect();
+    let policies = Policies::new(true, Vec::new(), policies);
+    for (number, name) in names.iter().enumerate() {
+        let found = policies.find(name).unwrap();
+        assert_eq!((&*found.name, found.number()), (name.as_str(), number));
+    }
+    let Err(Mistake::UnknownPolicy { near, .. }) = policies.find("policy-99") else {
+        panic!("there is none")
+    };
+    assert!(near.is_some());
+}
