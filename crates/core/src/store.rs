@@ -83,8 +83,8 @@ pub enum Given {
     Back,
     /// It had been given back before; nothing was done.
     Already,
-    /// It was taken so long ago that whether it had been given back is no longer known; nothing was
-    /// done.
+    /// What it took is no longer known: it was taken too long ago, or what was taken then has been
+    /// forgotten or lost since. Nothing was done.
     TooOld,
 }
 

@@ -24,6 +24,7 @@ use tollgate_core::{Charges, Clock, Outcome, Span, Timestamp};
 use crate::memory::{MemoryStore, Trace};
 use board::Board;
 use open::Mount;
+use tables::Whole;
 use writer::Writer;
 
 pub use board::FlushStats;
@@ -93,6 +94,16 @@ impl FileStore {
         mount: Mount,
     ) -> Result<(Self, OpenReport), OpenError> {
         let opened = open::open(path, &clock, options.max_keys, &mount)?;
+        let whole = if options.sync == Syncing::Always { Whole::Yes } else { Whole::No };
+        let marked = opened.database.begin_write().map_err(redb::Error::from).and_then(|transaction| {
+            tables::mark(&transaction, whole, opened.memory.horizon())?;
+            Ok(transaction.commit()?)
+        });
+        marked.map_err(|error| OpenError::Io {
+            doing: "write to",
+            path: opened.path.clone(),
+            error: std::io::Error::other(error),
+        })?;
         let memory = Arc::new(opened.memory);
         let board = Arc::new(Board::default());
         let writer = Writer {

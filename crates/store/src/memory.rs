@@ -295,13 +295,24 @@ impl MemoryStore {
     }
 
     pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
-        let given = self.spent.lock().spend(taken_at, charges.ticket);
-        if given != Given::Back {
-            return Ok(given);
+        let mut left = Charges::new(charges.ticket, charges.cost, None);
+        left.calendar = charges.calendar.clone();
+        {
+            let mut spent = self.spent.lock();
+            let given = spent.spend(taken_at, charges.ticket);
+            if given != Given::Back {
+                return Ok(given);
+            }
+            for charge in charges.iter().filter(|charge| spent.remembers(charge.plan.rule(), taken_at)) {
+                left.push(charge.plan, charges.key(charge), charge.enforced);
+            }
         }
-        self.with_states(charges, Aim::Look, |states, now| {
-            charges.refund(states, taken_at, now);
-            Ok((given, u32::MAX))
+        if left.is_empty() {
+            return Ok(Given::TooOld);
+        }
+        self.with_states(&left, Aim::Look, |states, now| {
+            left.refund(states, taken_at, now);
+            Ok((Given::Back, u32::MAX))
         })
     }
 
@@ -327,10 +338,23 @@ impl MemoryStore {
             Forget::Key(spot) => {
                 let key = self.hash(spot.plan, spot.key);
                 self.shards[shard_of(key)].lock().forget(key);
+                self.forgot(Some(spot.plan.rule()));
             }
-            Forget::Rule(rule) => self.shards.iter().for_each(|shard| shard.lock().forget_all(Some(rule))),
-            Forget::All => self.shards.iter().for_each(|shard| shard.lock().forget_all(None)),
+            Forget::Rule(rule) => {
+                self.shards.iter().for_each(|shard| shard.lock().forget_all(Some(rule)));
+                self.forgot(Some(rule));
+            }
+            Forget::All => {
+                self.shards.iter().for_each(|shard| shard.lock().forget_all(None));
+                self.forgot(None);
+            }
         }
+    }
+
+    /// Notes that counters were forgotten, once they are: what was taken before can no longer be
+    /// given back, or it would come out of what is taken from now on.
+    fn forgot(&self, rule: Option<&str>) {
+        self.spent.lock().forget(rule, self.clock.now());
     }
 }
 

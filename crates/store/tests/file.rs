@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use tempfile::TempDir;
-use tollgate_core::store::{Answer, Given, HoldsOrder, Records, Spot, Store};
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, Records, Spot, Store};
 use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
 use tollgate_store::file::{FileOptions, OpenError, OpenReport, Syncing};
 use tollgate_store::{FileStore, ManualClock};
@@ -154,6 +154,39 @@ fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
     assert_eq!(give(&store, &plan, "ada", 1), Given::Already);
     assert_eq!(give(&store, &plan, "ada", 2), Given::Back);
     assert_eq!(remaining(&store, &plan, "ada"), 9);
+}
+
+#[test]
+fn what_a_crash_lost_cannot_be_given_back() {
+    let place = Place::new();
+    let plan = plan("orders", "10 in total");
+    let store = place.open();
+    take(&store, &plan, "ada", 5, 1);
+    store.flush().unwrap();
+    take(&store, &plan, "ada", 4, 2);
+    // As the file is now, it is when the process is killed.
+    let left = place.directory.path().join("left.redb");
+    fs::copy(place.path(), &left).unwrap();
+    drop(store);
+    let (after, _) = place.try_open(&left).unwrap();
+    assert_eq!(give(&after, &plan, "ada", 2), Given::TooOld);
+    assert_eq!(remaining(&after, &plan, "ada"), 5, "what was saved stays taken");
+    drop(after);
+    assert_eq!(give(&place.open(), &plan, "ada", 2), Given::Back, "what was closed as it should be is whole");
+}
+
+#[test]
+fn what_was_forgotten_stays_so_after_a_restart() {
+    let place = Place::new();
+    let plan = plan("orders", "10 in total");
+    let store = place.open();
+    take(&store, &plan, "ada", 4, 1);
+    ready(store.forget(Forget::Rule("orders")));
+    take(&store, &plan, "ada", 6, 2);
+    drop(store);
+    let store = place.open();
+    assert_eq!(give(&store, &plan, "ada", 1), Given::TooOld);
+    assert_eq!(remaining(&store, &plan, "ada"), 4);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
-//! | `meta` | `format`, `seeds`, `secret`, `horizon` | bytes |
+//! | `meta` | `format`, `seeds`, `secret`, `whole`, `horizon`, `horizon/` and a rule | bytes |
 //! | `plans` | number | rule, and its limits as they are written, one a line |
 //! | `states` | a key's hash, shard first | number of its plan and its states |
 //! | `spent` | when it was taken, and its ticket | nothing |
@@ -64,6 +64,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         meta.insert("format", FORMAT.to_le_bytes().as_slice())?;
         meta.insert("seeds", random_seeds().map(u64::to_le_bytes).concat().as_slice())?;
         meta.insert("secret", random_bytes().as_slice())?;
+        meta.insert("whole", [1].as_slice())?;
         meta.insert("horizon", 0_u64.to_le_bytes().as_slice())?;
         transaction.open_table(PLANS)?;
         transaction.open_table(STATES)?;
@@ -71,6 +72,27 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         transaction.open_table(RECORDS)?;
     }
     transaction.commit()?;
+    Ok(())
+}
+
+/// Whether everything that was answered is in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whole {
+    /// It is: the file was closed, or nothing is answered before it is saved.
+    Yes,
+    /// Not until it is closed.
+    No,
+}
+
+/// Writes down whether the file is whole, and up to when nothing can be given back.
+pub(super) fn mark(
+    transaction: &WriteTransaction,
+    whole: Whole,
+    horizon: Timestamp,
+) -> Result<(), redb::Error> {
+    let mut meta = transaction.open_table(META)?;
+    meta.insert("whole", [u8::from(whole == Whole::Yes)].as_slice())?;
+    meta.insert("horizon", horizon.as_micros().to_le_bytes().as_slice())?;
     Ok(())
 }
 
@@ -88,7 +110,12 @@ pub(super) fn load(
         return Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read")));
     }
     let seeds: [u8; 16] = fixed(&meta, "seeds")?;
-    let horizon = u64::from_le_bytes(fixed(&meta, "horizon")?);
+    let mut horizon = Timestamp::from_micros(u64::from_le_bytes(fixed(&meta, "horizon")?));
+    if fixed(&meta, "whole")? != [1] {
+        // The process ended without saving: what was taken last is lost, and nothing tells what that
+        // was. Nothing taken until now can be given back, or it would come out of other counts.
+        horizon = horizon.max(clock.now());
+    }
     let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
     let spent = transaction.open_table(SPENT)?;
     let mut tickets = Vec::new();
@@ -96,7 +123,13 @@ pub(super) fn load(
         let (taken_at, ticket) = row?.0.value();
         tickets.push((Timestamp::from_micros(taken_at), Ticket(ticket)));
     }
-    memory.restore_spent(Timestamp::from_micros(horizon), tickets);
+    memory.restore_spent(horizon, tickets);
+    for row in meta.range("horizon/".."horizon0")? {
+        let (name, forgotten) = row?;
+        let forgotten = forgotten.value().try_into().map_err(|_| damaged("a moment is garbled"))?;
+        let rule = &name.value()["horizon/".len()..];
+        memory.restore_forgotten(rule, Timestamp::from_micros(u64::from_le_bytes(forgotten)));
+    }
     for row in transaction.open_table(RECORDS)?.iter()? {
         let (name, value) = row?;
         memory.record_book().restore(name.value(), value.value());

@@ -12,7 +12,7 @@ use tollgate_core::{Plan, Span, Ticket, Timestamp};
 use super::board::{Board, Job};
 use super::codec;
 use super::open::{self, Mount};
-use super::tables::{self, META, PlanBook, RECORDS, SPENT, STATES, Unreadable};
+use super::tables::{self, META, PlanBook, RECORDS, SPENT, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
 use crate::memory::{Change, KeyHash, MemoryStore};
 
@@ -48,7 +48,7 @@ impl Writer {
                 sweep_at = self.next_sweep();
             }
             let start = self.memory.now();
-            let saved = self.save();
+            let saved = self.save(job == Job::Finish);
             let failed = saved.as_ref().err().cloned();
             let news = self.board.finish(saved, self.memory.now().since(start));
             match failed {
@@ -69,9 +69,9 @@ impl Writer {
 
     /// Saves what has changed in one transaction, and says how many keys that were. Whatever goes
     /// wrong, nothing is lost: it is all noted as changed again.
-    fn save(&mut self) -> Result<u64, String> {
+    fn save(&mut self, last: bool) -> Result<u64, String> {
         let mut drained = Drained::default();
-        let saved = catch_unwind(AssertUnwindSafe(|| self.commit(&mut drained)));
+        let saved = catch_unwind(AssertUnwindSafe(|| self.commit(&mut drained, last)));
         let reason = match saved {
             Ok(Ok(())) => return Ok(drained.keys.len() as u64),
             Ok(Err(Unreadable::Database(error))) => error.to_string(),
@@ -86,7 +86,7 @@ impl Writer {
         Err(reason)
     }
 
-    fn commit(&mut self, drained: &mut Drained) -> Result<(), Unreadable> {
+    fn commit(&mut self, drained: &mut Drained, last: bool) -> Result<(), Unreadable> {
         if self.open.is_none() {
             let database = open::reopen(&self.path, &self.mount)?;
             let book = PlanBook::recount(&database)?;
@@ -99,9 +99,13 @@ impl Writer {
         // Tickets come last. One that is marked as given back while its refund is lost costs its
         // owner a little; the other way round it could be given back twice.
         let horizon = save_tickets(&self.memory, &transaction, self.horizon, drained)?;
+        let forgotten = save_forgotten(&self.memory, &transaction)?;
+        if last {
+            tables::mark(&transaction, Whole::Yes, horizon)?;
+        }
         book.drop_unused(&transaction)?;
         let idle = drained.keys.is_empty() && drained.records.is_empty() && drained.tickets.is_empty();
-        if idle && self.horizon == Some(horizon) {
+        if idle && !last && forgotten == 0 && self.horizon == Some(horizon) {
             transaction.abort()?;
         } else {
             transaction.commit()?;
@@ -196,4 +200,14 @@ fn save_tickets(
         transaction.open_table(META)?.insert("horizon", horizon.as_micros().to_le_bytes().as_slice())?;
     }
     Ok(horizon)
+}
+
+/// Saves up to when single rules were forgotten, and says how many there are.
+fn save_forgotten(memory: &MemoryStore, transaction: &WriteTransaction) -> Result<usize, redb::Error> {
+    let forgotten = memory.drain_forgotten();
+    for (rule, at) in &forgotten {
+        let name = format!("horizon/{rule}");
+        transaction.open_table(META)?.insert(name.as_str(), at.as_micros().to_le_bytes().as_slice())?;
+    }
+    Ok(forgotten.len())
 }

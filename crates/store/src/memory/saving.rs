@@ -60,6 +60,21 @@ impl MemoryStore {
         self.spent.lock().changed()
     }
 
+    /// The moments up to which single rules were forgotten, if they are to be saved.
+    pub(crate) fn drain_forgotten(&self) -> Vec<(Box<str>, Timestamp)> {
+        self.spent.lock().changed_rules()
+    }
+
+    /// The moment up to which nothing can be given back.
+    pub(crate) fn horizon(&self) -> Timestamp {
+        self.spent.lock().horizon()
+    }
+
+    /// Puts in up to when a rule was forgotten.
+    pub(crate) fn restore_forgotten(&mut self, rule: &str, forgotten: Timestamp) {
+        self.spent.get_mut().restore_rule(rule, forgotten);
+    }
+
     /// Takes back tickets that were drained and could not be saved.
     pub(crate) fn spent_not_saved(&self, tickets: Vec<(Timestamp, Ticket)>) {
         self.spent.lock().not_saved(tickets);

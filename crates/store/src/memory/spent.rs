@@ -1,6 +1,7 @@
-//! Which tickets have been given back, so that none is twice.
+//! Which tickets have been given back, so that none is twice, and which can no longer be, because
+//! what they took was forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::store::Given;
 use tollgate_core::{Ticket, Timestamp};
@@ -14,6 +15,9 @@ pub(crate) struct Spent {
     tickets: BTreeSet<(Timestamp, Ticket)>,
     /// Everything up to here is too old to tell.
     horizon: Timestamp,
+    /// The same for single rules, some of whose counters were forgotten.
+    rules: BTreeMap<Box<str>, Timestamp>,
+    rules_unsaved: bool,
     /// Those not saved yet, if somebody saves them.
     unsaved: Option<BTreeSet<(Timestamp, Ticket)>>,
 }
@@ -24,7 +28,13 @@ impl Spent {
 
     pub(crate) fn new(saving: Saving) -> Self {
         let unsaved = (saving == Saving::On).then(BTreeSet::new);
-        Self { tickets: BTreeSet::new(), horizon: Timestamp::ZERO, unsaved }
+        Self {
+            tickets: BTreeSet::new(),
+            horizon: Timestamp::ZERO,
+            rules: BTreeMap::new(),
+            rules_unsaved: false,
+            unsaved,
+        }
     }
 
     /// Marks a ticket as given back, if it was not before.
@@ -40,6 +50,40 @@ impl Spent {
         }
         self.bound();
         Given::Back
+    }
+
+    /// Counters of a rule, or of all, were forgotten: what was taken before must not be given back to
+    /// those that were begun since.
+    pub(crate) fn forget(&mut self, rule: Option<&str>, now: Timestamp) {
+        match rule {
+            Some(rule) => {
+                let forgotten = self.rules.entry(rule.into()).or_default();
+                *forgotten = now.max(*forgotten);
+                self.rules_unsaved = true;
+            }
+            None => self.horizon = self.horizon.max(now),
+        }
+    }
+
+    /// The moment up to which nothing can be given back.
+    pub(crate) fn horizon(&self) -> Timestamp {
+        self.horizon
+    }
+
+    /// Whether what a rule took at a moment may still be there.
+    pub(crate) fn remembers(&self, rule: &str, taken_at: Timestamp) -> bool {
+        self.rules.get(rule).is_none_or(|forgotten| taken_at > *forgotten)
+    }
+
+    /// The moment up to which each rule was forgotten, if that is to be saved.
+    pub(crate) fn changed_rules(&mut self) -> Vec<(Box<str>, Timestamp)> {
+        let unsaved = std::mem::take(&mut self.rules_unsaved);
+        self.rules.iter().filter(|_| unsaved).map(|(rule, at)| (rule.clone(), *at)).collect()
+    }
+
+    /// Puts in up to when a rule was forgotten.
+    pub(crate) fn restore_rule(&mut self, rule: &str, forgotten: Timestamp) {
+        self.rules.insert(rule.into(), forgotten);
     }
 
     fn bound(&mut self) {
@@ -73,6 +117,7 @@ impl Spent {
 
     /// Notes again that tickets are to be saved: they could not be.
     pub(crate) fn not_saved(&mut self, tickets: impl IntoIterator<Item = (Timestamp, Ticket)>) {
+        self.rules_unsaved = true;
         let horizon = self.horizon;
         if let Some(unsaved) = &mut self.unsaved {
             unsaved.extend(tickets.into_iter().filter(|(at, _)| *at > horizon));

@@ -222,7 +222,7 @@ impl Trace<'_> {
         let plan = self.dice.pick(&self.plans);
         let key = self.dice.pick(&KEYS);
         wait(self.bench.store().forget(Forget::Key(Spot { plan: &plan, key }))).unwrap();
-        self.model.forget(plan.rule(), key);
+        self.model.forget(plan.rule(), key, self.now);
     }
 }
 

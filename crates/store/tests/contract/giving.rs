@@ -1,6 +1,7 @@
 //! Giving back.
 
-use tollgate_core::store::{Forget, Given};
+use tollgate_core::Span;
+use tollgate_core::store::{Forget, Given, Spot};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
@@ -47,14 +48,28 @@ pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
     }
 }
 
-pub(crate) fn a_give_to_a_forgotten_key_creates_nothing(bench: &dyn Bench) {
-    for (ticket, kind) in (1..).zip(KINDS) {
+pub(crate) fn a_give_to_a_forgotten_key_takes_nothing_from_what_came_after(bench: &dyn Bench) {
+    for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
-        let asked = Ask::one(&plan, "ada", ticket).cost(5);
-        asked.take(bench);
-        wait(bench.store().forget(Forget::All)).unwrap();
-        assert_eq!(asked.give(bench, START), Given::Back);
-        assert_eq!(remaining(bench, &plan, "ada", START), 10, "{kind}");
+        let other = self::plan(&format!("other {kind}"), kind);
+        let spot = Spot { plan: &plan, key: "ada" };
+        for (way, forget) in (0..).zip([Forget::Key(spot), Forget::Rule(kind), Forget::All]) {
+            let start = at(number * 10_000 + way * 1_000);
+            bench.set_time(start);
+            let early = Ask::one(&plan, "ada", number * 10 + way * 2 + 1).at(start).cost(4);
+            let elsewhere = Ask::one(&other, "ada", 1_000 + number * 10 + way * 2 + 1).at(start).cost(4);
+            assert!(early.take(bench).allowed && elsewhere.take(bench).allowed);
+            wait(bench.store().forget(forget)).unwrap();
+            let later = start + Span::from_micros(1);
+            bench.set_time(later);
+            assert!(Ask::one(&plan, "ada", number * 10 + way * 2 + 2).at(later).cost(6).take(bench).allowed);
+            assert_eq!(early.give(bench, start), Given::TooOld, "{kind}");
+            assert_eq!(remaining(bench, &plan, "ada", later), 4, "{kind}");
+            if way < 2 {
+                assert_eq!(elsewhere.give(bench, start), Given::Back, "{kind}: nothing was forgotten there");
+            }
+            wait(bench.store().forget(Forget::All)).unwrap();
+        }
     }
 }
 

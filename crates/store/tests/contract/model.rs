@@ -12,6 +12,8 @@ use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
     spent: HashSet<(Timestamp, Ticket)>,
+    /// When some key of a rule was last forgotten.
+    forgotten: HashMap<String, Timestamp>,
 }
 
 impl Model {
@@ -52,7 +54,17 @@ impl Model {
         if !self.spent.insert((taken_at, charges.ticket)) {
             return Given::Already;
         }
-        self.with_states(charges, now, |states| charges.refund(states, taken_at, now));
+        let mut left = Charges::new(charges.ticket, charges.cost, None);
+        left.calendar = charges.calendar.clone();
+        for charge in charges.iter() {
+            if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
+                left.push(charge.plan, charges.key(charge), true);
+            }
+        }
+        if left.is_empty() {
+            return Given::TooOld;
+        }
+        self.with_states(&left, now, |states| left.refund(states, taken_at, now));
         Given::Back
     }
 
@@ -76,7 +88,9 @@ impl Model {
         report
     }
 
-    pub(crate) fn forget(&mut self, rule: &str, key: &str) {
+    pub(crate) fn forget(&mut self, rule: &str, key: &str, now: Timestamp) {
+        let forgotten = self.forgotten.entry(rule.to_owned()).or_default();
+        *forgotten = now.max(*forgotten);
         self.states.remove(&(rule.to_owned(), key.to_owned()));
     }
 }
