@@ -56,6 +56,8 @@ pub(crate) struct App {
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Vec<u8>,
+    /// What may stand in the query of each endpoint.
+    pub(crate) queries: Vec<Vec<&'static str>>,
 }
 
 /// The HTTP API as a router.
@@ -72,6 +74,7 @@ pub fn router(parts: HttpParts) -> Router {
         registry,
         meters,
         openapi,
+        queries: endpoints.iter().map(Endpoint::query_names).collect(),
     });
     let mut router = Router::new();
     for (index, endpoint) in endpoints.into_iter().enumerate() {

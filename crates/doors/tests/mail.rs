@@ -222,6 +222,25 @@ async fn a_domain_is_set_in_a_mail_servers_words() {
 }
 
 #[tokio::test]
+async fn a_reset_with_a_query_resets_nothing() {
+    let door = Door::open();
+    assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);
+    let reply = door.delete("/api/v1/ratelimits?rule=ip").await;
+    assert_eq!((reply.status, &*reply.detail()), (400, "`rule` cannot stand in the query here; nothing can"));
+    let counted = door.get("/api/v1/ratelimits/sender/a@example.com").await;
+    assert_eq!(counted.json()["hourly_count"], 1);
+}
+
+#[tokio::test]
+async fn the_name_of_a_rule_is_no_domain() {
+    let door = Door::open();
+    let reply = door.put("/api/v1/ratelimits/sender", json!({ "limits": ["1/hour"] })).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.detail().contains("`sender` is a rule"), "{}", reply.detail());
+    assert!(door.records.0.lock().is_empty(), "nothing was set");
+}
+
+#[tokio::test]
 async fn counts_are_reset_for_a_key_a_rule_or_all() {
     let door = Door::open();
     let count = async |place: &str| {

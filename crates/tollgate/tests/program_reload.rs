@@ -126,6 +126,22 @@ fn a_broken_file_changes_nothing_and_is_reported() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_policies_changes_nothing() {
+    let home = Home::with(&config("3/day", ""));
+    let server = started(&home);
+    let whole = config("10/day", "");
+    home.configure(&whole[..whole.find("policies:").unwrap()]);
+    server.wait_for_log("the old one stays in force");
+    assert_eq!(limit(&server), "3/day");
+    let refused = server.post("/api/v1/reload", &json!({}));
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    assert!(refused.text().contains("there are no policies left"), "{}", refused.text());
+    home.configure("enabled: false");
+    server.wait_for_log("reloaded");
+    assert_eq!([take(&server), take(&server), take(&server)], [200; 3], "that is no accident");
+}
+
+#[test]
 fn a_file_that_is_touched_emptied_or_gone_for_a_moment_is_no_news() {
     let home = Home::with(&config("3/day", ""));
     let server = started(&home);

@@ -92,6 +92,11 @@ impl Endpoint {
         Self { method, pattern, role, operations: Vec::new(), serve: Box::new(serve) }
     }
 
+    /// What may stand in its query.
+    pub(crate) fn query_names(&self) -> Vec<&'static str> {
+        self.operations.iter().flat_map(|operation| operation.query).map(|(name, _)| *name).collect()
+    }
+
     /// Documents what it does.
     pub(crate) fn does(mut self, operation: Operation) -> Self {
         self.operations.push(operation);
@@ -196,9 +201,20 @@ async fn enter(
         Some(role) if !app.keys.is_empty() => Some(auth::admit(&app.keys, role, &parts.headers)?),
         _ => None,
     };
+    check_query(parts.uri.query(), &app.queries[gate.index])?;
     let body = read(&parts, body, gate.most).await?;
     let Parts { uri, headers, .. } = parts;
     Ok(Ask { uri, headers, body, correlation: correlation.clone(), key })
+}
+
+/// Refuses what nobody would look at: who resets `?rule=x` must not reset everything.
+fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
+    let members = query.into_iter().flat_map(|query| query.split('&')).filter(|member| !member.is_empty());
+    let mut names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));
+    let Some(name) = names.find(|name| !known.contains(name)) else { return Ok(()) };
+    let name: String = name.chars().take(64).collect();
+    let can = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
+    Err(Problem::bad_request(format!("`{name}` cannot stand in the query here; {can} can")))
 }
 
 /// Reads the whole body, or stops as soon as it is known to be too long.

@@ -213,7 +213,15 @@ async fn override_key(app: Arc<App>, ask: Ask) -> Answered {
 
 async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
     let (domain, _) = path::rest(&ask.uri);
-    set_override(&app, &ask, |policies| Place::find(policies, "domain", domain)).await
+    set_override(&app, &ask, |policies| match policies.rule(domain) {
+        // Whoever forgot the key must not find that there is a domain of that name.
+        Some(rule) => {
+            let name = &rule.name;
+            Err(Problem::bad_request(format!("`{name}` is a rule: say at which key, as in {ALL}/{name}/KEY")))
+        }
+        None => Place::find(policies, "domain", domain),
+    })
+    .await
 }
 
 /// Sets the limits of a place, and shows it under them.

@@ -42,7 +42,7 @@ const MOST_LISTED: usize = 50;
 
 impl ConfigError {
     /// The error that consists of one problem with a whole file.
-    pub(super) fn of_source(source: &str, message: String) -> Self {
+    pub(crate) fn of_source(source: &str, message: String) -> Self {
         Problem::new(Place::Source { source: Arc::from(source) }, String::new(), message).into()
     }
 }

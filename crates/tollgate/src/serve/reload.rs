@@ -59,6 +59,11 @@ impl Reloader {
         // Before it is loaded: what changes in between is then seen as a change.
         *last = self.source.bytes();
         let config = self.source.load()?;
+        if self.loses_everything(&config) {
+            let source = self.source.path.as_ref().map(|path| path.display().to_string());
+            let message = "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`";
+            return Err(ConfigError::of_source(&source.unwrap_or_default(), message.to_owned()));
+        }
         for setting in needing_a_restart(&self.started, &config) {
             tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
         }
@@ -66,10 +71,22 @@ impl Reloader {
         Ok(())
     }
 
+    /// Whether policies are in force and the configuration has none.
+    fn loses_everything(&self, config: &Config) -> bool {
+        let pinned = self.engine.pin();
+        config.policies.enabled
+            && config.policies.iter().next().is_none()
+            && pinned.policies.iter().next().is_some()
+    }
+
     /// Reloads and says in the log what came of it.
     pub(crate) fn reload_and_tell(&self) {
         match self.reload() {
-            Ok(()) => tracing::info!(component = "config", "the configuration was reloaded"),
+            Ok(()) => {
+                let pinned = self.engine.pin();
+                let (rules, policies) = (pinned.policies.rules().len(), pinned.policies.iter().count());
+                tracing::info!(component = "config", rules, policies, "the configuration was reloaded");
+            }
             Err(error) => {
                 tracing::error!(component = "config", %error, "the configuration is broken; the old one stays in force");
             }
