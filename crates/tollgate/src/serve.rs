@@ -25,6 +25,9 @@ use reload::{Reloader, Source};
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
 
+/// SIGXFSZ, on every system this runs on.
+const FILE_TOO_LARGE: i32 = 25;
+
 /// Serves until it is told to end.
 pub fn run(
     path: Option<PathBuf>,
@@ -45,6 +48,9 @@ async fn serve(
     bytes: Option<Vec<u8>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
+    // end the process.
+    let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
     let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), Arc::clone(&engine)));
     let by_request = Arc::clone(&reloader);

@@ -92,6 +92,10 @@ fn waits_deferrals_and_hopeless_attempts_have_headlines_of_their_own() {
             r#"{"allowed":false,"verdict":"deny","denied_by":"jobs","denied_key":"7","rules":[]}"#,
             "denied by jobs 7, and waiting alone does not help\n",
         ),
+        (
+            r#"{"allowed":false,"verdict":"deny","denied_by":"jobs","denied_key":"7","rules":[{"rule":"jobs","key":"7","limit":"10 at once","exceeded":true,"observed":false,"limits":[]}]}"#,
+            "denied by jobs 7, and waiting alone does not help: 10 at once\n",
+        ),
     ];
     for (answer, expected) in table {
         let run = Responder::always(Reply::Problem(429, answer)).run(&["check", "p"]);

@@ -38,6 +38,9 @@ pub struct RuleLine {
     pub rule: String,
     /// The key it counted under.
     pub key: String,
+    /// The limit that binds here, as it is written.
+    #[serde(default)]
+    pub limit: Option<String>,
     /// Whether a limit was exceeded.
     pub exceeded: bool,
     /// Whether it only counts and reports.

@@ -106,7 +106,12 @@ impl Check {
         let retry = match (&decision.defer_until, decision.retry_after_ms) {
             (Some(until), _) => format!(", retry at {}", words::plain(until)),
             (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
-            (None, None) => ", and waiting alone does not help".to_owned(),
+            (None, None) => {
+                let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
+                let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
+                let limit = limit.map_or_else(String::new, |limit| format!(": {limit}"));
+                format!(", and waiting alone does not help{limit}")
+            }
         };
         format!("{verdict}{by}{retry}")
     }
