@@ -98,3 +98,38 @@ impl Clock for ManualClock {
         Timestamp::from_micros(self.0.load(Ordering::SeqCst))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_agrees_with_the_wall_and_never_runs_backwards() {
+        let clock = SystemClock::new();
+        let mut last = clock.now();
+        for _ in 0..100_000 {
+            let now = clock.now();
+            assert!(now >= last);
+            last = now;
+        }
+        let apart = wall_micros().abs_diff(i64::try_from(clock.now().as_micros()).unwrap());
+        assert!(apart < 1_000_000, "{apart} µs");
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_a_little_behind_is_approached_and_one_far_off_is_followed() {
+        let clock = SystemClock::new();
+        let right = clock.offset.load(Ordering::Relaxed);
+        let (elapsed, compare_at) = (clock.elapsed(), clock.compare_at.load(Ordering::Relaxed));
+        clock.offset.store(right + 500_000, Ordering::Relaxed);
+        clock.compare(elapsed, compare_at);
+        assert_eq!(
+            clock.offset.load(Ordering::Relaxed),
+            right + 500_000 - 100,
+            "half a second ahead is slewed"
+        );
+        clock.offset.store(right + 7_000_000_000, Ordering::Relaxed);
+        clock.compare(elapsed, clock.compare_at.load(Ordering::Relaxed));
+        assert!(clock.offset.load(Ordering::Relaxed).abs_diff(right) < 1_000_000, "a step is followed");
+    }
+}
