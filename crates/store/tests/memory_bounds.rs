@@ -1,6 +1,4 @@
-//! What a store in memory does when it is full: bounded memory, and whom it forgets first.
-//!
-//! `TOLLGATE_LONG=1` runs the flood with ten million keys and looks at the process's memory.
+//! What a store in memory does when it is full, and whom it forgets first.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -208,26 +206,4 @@ fn an_idle_store_ends_empty() {
         full.store.sweep();
     }
     assert_eq!(full.store.len(), 0);
-}
-
-#[test]
-fn ten_million_keys_stay_within_their_memory() {
-    #[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
-    let long = std::env::var("TOLLGATE_LONG").is_ok();
-    let max_keys = if long { 1_000_000 } else { 20_000 };
-    let before = resident_bytes();
-    let mut full = Full::new(max_keys);
-    full.flood(&plan("ip", &["10/hour"]), 0..max_keys * 10);
-    let grown = resident_bytes().saturating_sub(before);
-    println!("{} bytes for each of {max_keys} keys", grown / max_keys);
-    assert!(full.store.len() <= max_keys + SLACK);
-    if long {
-        assert!(grown < 96 << 20, "{grown} bytes for a million keys");
-    }
-}
-
-fn resident_bytes() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
-    let pages: usize = statm.split_whitespace().nth(1).unwrap().parse().unwrap();
-    pages * 4_096
 }
