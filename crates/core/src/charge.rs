@@ -158,11 +158,6 @@ impl<'a> Charges<'a> {
         }
     }
 
-    /// How many limits all charges have together: as many states settle.
-    pub fn limit_count(&self) -> usize {
-        self.list.iter().map(|charge| charge.plan.limits().len()).sum()
-    }
-
     /// Whether some limit goes by the calendar.
     #[inline]
     pub fn by_calendar(&self) -> bool {

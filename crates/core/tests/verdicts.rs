@@ -49,7 +49,8 @@ fn outcome_of<'a>(policy: &'a Policy, whens: &[When], ticket: Ticket) -> (Charge
     let attempt = Attempt { policy: "policy", fields: &[], cost: 1, id: None };
     let mut charges = policy.charges(&attempt, ticket).expect("no field is needed");
     charges.calendar = charges.periods().map(|period| support::page(period, at(0))).collect();
-    let mut states = vec![State::Fresh; charges.limit_count()];
+    let limits: usize = charges.iter().map(|charge| charge.plan.limits().len()).sum();
+    let mut states = vec![State::Fresh; limits];
     let mut outcome = charges.survey(&mut states, at(0)).expect("the pages cover now");
     outcome.allowed = true;
     for (index, when) in whens.iter().enumerate() {

@@ -5,6 +5,7 @@
 mod program;
 
 use program::{Home, text};
+use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
 const CONFIG: &str = "
@@ -98,4 +99,27 @@ fn a_directory_that_is_not_there_is_refused_and_named() {
     let said = text(&refused.stderr);
     assert!(said.contains("no/such/state.redb") && said.contains("directory must exist"), "{said}");
     assert_eq!(said.matches("os error").count(), 1, "the cause is told once: {said}");
+}
+
+#[test]
+fn a_file_that_may_not_grow_stops_no_decision() {
+    let home = Home::with(
+        "
+store: { file: ./state.redb, flush_interval: 100ms }
+rules: { one: { by: user, limits: 10/day } }
+policies: { p: [one] }
+",
+    );
+    let server = home.start();
+    let size = std::fs::metadata(home.path("state.redb")).unwrap().len();
+    let bound = Rlimit { current: Some(size), maximum: Some(size) };
+    let pid = Pid::from_raw(i32::try_from(server.pid()).unwrap());
+    prlimit(pid, Resource::Fsize, bound).unwrap();
+    for round in 0..200 {
+        let one = |n| json!({ "policy": "p", "fields": { "user": format!("user-{round}-{n}") } });
+        server.post("/api/v1/check", &json!({ "attempts": (0..100).map(one).collect::<Vec<_>>() })).ok();
+    }
+    server.wait_for_log("counters cannot be saved");
+    server.check(&json!({ "policy": "p", "fields": { "user": "ada" } })).ok();
+    assert_eq!(server.remaining("one", "ada"), 9, "it counts on");
 }

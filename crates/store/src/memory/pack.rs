@@ -73,51 +73,68 @@ pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut State
     }
 }
 
-#[inline]
-pub(crate) fn pack_one(state: &State) -> (u64, u32) {
+fn pack_one(state: &State) -> (u64, u32) {
     match state {
-        State::Tally(tally) => (tally.edge.as_micros(), low(tally.count)),
-        State::Level(level) => (level.full_at.as_micros(), low(level.rest)),
+        State::Tally(tally) => packed_tally(*tally),
+        State::Level(level) => packed_level(*level),
         State::Total(total) => (*total, 0),
         _ => (0, 0),
     }
 }
 
-#[inline]
-pub(crate) fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
-    let (edge, count) = (Timestamp::from_micros(word), u64::from(half));
+fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
     match limit {
-        _ if word == 0 && half == 0 => State::Fresh,
-        Limit::Bucket(_) => State::Level(Level { full_at: edge, rest: count }),
+        Limit::Bucket(_) => level(word, half).into(),
+        Limit::Total { .. } if word == 0 => State::Fresh,
         Limit::Total { .. } => State::Total(word),
-        _ => State::Tally(Tally { edge, count }),
+        _ => tally(word, half).into(),
     }
 }
 
-/// The one state of a narrow slot, as a bucket or a window reads it. Zeros are nothing.
+/// A bucket's level in a word and a half; zeros are none.
+#[inline]
+fn level(word: u64, half: u32) -> Option<Level> {
+    let level = Level { full_at: Timestamp::from_micros(word), rest: u64::from(half) };
+    (word != 0 || half != 0).then_some(level)
+}
+
+#[inline]
+fn packed_level(level: Level) -> (u64, u32) {
+    (level.full_at.as_micros(), low(level.rest))
+}
+
+/// A window's tally in a word and a half; zeros are none.
+#[inline]
+fn tally(word: u64, half: u32) -> Option<Tally> {
+    let tally = Tally { edge: Timestamp::from_micros(word), count: u64::from(half) };
+    (word != 0 || half != 0).then_some(tally)
+}
+
+#[inline]
+fn packed_tally(tally: Tally) -> (u64, u32) {
+    (tally.edge.as_micros(), low(tally.count))
+}
+
+/// The one state of a narrow slot, as a bucket or a window reads and writes it.
 impl Slot<1> {
     #[inline]
     pub(crate) fn level(&self) -> Option<Level> {
-        let (full_at, rest) = (Timestamp::from_micros(self.words[0]), u64::from(self.halves[0]));
-        (self.words[0] != 0 || rest != 0).then_some(Level { full_at, rest })
+        level(self.words[0], self.halves[0])
     }
 
     #[inline]
     pub(crate) fn set_level(&mut self, level: Option<Level>) {
-        let (word, half) = level.map_or((0, 0), |level| (level.full_at.as_micros(), low(level.rest)));
-        (self.words[0], self.halves[0]) = (word, half);
+        (self.words[0], self.halves[0]) = level.map_or((0, 0), packed_level);
     }
 
     #[inline]
     pub(crate) fn tally(&self) -> Option<Tally> {
-        let (edge, count) = (Timestamp::from_micros(self.words[0]), u64::from(self.halves[0]));
-        (self.words[0] != 0 || count != 0).then_some(Tally { edge, count })
+        tally(self.words[0], self.halves[0])
     }
 
     #[inline]
     pub(crate) fn set_tally(&mut self, tally: Option<Tally>) {
-        let (word, half) = tally.map_or((0, 0), |tally| (tally.edge.as_micros(), low(tally.count)));
-        (self.words[0], self.halves[0]) = (word, half);
+        (self.words[0], self.halves[0]) = tally.map_or((0, 0), packed_tally);
     }
 }
 
