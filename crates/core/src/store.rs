@@ -31,6 +31,18 @@ pub trait Store: Send + Sync {
 
     /// Forgets counters.
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
+
+    /// Undoes a take whose answer never came, as far as the ticket tells what it took: entries of
+    /// logs and holds. What was only counted stays counted.
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        let _ = charges;
+        Answer::ready(Ok(()))
+    }
+
+    /// Asks whether the store can be used. A store in this process always can.
+    fn probe(&self) -> Answer<'_, ()> {
+        Answer::ready(Ok(()))
+    }
 }
 
 /// A place that keeps what was configured at run time: names and what is written under them.
@@ -43,6 +55,16 @@ pub trait Records: Send + Sync {
 
     /// All records, sorted by name.
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
+
+    /// A number that changes whenever somebody writes or removes a record. Where nobody else can,
+    /// it need not change.
+    fn version(&self) -> Answer<'_, u64> {
+        Answer::ready(Ok(0))
+    }
+
+    /// Random bytes that last as long as the counters do and are the same for all who share them,
+    /// for whoever signs what refers to them.
+    fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
 
 /// A store's answer: at once if it is in this process, else later. Either way it can be awaited.
@@ -67,6 +89,14 @@ pub enum StoreError {
     Full {
         /// How many keys there may be.
         max_keys: usize,
+    },
+    /// What is kept under one key cannot be read, because somebody else wrote it. Nothing was done,
+    /// and other keys are well.
+    Damaged {
+        /// The name it is kept under.
+        key: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The store cannot be used. The operator's fault, or the network's; whether anything was done
     /// is not known.
@@ -159,6 +189,9 @@ impl fmt::Display for StoreError {
                     f,
                     "all {max_keys} keys are in use by limits that must not be forgotten; raise `max_keys`"
                 )
+            }
+            Self::Damaged { key, reason } => {
+                write!(f, "what the store keeps under `{key}` cannot be read: {reason}; delete it")
             }
             Self::Unavailable { reason } => write!(f, "the store cannot be used: {reason}"),
         }

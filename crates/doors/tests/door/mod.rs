@@ -323,6 +323,10 @@ impl Records for Notebook {
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.0.lock().iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
     }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Answer::ready(Ok([7; 32]))
+    }
 }
 
 impl Store for Gone {

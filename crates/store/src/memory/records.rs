@@ -78,4 +78,8 @@ impl Records for MemoryStore {
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.records.all()))
     }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Answer::ready(Ok(Self::secret(self)))
+    }
 }
