@@ -98,7 +98,9 @@ impl Reason {
 }
 
 impl Limit {
-    fn has_share(&self) -> bool {
+    /// Whether it can be cut to a share: what is counted for ever, or until somebody releases it, is
+    /// known to the shared store alone.
+    pub fn has_share(&self) -> bool {
         match self {
             Self::InFlight(limit) => limit.lease().is_some(),
             Self::Total { .. } => false,
@@ -106,8 +108,7 @@ impl Limit {
         }
     }
 
-    /// This limit cut to a share; `None` if it counts what only the shared store can know: for ever,
-    /// or until somebody releases it. What bounds a single attempt stays as it is.
+    /// This limit cut to a share, if it has one. What bounds a single attempt stays as it is.
     fn share(&self, share: Share) -> Option<Self> {
         Some(match self {
             Self::Window(limit) => {

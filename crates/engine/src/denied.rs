@@ -1,0 +1,193 @@
+//! What the shared store denied a moment ago, so that whoever keeps knocking is answered here.
+//!
+//! A denial is remembered until its retry time, and never longer than a second. It answers an attempt
+//! with the same charges and the same cost, or a greater one as far as the readings tell when that
+//! would pass. It never denies what the store would admit: the time counts from before the store was
+//! asked, and whatever may free something on this node ends what it touches. What frees something
+//! elsewhere is seen within that second. Keys are known by a keyed hash alone.
+
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use tollgate_core::{Charges, Limit, Outcome, Plan, Reading, Span, Timestamp, When};
+
+/// A table of fixed size: a new denial takes the place of an old one.
+pub(crate) struct Denied {
+    slots: Box<[Mutex<Option<Denial>>]>,
+    /// How often something was freed at the keys that share a number.
+    freed: Box<[AtomicU64]>,
+    /// How often something was freed at any key.
+    freed_anywhere: AtomicU64,
+    keys: (u64, u64),
+}
+
+/// An attempt as the table knows it, from before the store was asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trace {
+    print: u128,
+    freed: u64,
+    asked: Timestamp,
+}
+
+/// One denial.
+struct Denial {
+    print: u128,
+    freed: u64,
+    cost: u64,
+    /// When the answer came: readings age from here, so that no time told is too short.
+    answered: Timestamp,
+    /// Up to when it holds.
+    until: Timestamp,
+    now: Timestamp,
+    readings: Box<[Reading]>,
+}
+
+/// The longest that a denial is remembered.
+const MOST: Span = Span::from_secs(1);
+const SLOTS: usize = 4_096;
+const NUMBERS: usize = 1_024;
+
+impl Denied {
+    pub(crate) fn new() -> Self {
+        let random = || getrandom::u64().expect("the system gives random numbers");
+        Self {
+            slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
+            freed: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
+            freed_anywhere: AtomicU64::new(0),
+            keys: (random(), random()),
+        }
+    }
+
+    /// What is to be known of an attempt before the store is asked. Under other policies, numbered
+    /// otherwise, it is another attempt.
+    pub(crate) fn trace(&self, policies: u64, charges: &Charges<'_>, now: Timestamp) -> Trace {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u64(policies);
+        let mut freed = self.freed_anywhere.load(Ordering::Acquire);
+        for charge in charges.iter() {
+            let key = charges.key(charge);
+            hasher.write_u64(charge.plan.salt());
+            hasher.write_u8(u8::from(charge.enforced));
+            write_text(&mut hasher, key);
+            freed += self.number_of(charge.plan, key).load(Ordering::Acquire);
+        }
+        for (field, amount) in charges.amounts() {
+            write_text(&mut hasher, field);
+            hasher.write_u64(*amount);
+        }
+        if let Some(id) = charges.id {
+            write_text(&mut hasher, id);
+        }
+        Trace { print: hasher.finish128().as_u128(), freed, asked: now }
+    }
+
+    /// Answers an attempt by an earlier denial, if there is one that still holds.
+    pub(crate) fn recall(&self, trace: &Trace, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
+        let slot = self.slot(trace).lock();
+        let Some(denial) = &*slot else { return false };
+        let holds = denial.print == trace.print && denial.freed == trace.freed && trace.asked < denial.until;
+        if !holds || charges.cost < denial.cost {
+            return false;
+        }
+        let elapsed = trace.asked.since(denial.answered);
+        let limits = charges.iter().flat_map(|charge| charge.plan.limits());
+        outcome.readings.clear();
+        outcome.now = denial.now + elapsed;
+        (outcome.allowed, outcome.repeated, outcome.taken) = (false, false, 0);
+        for (limit, reading) in limits.zip(&denial.readings) {
+            let moved = aged(*reading, elapsed, denial.cost);
+            if charges.cost == denial.cost {
+                outcome.readings.push(moved);
+                continue;
+            }
+            match when(limit, moved, charges.cost, outcome.now) {
+                Some(when) => outcome.readings.push(Reading { when, ..moved }),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Remembers what the store denied. `retry` is when the attempt would pass.
+    pub(crate) fn remember(&self, trace: Trace, cost: u64, outcome: &Outcome, retry: When, now: Timestamp) {
+        let lasts = match retry {
+            When::Now => return,
+            When::After(span) => span.min(MOST),
+            When::OnRelease | When::Never => MOST,
+        };
+        *self.slot(&trace).lock() = Some(Denial {
+            print: trace.print,
+            freed: trace.freed,
+            cost,
+            answered: now,
+            until: trace.asked + lasts,
+            now: outcome.now,
+            readings: outcome.readings.as_slice().into(),
+        });
+    }
+
+    /// Something may have been freed at a key.
+    pub(crate) fn free(&self, plan: &Plan, key: &str) {
+        self.number_of(plan, key).fetch_add(1, Ordering::Release);
+    }
+
+    /// Something may have been freed anywhere.
+    pub(crate) fn free_all(&self) {
+        self.freed_anywhere.fetch_add(1, Ordering::Release);
+    }
+
+    fn slot(&self, trace: &Trace) -> &Mutex<Option<Denial>> {
+        &self.slots[trace.print as usize % SLOTS]
+    }
+
+    fn number_of(&self, plan: &Plan, key: &str) -> &AtomicU64 {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.1, self.keys.0);
+        hasher.write_u64(plan.salt());
+        hasher.write(key.as_bytes());
+        &self.freed[hasher.finish128().h1 as usize % NUMBERS]
+    }
+}
+
+/// Text with its length before it, so that no two lists of texts are the same.
+fn write_text(hasher: &mut SipHasher13, text: &str) {
+    hasher.write_usize(text.len());
+    hasher.write(text.as_bytes());
+}
+
+/// A reading some time later, if nothing happened in between. What is left may be more by then; it is
+/// told as it was, unless it would have been enough.
+fn aged(reading: Reading, elapsed: Span, cost: u64) -> Reading {
+    match reading.when {
+        When::After(span) if span > elapsed => {
+            let left = Span::from_micros(span.as_micros() - elapsed.as_micros());
+            Reading { when: When::After(left), ..reading }
+        }
+        When::After(_) => Reading {
+            when: When::Now,
+            remaining: reading.remaining.max(cost).min(reading.capacity),
+            ..reading
+        },
+        When::Now | When::OnRelease | When::Never => reading,
+    }
+}
+
+/// When a greater cost than the one that was read for conforms, where a reading tells: where what is
+/// used comes back all at once or not at all.
+fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+    match limit {
+        Limit::PerAttempt { .. } => Some(reading.when),
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Total { .. } if cost > reading.capacity => {
+            Some(When::Never)
+        }
+        Limit::Window(_) | Limit::Calendar(_) => match reading.reset {
+            _ if cost <= reading.remaining => Some(When::Now),
+            Some(reset) if reset > now => Some(When::After(reset.since(now))),
+            // The window is over, and what the next one holds is the store's to say.
+            _ => None,
+        },
+        Limit::Total { .. } => Some(if cost <= reading.remaining { When::Now } else { When::Never }),
+        Limit::Sliding(_) | Limit::Slotted(_) | Limit::Bucket(_) | Limit::InFlight(_) => None,
+    }
+}
