@@ -3,7 +3,8 @@
 //! A denial is remembered until its retry time, and never longer than a second. It answers an attempt
 //! with the same charges and the same cost, or a greater one as far as the readings tell when that
 //! would pass. It never denies what the store would admit: the time counts from before the store was
-//! asked, and whatever may free something on this node ends what it touches. What frees something
+//! asked, and whatever may free something on this node ends what it touches. Nor does it tell too short
+//! a time: whatever is taken on this node where the denial came from ends it too. What happens
 //! elsewhere is seen within that second. Keys are known by a keyed hash alone.
 
 use std::hash::Hasher;
@@ -11,23 +12,34 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use siphasher::sip128::{Hasher128, SipHasher13};
-use tollgate_core::{Charges, Limit, Outcome, Plan, Reading, Span, Timestamp, When};
+use smallvec::SmallVec;
+use tollgate_core::{Charges, Decision, Limit, Outcome, Plan, Reading, Span, Timestamp, When};
 
 /// A table of fixed size: a new denial takes the place of an old one.
 pub(crate) struct Denied {
     slots: Box<[Mutex<Option<Denial>>]>,
-    /// How often something was freed at the keys that share a number.
-    freed: Box<[AtomicU64]>,
+    /// What has happened at the keys that share a number.
+    events: Box<[Events]>,
     /// How often something was freed at any key.
     freed_anywhere: AtomicU64,
     keys: (u64, u64),
 }
 
+/// How often something was freed, and how often something was taken.
+#[derive(Default)]
+struct Events {
+    freed: AtomicU64,
+    taken: AtomicU64,
+}
+
 /// An attempt as the table knows it, from before the store was asked.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Trace {
     print: u128,
+    /// How often something was freed at any of its keys.
     freed: u64,
+    /// How often something was taken at each of its keys.
+    taken: SmallVec<[u64; 6]>,
     asked: Timestamp,
 }
 
@@ -35,6 +47,10 @@ pub(crate) struct Trace {
 struct Denial {
     print: u128,
     freed: u64,
+    /// Bit `i` is set if charge `i` was exceeded.
+    exceeded: u32,
+    /// How often something was taken at the keys that were exceeded.
+    taken: u64,
     cost: u64,
     /// When the answer came: readings age from here, so that no time told is too short.
     answered: Timestamp,
@@ -54,7 +70,7 @@ impl Denied {
         let random = || getrandom::u64().expect("the system gives random numbers");
         Self {
             slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
-            freed: (0..NUMBERS).map(|_| AtomicU64::new(0)).collect(),
+            events: (0..NUMBERS).map(|_| Events::default()).collect(),
             freed_anywhere: AtomicU64::new(0),
             keys: (random(), random()),
         }
@@ -66,12 +82,15 @@ impl Denied {
         let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
         hasher.write_u64(policies);
         let mut freed = self.freed_anywhere.load(Ordering::Acquire);
+        let mut taken = SmallVec::new();
         for charge in charges.iter() {
             let key = charges.key(charge);
             hasher.write_u64(charge.plan.salt());
             hasher.write_u8(u8::from(charge.enforced));
             write_text(&mut hasher, key);
-            freed += self.number_of(charge.plan, key).load(Ordering::Acquire);
+            let events = self.events_at(charge.plan, key);
+            freed += events.freed.load(Ordering::Acquire);
+            taken.push(events.taken.load(Ordering::Acquire));
         }
         for (field, amount) in charges.amounts() {
             write_text(&mut hasher, field);
@@ -80,14 +99,15 @@ impl Denied {
         if let Some(id) = charges.id {
             write_text(&mut hasher, id);
         }
-        Trace { print: hasher.finish128().as_u128(), freed, asked: now }
+        Trace { print: hasher.finish128().as_u128(), freed, taken, asked: now }
     }
 
     /// Answers an attempt by an earlier denial, if there is one that still holds.
     pub(crate) fn recall(&self, trace: &Trace, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
         let slot = self.slot(trace).lock();
         let Some(denial) = &*slot else { return false };
-        let holds = denial.print == trace.print && denial.freed == trace.freed && trace.asked < denial.until;
+        let same = denial.print == trace.print && denial.freed == trace.freed;
+        let holds = same && denial.taken == trace.taken_at(denial.exceeded) && trace.asked < denial.until;
         if !holds || charges.cost < denial.cost {
             return false;
         }
@@ -110,17 +130,22 @@ impl Denied {
         true
     }
 
-    /// Remembers what the store denied. `retry` is when the attempt would pass.
-    pub(crate) fn remember(&self, trace: Trace, cost: u64, outcome: &Outcome, retry: When, now: Timestamp) {
-        let lasts = match retry {
+    /// Remembers what the store denied.
+    pub(crate) fn remember(&self, trace: &Trace, decision: &Decision<'_>, now: Timestamp) {
+        let lasts = match decision.retry {
             When::Now => return,
             When::After(span) => span.min(MOST),
             When::OnRelease | When::Never => MOST,
         };
-        *self.slot(&trace).lock() = Some(Denial {
+        let exceeded = decision.lines().enumerate().filter(|(_, line)| line.exceeded());
+        let exceeded = exceeded.fold(0, |bits, (index, _)| bits | 1 << index);
+        let outcome = &decision.outcome;
+        *self.slot(trace).lock() = Some(Denial {
             print: trace.print,
             freed: trace.freed,
-            cost,
+            exceeded,
+            taken: trace.taken_at(exceeded),
+            cost: decision.charges.cost,
             answered: now,
             until: trace.asked + lasts,
             now: outcome.now,
@@ -130,7 +155,12 @@ impl Denied {
 
     /// Something may have been freed at a key.
     pub(crate) fn free(&self, plan: &Plan, key: &str) {
-        self.number_of(plan, key).fetch_add(1, Ordering::Release);
+        self.events_at(plan, key).freed.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something was taken at a key.
+    pub(crate) fn took(&self, plan: &Plan, key: &str) {
+        self.events_at(plan, key).taken.fetch_add(1, Ordering::Release);
     }
 
     /// Something may have been freed anywhere.
@@ -142,11 +172,23 @@ impl Denied {
         &self.slots[trace.print as usize % SLOTS]
     }
 
-    fn number_of(&self, plan: &Plan, key: &str) -> &AtomicU64 {
+    fn events_at(&self, plan: &Plan, key: &str) -> &Events {
         let mut hasher = SipHasher13::new_with_keys(self.keys.1, self.keys.0);
         hasher.write_u64(plan.salt());
         hasher.write(key.as_bytes());
-        &self.freed[hasher.finish128().h1 as usize % NUMBERS]
+        &self.events[hasher.finish128().h1 as usize % NUMBERS]
+    }
+}
+
+impl Trace {
+    /// How often something was taken at the keys of these charges.
+    fn taken_at(&self, charges: u32) -> u64 {
+        self.taken
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| charges & (1 << index) != 0)
+            .map(|(_, taken)| taken)
+            .sum()
     }
 }
 

@@ -112,7 +112,7 @@ impl Gate {
     pub(crate) fn probe(&self) -> Option<Probing<'_>> {
         let now = self.now();
         let begun = self.breaker.lock().begin_probe(now);
-        begun.then_some(Probing { gate: self, ended: false })
+        begun.then(|| Probing { gate: self, ended: false })
     }
 
     /// Changes the breaker, and shows everybody.

@@ -9,7 +9,7 @@ use tollgate_core::{
 };
 
 use crate::breaker::Pass;
-use crate::denied::Denied;
+use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::gate::Gate;
 use crate::meter::StoreMeters;
@@ -155,7 +155,7 @@ impl Engine {
         match answer {
             Ok(()) => {
                 decision.conclude(Origin::Store);
-                shared.learn(trace, decision);
+                shared.learn(&trace, decision);
                 Ok(None)
             }
             Err(error) => match error.reason() {
@@ -301,15 +301,17 @@ impl Engine {
 }
 
 impl Shared {
-    /// Remembers a denial, and that a hold which was taken may make its id known.
-    fn learn(&self, trace: crate::denied::Trace, decision: &Decision<'_>) {
+    /// Remembers a denial, or what an attempt took. A hold that was taken makes its id known, and
+    /// with it attempts pass that were denied before.
+    fn learn(&self, trace: &Trace, decision: &Decision<'_>) {
         if !decision.outcome.allowed {
-            let (cost, outcome) = (decision.charges.cost, &decision.outcome);
-            self.denied.remember(trace, cost, outcome, decision.retry, self.gate.now());
-        } else if decision.charges.id.is_some() {
-            let charges = &decision.charges;
-            for charge in charges.iter().filter(|charge| charge.plan.limits().iter().any(Limit::holds)) {
-                self.denied.free(charge.plan, charges.key(charge));
+            self.denied.remember(trace, decision, self.gate.now());
+            return;
+        }
+        for line in decision.lines().filter(|line| line.taken) {
+            self.denied.took(line.plan, line.key);
+            if decision.charges.id.is_some() && line.limits.iter().any(Limit::holds) {
+                self.denied.free(line.plan, line.key);
             }
         }
     }

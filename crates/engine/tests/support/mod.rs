@@ -2,13 +2,15 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
+pub(crate) mod cluster;
+
 use std::sync::Arc;
 
 use futures_lite::future::block_on;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Plan, Policies, Policy, Records, Rule, Store,
-    Timestamp,
+    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, Plan, Policies, Policy, Reason,
+    Records, Rule, Store, Timestamp,
 };
 use tollgate_engine::{Engine, Fault, Parts, Snapshot};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -63,6 +65,11 @@ pub(crate) mod rule {
 
     pub(crate) fn observed(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         with(name, by, limits, OnExceed::Observe)
+    }
+
+    /// A rule that does this without its store.
+    pub(crate) fn without_store(name: &str, limits: &[&str], on_outage: &str) -> Rule {
+        Rule { on_outage: on_outage.parse().unwrap(), ..rejecting(name, &[name], limits) }
     }
 
     pub(crate) fn with(name: &str, by: &[&str], limits: &[&str], on_exceed: OnExceed) -> Rule {
