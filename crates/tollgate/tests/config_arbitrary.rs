@@ -32,6 +32,8 @@ fn fragment() -> impl Strategy<Value = String> {
             "fields",
             "ip",
             "on_exceed",
+            "on_outage",
+            "local 1/3",
             "wait 5s",
             "defer",
             "enabled",
