@@ -1,5 +1,5 @@
 //! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! after it when nobody else does, following what other nodes set, and undoing takes that nobody got.
+//! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
 
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
@@ -29,8 +29,6 @@ pub(crate) struct Kept {
 
 /// How often to ask whether other nodes have set anything.
 const RECORDS_EVERY: Span = Span::from_millis(500);
-/// How long the store may be silent before it is asked whether it is there.
-const SILENCE: Span = Span::from_secs(10);
 /// How many takes are undone at a time: records are to be followed meanwhile.
 const RETRACTIONS: usize = 256;
 
@@ -85,14 +83,14 @@ impl Engine {
         }
     }
 
-    /// Follows what other nodes set, and asks after a store that nobody has heard of for a while.
+    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. One
+    /// that has just failed is asked again, so that few attempts have to find out.
     async fn follow(&self, shared: &Shared) {
-        let now = shared.gate.now();
-        if shared.gate.silence() >= SILENCE {
+        if shared.gate.is_strained() {
             // What comes of it is noted on the way.
             let _ = self.ask(self.store.probe()).await;
         }
-        if !shared.schedule.records_due(now) {
+        if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
         match self.ask(self.records.version()).await {

@@ -345,7 +345,37 @@ fn it_is_back_within_three_seconds_of_the_cause_and_probes_are_spread() {
 }
 
 #[test]
-fn a_silent_store_is_asked_after() {
+fn a_store_that_failed_once_is_asked_until_it_is_known_how_it_does() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    node.link.set(Mode::LosesQuestions);
+    repeat(1, &node);
+    for _ in 0..2 {
+        assert_eq!(node.engine.health(), Health::Up);
+        node.advance(Span::from_millis(200));
+        node.tend();
+    }
+    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout), "with one attempt in half a second");
+}
+
+#[test]
+fn what_was_set_here_is_not_lost_to_what_was_read_before() {
+    let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+    let other = node.link.centre.node(one(&["10/hour"], "local 50%"));
+    block_on(other.engine.set_override("ip", "192.0.2.9", vec!["1/hour".parse().unwrap()])).unwrap();
+    node.advance(Span::from_secs(1));
+    node.link.set(Mode::ReadsSlowly);
+    let mut reading = Box::pin(node.engine.tend());
+    assert!(block_on(poll_once(&mut reading)).is_none());
+    block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    node.link.set(Mode::Up);
+    block_on(reading);
+    assert!(node.engine.is_overridden("ip", "192.0.2.1"));
+    node.tend_later();
+    assert!(node.engine.is_overridden("ip", "192.0.2.1") && node.engine.is_overridden("ip", "192.0.2.9"));
+}
+
+#[test]
+fn a_store_that_is_gone_is_missed_while_nobody_decides() {
     let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
     node.link.set(Mode::Unreachable);
     node.advance(Span::from_millis(500));
