@@ -131,6 +131,22 @@ fn a_released_hold_and_an_id_that_is_held_end_it_at_once() {
 }
 
 #[test]
+fn an_id_that_is_held_by_now_passes_a_rule_that_denied_it() {
+    let rules = vec![
+        rule::rejecting("pace", &["ip"], &["1/hour"]),
+        rule::rejecting("jobs", &["ip"], &["5 at once for 1h"]),
+    ];
+    let node = Centre::new().node(policies(rules, &[("api", &["pace", "jobs"]), ("hold", &["jobs"])]));
+    let allowed = |policy, id| {
+        let pinned = node.engine.pin();
+        let attempt = Attempt { policy, fields: &FIELDS, cost: 1, id: Some(id) };
+        block_on(node.engine.decide(&pinned, &attempt)).unwrap().allowed()
+    };
+    assert!(allowed("api", "a") && !allowed("api", "b") && allowed("hold", "b"));
+    assert!(allowed("api", "b"), "everything it would hold is held");
+}
+
+#[test]
 fn what_another_node_frees_is_seen_within_a_second() {
     let centre = Centre::new();
     let [first, second] = [(); 2].map(|()| centre.node(one(&["1/hour"])));

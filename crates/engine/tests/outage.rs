@@ -87,7 +87,7 @@ fn the_store_is_not_asked_while_the_breaker_is_open() {
 
 #[test]
 fn what_is_full_or_damaged_degrades_one_decision_and_opens_nothing() {
-    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    let node = Centre::new().node(one(&["1000/hour sliding"], "local 50%"));
     for mode in [Mode::Full, Mode::Damaged] {
         node.link.set(mode);
         repeat(10, &node);
@@ -95,6 +95,8 @@ fn what_is_full_or_damaged_degrades_one_decision_and_opens_nothing() {
         node.link.set(Mode::Up);
         assert_eq!(node.decide("api", &IP), (true, Origin::Store));
     }
+    node.tend_later();
+    assert!(node.link.retracted.lock().is_empty(), "what the store says it did not do is not undone");
 }
 
 #[test]
@@ -176,9 +178,19 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     let forged = block_on(second.engine.give(&second.engine.pin(), &receipt));
     assert_eq!(forged, Err(GiveFault::Forged), "its secret is not known yet");
 
+    second.link.set(Mode::ReadsSlowly);
+    second.advance(Span::from_secs(1));
+    {
+        let mut tending = Box::pin(second.engine.tend());
+        assert!(block_on(poll_once(&mut tending)).is_none());
+        let early = second.decide("api", &IP);
+        assert_eq!(early, (true, Origin::Local(Reason::Open)), "what it missed is not known yet");
+    }
     second.link.set(Mode::Up);
+    let before = second.calls();
     second.tend_later();
     assert_eq!(second.engine.health(), Health::Up);
+    assert_eq!(second.calls() - before, 4, "three to read it all, and one that says it is the latest");
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
     assert_eq!(block_on(second.engine.give(&second.engine.pin(), &receipt)), Ok(Given::Back));
     assert_eq!(second.decide("api", &IP), (true, Origin::Store));
@@ -313,7 +325,8 @@ fn one_probe_is_in_flight_and_recovery_waits_for_it_alone() {
     let mut first = Box::pin(node.engine.tend());
     assert!(block_on(poll_once(&mut first)).is_none());
     for _ in 0..20 {
-        node.tend_later();
+        node.advance(Span::from_secs(1));
+        assert!(block_on(poll_once(Box::pin(node.engine.tend()))).is_some(), "it has nothing to wait for");
         assert_eq!(node.decide("api", &IP), (true, Origin::Local(Reason::Open)));
     }
     assert_eq!(probes(), 1);
