@@ -169,6 +169,14 @@ impl<'a> Charges<'a> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
     }
 
+    /// When the number in this attempt that a limit bounds conforms. Other limits always do.
+    pub fn weigh_amount(&self, limit: &Limit) -> When {
+        match limit {
+            Limit::PerAttempt { .. } => limit.when(&State::Fresh, &self.draft_unchecked(Timestamp::ZERO)),
+            _ => When::Now,
+        }
+    }
+
     /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each
     /// limit of each charge, in order. An observed charge follows the verdict and never makes it: it
     /// is taken if the attempt is allowed and it conforms itself.
@@ -241,8 +249,9 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// What the charges ask of a limit at a moment that their calendar covers.
     #[inline]
-    fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
+    pub fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
         let covered = |period: &Period| {
             self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
         };

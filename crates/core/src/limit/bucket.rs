@@ -62,8 +62,18 @@ impl Bucket {
         self.burst
     }
 
+    /// How long an empty bucket takes to fill, in whole microseconds.
+    pub fn fills_in(&self) -> Span {
+        self.fills_in
+    }
+
+    /// What one token is worth, in units of `1 / denominator` microseconds, and that denominator.
+    pub fn token(&self) -> (u64, u64) {
+        (self.numerator, self.denominator)
+    }
+
     /// Units of backlog in an empty bucket.
-    fn empty(&self) -> u64 {
+    pub fn empty(&self) -> u64 {
         self.numerator * self.burst
     }
 

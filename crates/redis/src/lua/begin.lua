@@ -1,0 +1,110 @@
+-- What every script begins with: the request, the time, the charges and what is kept under their keys.
+--
+-- ARGV[1] is the request, a flat array: cost, mode, deadline, time, slack, ticket, id, moment of the
+-- take, number of charges, and then each charge: its length, how its limits are written, how its
+-- numbers are packed, whether it is enforced, and its limits, each as a kind and what that kind needs.
+-- KEYS holds the main key of each charge, and then the keys of its logs and holds.
+--
+-- The answer is the time and a status: -1 too late, -2 other limits, -3 stale calendar, -4 damaged;
+-- or what came of it. `p`, `now`, `n`, `vals`, `starts` and `rows` are there for what follows.
+local p = cmsgpack.unpack(ARGV[1])
+local cost, mode, now, slack, n = p[1], p[2], p[4], p[5], p[9]
+if now == 0 then
+  local time = redis.call('TIME')
+  now = time[1] * 1000000 + time[2]
+end
+-- Whoever asked has given up by now: an answer that nobody waits for must not count.
+if p[3] ~= 0 and now > p[3] then
+  return { now, -1 }
+end
+
+local vals
+if n == 1 then
+  vals = { redis.call('GET', KEYS[1]) }
+else
+  vals = redis.call('MGET', unpack(KEYS, 1, n))
+  local missing
+  for i = 1, n do
+    if not vals[i] then
+      missing = missing or {}
+      missing[#missing + 1] = KEYS[i]
+    end
+  end
+  -- MGET passes over a key of another type, which must not be overwritten.
+  if missing and redis.call('EXISTS', unpack(missing)) > 0 then
+    for i = 1, n do
+      if not vals[i] and redis.call('EXISTS', KEYS[i]) > 0 then
+        return { now, -4, i, redis.call('TYPE', KEYS[i]).ok }
+      end
+    end
+  end
+end
+
+-- What the caller worked out for states that other limits left behind; worthless if they changed.
+local adopted = {}
+if ARGV[2] and ARGV[2] ~= '' then
+  local same, all = true, cmsgpack.unpack(ARGV[2])
+  for _, a in ipairs(all) do
+    same = same and vals[a.charge] == a.old
+  end
+  for _, a in ipairs(same and all or {}) do
+    vals[a.charge], adopted[a.charge] = a.new, a
+  end
+end
+
+local starts, rows, at, others = {}, {}, 10, nil
+for i = 1, n do
+  starts[i] = at
+  local text, v = p[at + 1], vals[i]
+  if v then
+    if string.sub(v, 1, #text) ~= text then
+      others = others or { now, -2 }
+      others[#others + 1] = i
+      others[#others + 1] = v
+    elseif #v ~= #text + 8 * #p[at + 2] then
+      return { now, -4, i, 'garbage' }
+    else
+      rows[i] = { struct.unpack(p[at + 2], v, #text + 1) }
+    end
+  else
+    local r = {}
+    for k = 1, #p[at + 2] do
+      r[k] = 0
+    end
+    rows[i] = r
+  end
+  at = at + p[at]
+end
+if others then
+  return others
+end
+local idles, dirty, moved, ops = {}, {}, {}, nil
+
+-- Writes charge `i` down as its row has it, and answers what is kept now.
+local function write(i)
+  local at, idle, v = starts[i], idles[i], ''
+  local text, packing = p[at + 1], p[at + 2]
+  if idle > now then
+    v = text .. struct.pack(packing, unpack(rows[i], 1, #packing))
+    if idle == math.huge then
+      redis.call('SET', KEYS[i], v)
+    elseif moved[i] then
+      redis.call('SET', KEYS[i], v, 'PX', math.ceil((idle - now) / 1000) + slack)
+    else
+      redis.call('SET', KEYS[i], v, 'KEEPTTL')
+    end
+  elseif vals[i] then
+    redis.call('DEL', KEYS[i])
+  end
+  if ops and ops[i] then
+    for _, op in ipairs(ops[i]) do
+      redis.call(unpack(op))
+    end
+  end
+  if adopted[i] then
+    for _, key in ipairs(adopted[i].gone) do
+      redis.call('DEL', KEYS[key])
+    end
+  end
+  return v
+end

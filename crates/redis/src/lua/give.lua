@@ -1,0 +1,149 @@
+-- Gives back what a ticket took: mode 2 all of it, once; mode 3 only what bears the ticket's name.
+local moment, altered = p[8], false
+if mode == 2 then
+  -- Nobody remembers for longer than 32 days whether a ticket was given back.
+  if now - moment > 32 * 86400000000 then
+    return { now, 2 }
+  end
+  -- The last key marks the ticket as given back; the one before it tells what was forgotten when.
+  if not redis.call('SET', KEYS[#KEYS], '1', 'NX', 'PX', p[7]) then
+    return { now, 1 }
+  end
+  local left = false
+  local forgotten = redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
+  for i = 1, n do
+    local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
+    p[starts[i] + 3] = known and 1 or 0
+    left = left or known
+  end
+  if not left then
+    return { now, 2 }
+  end
+end
+
+local function ends_of(key, pattern)
+  local first, last = redis.call('LINDEX', key, 0), redis.call('LINDEX', key, -1)
+  if not first then
+    return 0, 0, 0
+  end
+  local number, count = string.match(last, pattern)
+  return tonumber((string.match(first, pattern))), tonumber(number), tonumber(count)
+end
+
+-- Takes the ticket's entry out of a log.
+local function give_log(r, k, key)
+  local gone = 0
+  if mode == 2 then
+    local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
+    gone = redis.call('LREM', key, -1, entry) * cost
+  end
+  if gone == 0 then
+    for _, _, entry in walk(key, ENTRY) do
+      local _, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
+      if who == ticket then
+        gone = gone + tonumber(count) * redis.call('LREM', key, -1, entry)
+        break
+      end
+    end
+  end
+  if gone > 0 then
+    r[k] = r[k] - gone
+    r[k + 1], r[k + 2] = ends_of(key, ENTRY)
+    altered = true
+  end
+end
+
+-- Credits the slot that was charged.
+local function give_slot(r, k, key, slot)
+  local wanted, index = math.floor(moment / slot), 0
+  for number, count in walk(key, SLOT) do
+    if number == wanted then
+      local back = math.min(cost, count)
+      if back == count then
+        redis.call('LREM', key, 1, string.format('%.0f %.0f', number, count))
+      else
+        redis.call('LSET', key, index, string.format('%.0f %.0f', number, count - back))
+      end
+      r[k], altered = r[k] - back, true
+      r[k + 1], r[k + 2], r[k + 3] = ends_of(key, SLOT)
+      return
+    end
+    index = index + 1
+  end
+end
+
+-- Ends the ticket's hold.
+local function give_hold(r, k, key)
+  local all = read_holds(key)
+  for name, one in pairs(all) do
+    if one.who == ticket then
+      all[name], altered = nil, true
+      redis.call('HDEL', key, name)
+    end
+  end
+  if altered then
+    r[k], r[k + 1], r[k + 2] = count_holds(all)
+  end
+end
+
+local function give_count(r, k, same)
+  if same then
+    r[k], altered = math.max(0, r[k] - cost), true
+  end
+end
+
+-- A bucket regains what it has not refilled by itself since the take.
+local function give_tokens(r, k, at)
+  local numerator, denominator, empty = p[at + 1], p[at + 2], p[at + 3]
+  local back = math.max(0, math.min(cost, p[at + 5]) * numerator - math.max(0, now - moment) * denominator)
+  local full, rest, backlog = r[k], r[k + 1], 0
+  if full > now or (full == now and rest > 0) then
+    backlog = empty
+    if full - now <= p[at + 4] then
+      backlog = math.min(empty, (full - now) * denominator + rest)
+    end
+  end
+  backlog = math.max(0, backlog - back)
+  local whole = math.floor(backlog / denominator)
+  r[k], r[k + 1], altered = now + whole, backlog - whole * denominator, true
+end
+
+local function credit(i)
+  local r = rows[i]
+  limits(i, function(kind, at, k)
+    if kind == 6 and r[k] > 0 then
+      give_log(r, k, KEYS[p[at + 3]])
+    elseif kind == 8 and r[k] > 0 then
+      give_hold(r, k, KEYS[p[at + 3]])
+    elseif mode == 3 then
+      return
+    elseif kind == 1 then
+      give_count(r, k + 1, r[k] ~= 0 and r[k] <= moment and moment < r[k] + p[at + 2])
+    elseif kind == 2 and r[k] > 0 then
+      give_tokens(r, k, at)
+    elseif kind == 3 and moment >= p[at + 2] and moment < p[at + 4] then
+      give_count(r, k + 1, r[k] == (moment < p[at + 3] and p[at + 3] or p[at + 4]))
+    elseif kind == 4 then
+      give_count(r, k, true)
+    elseif kind == 7 and r[k] > 0 then
+      give_slot(r, k, KEYS[p[at + 4]], p[at + 3])
+    end
+  end)
+end
+
+for i = 1, n do
+  if mode == 3 or p[starts[i] + 3] == 1 then
+    altered = adopted[i] ~= nil
+    -- A lease that other limits left behind counts no longer than it did.
+    limits(i, function(kind, at, k)
+      if adopted[i] and kind == 8 then
+        freshen_holds(i, rows[i], k, KEYS[p[at + 3]], 0)
+      end
+    end)
+    credit(i)
+    if altered then
+      put(i)
+    end
+  end
+end
+return { now, 0 }

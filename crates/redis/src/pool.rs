@@ -1,0 +1,118 @@
+//! A few connections to one server, and what its errors mean.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tollgate_core::StoreError;
+
+use crate::dial::Dialer;
+use crate::request::{Known, run_command};
+use crate::resp::Reply;
+use crate::script::Script;
+use crate::settings::{Address, Settings};
+use crate::wire::{Failure, Wire};
+
+/// Connections to one server.
+pub(crate) struct Pool {
+    wires: Vec<Arc<Wire>>,
+    supervisors: Vec<AbortHandle>,
+    next: AtomicUsize,
+    runtime: Handle,
+}
+
+impl Pool {
+    /// Starts to connect, to the address or to whatever the settings lead to.
+    pub(crate) fn start(
+        settings: &Arc<Settings>,
+        tls: Option<Arc<ClientConfig>>,
+        address: Option<Address>,
+        runtime: &Handle,
+    ) -> Self {
+        let dialer = Arc::new(Dialer::new(settings, tls, address));
+        let wires: Vec<_> = (0..settings.connections.max(1)).map(|_| Wire::new()).collect();
+        let supervise = |wire: &Arc<Wire>| {
+            runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle()
+        };
+        let supervisors = wires.iter().map(supervise).collect();
+        Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone() }
+    }
+
+    /// Whether some connection is up, or why none is.
+    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+        let mut reason = Err(Arc::from("no connection"));
+        for wire in &self.wires {
+            reason = wire.ready();
+            if reason.is_ok() {
+                break;
+            }
+        }
+        reason
+    }
+
+    /// Gives all connections up, because they lead to the wrong server.
+    pub(crate) fn hang_up(&self) {
+        self.wires.iter().for_each(|wire| wire.hang_up());
+    }
+
+    /// Sends a command and waits for its reply until the deadline.
+    pub(crate) async fn call(&self, command: &[u8], deadline: Instant) -> Result<Reply, Failure> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut failure = Failure::NotSent("no connection".into());
+        for offset in 0..self.wires.len() {
+            // What was not sent on one connection may go out on another.
+            match self.wires[(start + offset) % self.wires.len()].send(command) {
+                Err(not_sent) => failure = not_sent,
+                Ok(receiver) => {
+                    let timer = {
+                        let _context = self.runtime.enter();
+                        tokio::time::timeout_at(deadline, receiver)
+                    };
+                    return match timer.await {
+                        Ok(Ok(answer)) => answer,
+                        Ok(Err(_)) => Err(Failure::Lost("the connection is gone".into())),
+                        Err(_) => Err(Failure::TimedOut),
+                    };
+                }
+            }
+        }
+        Err(failure)
+    }
+
+    /// Runs a script, which the server is told if it does not know it.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: [&[String]; 2],
+        words: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let reply = self.call(&run_command(script, Known::Yes, keys, words), deadline).await?;
+        match &reply {
+            // The server says that it ran nothing, so it may be asked again.
+            Reply::Error(error) if error.starts_with("NOSCRIPT") => {
+                self.call(&run_command(script, Known::No, keys, words), deadline).await
+            }
+            _ => Ok(reply),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.supervisors.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        let reason = match failure {
+            Failure::NotSent(reason) | Failure::Lost(reason) => reason.to_string(),
+            Failure::TimedOut => "no answer in time".into(),
+        };
+        Self::Unavailable { reason }
+    }
+}
