@@ -28,7 +28,11 @@ pub(crate) struct Line {
 
 impl Dialer {
     /// To the server at this address, or to the one that sentinels name.
-    pub(crate) fn new(settings: &Arc<Settings>, tls: Option<Arc<ClientConfig>>, address: Option<Address>) -> Self {
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        tls: Option<Arc<ClientConfig>>,
+        address: Option<Address>,
+    ) -> Self {
         Self { settings: Arc::clone(settings), tls, address }
     }
 

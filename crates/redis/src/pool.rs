@@ -34,9 +34,8 @@ impl Pool {
     ) -> Self {
         let dialer = Arc::new(Dialer::new(settings, tls, address));
         let wires: Vec<_> = (0..settings.connections.max(1)).map(|_| Wire::new()).collect();
-        let supervise = |wire: &Arc<Wire>| {
-            runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle()
-        };
+        let supervise =
+            |wire: &Arc<Wire>| runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle();
         let supervisors = wires.iter().map(supervise).collect();
         Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone() }
     }

@@ -96,8 +96,7 @@ impl<'r, 'c> Request<'r, 'c> {
         let lone = self.charges.lone().filter(|_| self.charges.cost > 0)?;
         let Limit::Bucket(bucket) = lone.limit else { return None };
         let (numerator, denominator) = bucket.token();
-        let numbers =
-            [numerator, denominator, bucket.empty(), bucket.fills_in().as_micros(), bucket.burst()];
+        let numbers = [numerator, denominator, bucket.empty(), bucket.fills_in().as_micros(), bucket.burst()];
         Some((&self.headings[0], doubles(&numbers)))
     }
 

@@ -175,7 +175,9 @@ fn line_at(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8], usize)>, Nonsen
     let window = &rest[..rest.len().min(MOST_LINE)];
     match window.iter().position(|byte| *byte == b'\n') {
         Some(0) => Err(Nonsense("an empty line")),
-        Some(end) => Ok(Some((rest[0], rest[1..end].strip_suffix(b"\r").unwrap_or(&rest[1..end]), at + end + 1))),
+        Some(end) => {
+            Ok(Some((rest[0], rest[1..end].strip_suffix(b"\r").unwrap_or(&rest[1..end]), at + end + 1)))
+        }
         None if window.len() == MOST_LINE => Err(Nonsense("a line without end")),
         None => Ok(None),
     }
@@ -219,7 +221,13 @@ mod tests {
         }
         assert_eq!(scanner.find_end(bytes), Ok(Some(end)));
         let inner = Reply::List(vec![Reply::Error("ERR no".into()), Reply::List(vec![])]);
-        let expected = [Reply::Number(7), Reply::Bytes(b"a\r\nbc".to_vec()), Reply::Status("OK".into()), Reply::Nil, inner];
+        let expected = [
+            Reply::Number(7),
+            Reply::Bytes(b"a\r\nbc".to_vec()),
+            Reply::Status("OK".into()),
+            Reply::Nil,
+            inner,
+        ];
         assert_eq!(Reply::parse(&bytes[..end]), Ok(Reply::List(expected.to_vec())));
     }
 
@@ -228,7 +236,17 @@ mod tests {
         let deep = [b"*1\r\n".repeat(20), b":1\r\n".to_vec()].concat();
         let many = b"*1000\r\n".repeat(2_000);
         let long = vec![b'+'; MOST_LINE + 1];
-        for bytes in [&b"hello\r\n"[..], b"$99999999999\r\n", b"*99999999\r\n", b"$x\r\n", b"\n", b":x\r\n", &deep, &many, &long] {
+        for bytes in [
+            &b"hello\r\n"[..],
+            b"$99999999999\r\n",
+            b"*99999999\r\n",
+            b"$x\r\n",
+            b"\n",
+            b":x\r\n",
+            &deep,
+            &many,
+            &long,
+        ] {
             assert!(read(bytes).is_err(), "{:?}", String::from_utf8_lossy(&bytes[..bytes.len().min(20)]));
         }
     }

@@ -108,7 +108,13 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
 }
 
 /// What a limit shows, from its numbers. Logs and holds come with how long they ask to wait.
-pub(crate) fn reading(limit: &Limit, numbers: &[u64], told: Option<When>, taken: bool, draft: &Draft<'_>) -> Reading {
+pub(crate) fn reading(
+    limit: &Limit,
+    numbers: &[u64],
+    told: Option<When>,
+    taken: bool,
+    draft: &Draft<'_>,
+) -> Reading {
     let mut state = state(limit, numbers);
     if told.is_none() {
         limit.freshen(&mut state, draft);

@@ -160,7 +160,11 @@ impl RedisStore {
     }
 
     /// What was worked out for the charges that a reply says are kept under other limits.
-    fn adopt(&self, request: &Request<'_, '_>, head: &Head<'_>) -> Result<Vec<(usize, Vec<u8>, Adoption)>, StoreError> {
+    fn adopt(
+        &self,
+        request: &Request<'_, '_>,
+        head: &Head<'_>,
+    ) -> Result<Vec<(usize, Vec<u8>, Adoption)>, StoreError> {
         let mut adoptions = Vec::new();
         for pair in head.rest.chunks(2) {
             let [index, kept] = pair else { break };
@@ -228,7 +232,12 @@ impl RedisStore {
         }
     }
 
-    async fn decide(&self, charges: &Charges<'_>, mode: Mode, outcome: &mut Outcome) -> Result<(), StoreError> {
+    async fn decide(
+        &self,
+        charges: &Charges<'_>,
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
         let mut request = Request::new(charges, (0..charges.len()).collect(), &self.names);
         let alone = if mode == Mode::Take { self.settle_alone(&request).await? } else { None };
         let reply = match alone {

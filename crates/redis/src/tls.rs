@@ -18,7 +18,10 @@ pub(crate) fn configuration(tls: &Tls) -> Result<Arc<ClientConfig>, String> {
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let config = if tls.unverified {
-        builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyServer(provider))).with_no_client_auth()
+        builder
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer(provider)))
+            .with_no_client_auth()
     } else if let Some(path) = &tls.authorities {
         let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
         let mut roots = RootCertStore::empty();

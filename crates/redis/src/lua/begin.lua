@@ -80,6 +80,16 @@ if others then
 end
 local idles, dirty, moved, ops = {}, {}, {}, nil
 
+-- Does what was put off for charge `i`.
+local function catch_up(i)
+  if ops and ops[i] then
+    for _, op in ipairs(ops[i]) do
+      redis.call(unpack(op))
+    end
+    ops[i] = nil
+  end
+end
+
 -- Writes charge `i` down as its row has it, and answers what is kept now.
 local function write(i)
   local at, idle, v = starts[i], idles[i], ''
@@ -96,11 +106,7 @@ local function write(i)
   elseif vals[i] then
     redis.call('DEL', KEYS[i])
   end
-  if ops and ops[i] then
-    for _, op in ipairs(ops[i]) do
-      redis.call(unpack(op))
-    end
-  end
+  catch_up(i)
   if adopted[i] then
     for _, key in ipairs(adopted[i].gone) do
       redis.call('DEL', KEYS[key])

@@ -138,6 +138,7 @@ for i = 1, n do
     limits(i, function(kind, at, k)
       if adopted[i] and kind == 8 then
         freshen_holds(i, rows[i], k, KEYS[p[at + 3]], 0)
+        catch_up(i)
       end
     end)
     credit(i)

@@ -34,7 +34,8 @@ impl RedisStore {
         let counter = self.names.counter(spot.plan, spot.key);
         let kept = self.command(&[b"GET", counter.as_bytes()]).await;
         let mut doomed = vec![counter.clone()];
-        let mut doom = |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
+        let mut doom =
+            |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
         doom(spot.plan);
         if let Ok(kept) = kept
             && let Some(kept) = kept.bytes()
@@ -49,13 +50,18 @@ impl RedisStore {
     async fn forget_pattern(&self, pattern: &str) -> Result<(), StoreError> {
         let mut cursor = String::from("0");
         loop {
-            let words: [&[u8]; 6] = [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
+            let words: [&[u8]; 6] =
+                [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
             let reply = self.command(&words).await?;
             let [next, found] = reply.list().unwrap_or_default() else {
                 return Err(StoreError::Unavailable { reason: "the server's reply makes no sense".into() });
             };
-            let found: Vec<String> =
-                found.list().unwrap_or_default().iter().filter_map(|key| key.text().map(str::to_owned)).collect();
+            let found: Vec<String> = found
+                .list()
+                .unwrap_or_default()
+                .iter()
+                .filter_map(|key| key.text().map(str::to_owned))
+                .collect();
             self.unlink(&found).await?;
             cursor = next.text().unwrap_or("0").to_owned();
             if cursor == "0" {
@@ -68,7 +74,8 @@ impl RedisStore {
         if keys.is_empty() {
             return Ok(());
         }
-        let words: Vec<&[u8]> = [&b"UNLINK"[..]].into_iter().chain(keys.iter().map(String::as_bytes)).collect();
+        let words: Vec<&[u8]> =
+            [&b"UNLINK"[..]].into_iter().chain(keys.iter().map(String::as_bytes)).collect();
         self.command(&words).await.map(|_: Reply| ())
     }
 

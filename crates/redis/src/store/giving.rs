@@ -9,7 +9,11 @@ use crate::request::{Ask, Mode, Request};
 
 impl RedisStore {
     /// Gives back what these charges took: once for each ticket.
-    pub(super) async fn give_back(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
+    pub(super) async fn give_back(
+        &self,
+        charges: &Charges<'_>,
+        taken_at: Timestamp,
+    ) -> Result<Given, StoreError> {
         let mut request = Request::new(charges, (0..charges.len()).collect(), &self.names);
         let Some(first) = request.keys.first().cloned() else { return Ok(Given::TooOld) };
         let spent_for = charges.iter().map(|charge| memory(charge.plan)).max().unwrap_or_default();

@@ -10,7 +10,11 @@ use crate::resp::Reply;
 
 impl RedisStore {
     /// Does what was ordered, and reports what is held then.
-    pub(super) async fn obey(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
+    pub(super) async fn obey(
+        &self,
+        spot: &Spot<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
         let (word, ids, ticket): (&[u8], Vec<&[u8]>, Ticket) = match order {
             HoldsOrder::List => (b"list", vec![], Ticket(0)),
             HoldsOrder::Renew(id) => (b"renew", vec![id.as_bytes()], Ticket(0)),
@@ -40,8 +44,12 @@ fn read_hold(pair: &[Reply]) -> Option<(String, Hold)> {
     let ticket = words.next()?.parse().ok()?;
     let mut number = || words.next()?.parse().ok();
     let (weight, since, renewed) = (number()?, number()?, number()?);
-    let hold =
-        Hold { ticket, weight, since: Timestamp::from_micros(since), renewed: Timestamp::from_micros(renewed) };
+    let hold = Hold {
+        ticket,
+        weight,
+        since: Timestamp::from_micros(since),
+        renewed: Timestamp::from_micros(renewed),
+    };
     Some((id.text()?.to_owned(), hold))
 }
 

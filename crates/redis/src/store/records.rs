@@ -1,7 +1,7 @@
 //! Records: what was configured at run time, one hash for all of it.
 
-use tollgate_core::store::{Answer, Records};
 use tollgate_core::StoreError;
+use tollgate_core::store::{Answer, Records};
 
 use super::RedisStore;
 use crate::resp::Reply;
@@ -43,7 +43,10 @@ impl RedisStore {
         self.command(&[b"HSETNX", key.as_bytes(), b"secret", &fresh]).await?;
         let reply = self.command(&[b"HGET", key.as_bytes(), b"secret"]).await?;
         let secret = reply.bytes().and_then(|bytes| bytes.try_into().ok());
-        secret.ok_or_else(|| StoreError::Damaged { key, reason: "the secret in it is not 32 bytes long".into() })
+        secret.ok_or_else(|| StoreError::Damaged {
+            key,
+            reason: "the secret in it is not 32 bytes long".into(),
+        })
     }
 }
 

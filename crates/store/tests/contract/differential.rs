@@ -86,7 +86,7 @@ pub(crate) fn settles_as_the_specification_does_while_the_clock_jumps(bench: &mu
 }
 
 fn run(bench: &mut dyn Bench, pace: Pace) {
-    let seed = START.as_micros() ^ u64::from(std::process::id());
+    let seed = seed();
     println!("seed {seed}");
     let mut dice = Dice(seed);
     let plans = RULES.map(|rule| plan(rule, dice.pick(&SHAPES))).to_vec();
@@ -114,6 +114,13 @@ fn run(bench: &mut dyn Bench, pace: Pace) {
 #[expect(clippy::disallowed_methods, reason = "the long form of this test is asked for by environment")]
 fn steps() -> u64 {
     std::env::var("TOLLGATE_STEPS").map_or(6_000, |steps| steps.parse().unwrap())
+}
+
+/// Another one in each run, or the one that the environment asks for.
+#[expect(clippy::disallowed_methods, reason = "a run that failed is repeated by environment")]
+fn seed() -> u64 {
+    let fresh = START.as_micros() ^ u64::from(std::process::id());
+    std::env::var("TOLLGATE_SEED").map_or(fresh, |seed| seed.parse().unwrap())
 }
 
 impl Trace<'_> {
