@@ -3,7 +3,9 @@
 //! One script settles all charges of an attempt in one round trip, by the server's own clock. It
 //! says what `Charges::settle` would: the contract's tests hold it to that.
 
+mod cluster;
 mod dial;
+mod fleet;
 mod name;
 mod pack;
 mod pool;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use rustls::ClientConfig;
 use tokio::runtime::Handle;
@@ -15,6 +16,23 @@ use crate::resp::Reply;
 use crate::script::Script;
 use crate::settings::{Address, Settings};
 use crate::wire::{Failure, Wire};
+
+/// How a command is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Straight,
+    /// To a node that does not have the key yet, though another sent us there.
+    Asking,
+}
+
+/// What a server is asked to do.
+#[derive(Clone, Copy)]
+pub(crate) enum Errand<'e> {
+    /// A command as it is sent.
+    Command(&'e [u8]),
+    /// A script over keys, with what it is told.
+    Script(&'e Script, [&'e [String]; 2], &'e [&'e [u8]]),
+}
 
 /// Connections to one server.
 pub(crate) struct Pool {
@@ -52,18 +70,49 @@ impl Pool {
         reason
     }
 
+    /// Waits until some connection is up, or the deadline has come.
+    pub(crate) async fn wait_until_up(&self, deadline: Instant) {
+        while self.ready().is_err() && Instant::now() < deadline {
+            let timer = {
+                let _context = self.runtime.enter();
+                tokio::time::sleep(Duration::from_millis(1))
+            };
+            timer.await;
+        }
+    }
+
     /// Gives all connections up, because they lead to the wrong server.
     pub(crate) fn hang_up(&self) {
         self.wires.iter().for_each(|wire| wire.hang_up());
     }
 
-    /// Sends a command and waits for its reply until the deadline.
-    pub(crate) async fn call(&self, command: &[u8], deadline: Instant) -> Result<Reply, Failure> {
+    /// Does an errand, and waits for the reply until the deadline.
+    pub(crate) async fn run(
+        &self,
+        way: Way,
+        errand: Errand<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let (script, keys, words) = match errand {
+            Errand::Command(command) => return self.call(way, command, deadline).await,
+            Errand::Script(script, keys, words) => (script, keys, words),
+        };
+        let reply = self.call(way, &run_command(script, Known::Yes, keys, words), deadline).await?;
+        match &reply {
+            // The server says that it ran nothing, so it may be asked again.
+            Reply::Error(error) if error.starts_with("NOSCRIPT") => {
+                self.call(way, &run_command(script, Known::No, keys, words), deadline).await
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    async fn call(&self, way: Way, command: &[u8], deadline: Instant) -> Result<Reply, Failure> {
         let start = self.next.fetch_add(1, Ordering::Relaxed);
         let mut failure = Failure::NotSent("no connection".into());
         for offset in 0..self.wires.len() {
             // What was not sent on one connection may go out on another.
-            match self.wires[(start + offset) % self.wires.len()].send(command) {
+            match self.wires[(start + offset) % self.wires.len()].send(way, command) {
                 Err(not_sent) => failure = not_sent,
                 Ok(receiver) => {
                     let timer = {
@@ -79,24 +128,6 @@ impl Pool {
             }
         }
         Err(failure)
-    }
-
-    /// Runs a script, which the server is told if it does not know it.
-    pub(crate) async fn run(
-        &self,
-        script: &Script,
-        keys: [&[String]; 2],
-        words: &[&[u8]],
-        deadline: Instant,
-    ) -> Result<Reply, Failure> {
-        let reply = self.call(&run_command(script, Known::Yes, keys, words), deadline).await?;
-        match &reply {
-            // The server says that it ran nothing, so it may be asked again.
-            Reply::Error(error) if error.starts_with("NOSCRIPT") => {
-                self.call(&run_command(script, Known::No, keys, words), deadline).await
-            }
-            _ => Ok(reply),
-        }
     }
 }
 

@@ -15,6 +15,12 @@ pub(crate) enum Mode {
     Take = 1,
     Give = 2,
     Retract = 3,
+    /// As `Give`, where it is known which charges were not forgotten since.
+    GiveKnown = 4,
+    /// As `Take`, of a part of the charges whose ids are known not to be held by all.
+    TakePart = 5,
+    /// Undoes a `TakePart`, because another part was refused.
+    Undo = 6,
 }
 
 /// When a script is asked, by the server's clock.
@@ -37,6 +43,8 @@ pub(crate) struct Request<'r, 'c> {
     pub(crate) keys: Vec<String>,
     /// Keys that a script looks for at the end of all.
     pub(crate) last: Vec<String>,
+    /// Which charges were not forgotten since they were taken, if somebody looked.
+    pub(crate) known: Option<Vec<bool>>,
     /// How the limits of each charge are written.
     headings: Vec<String>,
     logs: bool,
@@ -63,7 +71,7 @@ impl<'r, 'c> Request<'r, 'c> {
     /// A request about some of the charges.
     pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Self {
         let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
-        let mut request = Self { charges, chosen, keys, last, headings, logs: false };
+        let mut request = Self { charges, chosen, keys, last, known: None, headings, logs: false };
         for charge in request.chosen() {
             let (name, heading) = (names.counter(charge.plan, charges.key(charge)), heading(charge.plan));
             request.keys.push(name);
@@ -110,7 +118,7 @@ impl<'r, 'c> Request<'r, 'c> {
         }
         pack::bytes(&mut values, charges.ticket.to_string().as_bytes());
         match charges.id {
-            _ if ask.mode == Mode::Give => {
+            _ if matches!(ask.mode, Mode::Give | Mode::GiveKnown) => {
                 let millis = ask.spent_for.as_micros().div_ceil(1_000) + 1 + timing.slack;
                 pack::number(&mut values, millis);
             }
@@ -120,7 +128,7 @@ impl<'r, 'c> Request<'r, 'c> {
         pack::number(&mut values, ask.moment.as_micros());
         pack::number(&mut values, self.chosen.len() as u64);
         let mut key = self.chosen.len() as u64;
-        for (charge, heading) in self.chosen().zip(&self.headings) {
+        for (index, (charge, heading)) in self.chosen().zip(&self.headings).enumerate() {
             let mut limits = Vec::with_capacity(64);
             let mut length = 4;
             let mut wide = 0;
@@ -131,7 +139,8 @@ impl<'r, 'c> Request<'r, 'c> {
             pack::number(&mut values, length as u64);
             pack::bytes(&mut values, heading.as_bytes());
             pack::bytes(&mut values, &b"dddddddddddddddddddddddddddddddd"[..wide]);
-            pack::number(&mut values, u64::from(charge.enforced));
+            let flag = self.known.as_ref().map_or(charge.enforced, |known| known[index]);
+            pack::number(&mut values, u64::from(flag));
             values.extend_from_slice(&limits);
             count += length;
         }

@@ -13,7 +13,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
 use crate::dial::Dialer;
-use crate::resp::{Reply, Scanner};
+use crate::pool::Way;
+use crate::resp::{Reply, Scanner, write_command};
 
 /// A connection that is kept up.
 pub(crate) struct Wire {
@@ -68,7 +69,11 @@ impl Wire {
     }
 
     /// Sends a command; the reply comes through the receiver.
-    pub(crate) fn send(&self, command: &[u8]) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
+    pub(crate) fn send(
+        &self,
+        way: Way,
+        command: &[u8],
+    ) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
         let (answer, receiver) = oneshot::channel();
         let mut shared = self.shared.lock();
         if let Some(reason) = &shared.down {
@@ -78,6 +83,11 @@ impl Wire {
             return Err(Failure::NotSent("too many commands are waiting for it".into()));
         }
         let first = shared.out.is_empty();
+        if way == Way::Asking {
+            // Its reply goes nowhere.
+            write_command(&mut shared.out, &[b"ASKING"]);
+            shared.waiting.push_back(Waiting { since: Instant::now(), answer: oneshot::channel().0 });
+        }
         shared.out.extend_from_slice(command);
         shared.waiting.push_back(Waiting { since: Instant::now(), answer });
         drop(shared);

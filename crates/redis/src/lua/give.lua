@@ -1,20 +1,26 @@
--- Gives back what a ticket took: mode 2 all of it, once; mode 3 only what bears the ticket's name.
+-- Gives back what a ticket took: mode 2 all of it, once; mode 4 the same, where the caller says what was
+-- not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
+-- the ticket's name.
 local moment, altered = p[8], false
-if mode == 2 then
+if mode == 2 or mode == 4 then
   -- Nobody remembers for longer than 32 days whether a ticket was given back.
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
-  -- The last key marks the ticket as given back; the one before it tells what was forgotten when.
+  -- The last key marks the ticket as given back.
   if not redis.call('SET', KEYS[#KEYS], '1', 'NX', 'PX', p[7]) then
     return { now, 1 }
   end
+  -- The key before it tells up to when rules were forgotten.
+  local forgotten = mode == 2 and redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
   local left = false
-  local forgotten = redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
   for i = 1, n do
-    local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
-    p[starts[i] + 3] = known and 1 or 0
-    left = left or known
+    local at = starts[i] + 3
+    if forgotten then
+      local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
+      p[at] = known and 1 or 0
+    end
+    left = left or p[at] == 1
   end
   if not left then
     return { now, 2 }
@@ -33,7 +39,7 @@ end
 -- Takes the ticket's entry out of a log.
 local function give_log(r, k, key)
   local gone = 0
-  if mode == 2 then
+  if mode ~= 3 then
     local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
     gone = redis.call('LREM', key, -1, entry) * cost
   end
@@ -119,6 +125,10 @@ local function credit(i)
       return
     elseif kind == 1 then
       give_count(r, k + 1, r[k] ~= 0 and r[k] <= moment and moment < r[k] + p[at + 2])
+      if mode == 6 and r[k] == moment and r[k + 1] == 0 then
+        -- The window was begun by the attempt that was refused.
+        r[k] = 0
+      end
     elseif kind == 2 and r[k] > 0 then
       give_tokens(r, k, at)
     elseif kind == 3 and moment >= p[at + 2] and moment < p[at + 4] then
@@ -132,7 +142,7 @@ local function credit(i)
 end
 
 for i = 1, n do
-  if mode == 3 or p[starts[i] + 3] == 1 then
+  if mode == 3 or mode == 6 or p[starts[i] + 3] == 1 then
     altered = adopted[i] ~= nil
     -- A lease that other limits left behind counts no longer than it did.
     limits(i, function(kind, at, k)

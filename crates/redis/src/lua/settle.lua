@@ -161,11 +161,12 @@ for i = 1, n do
   conforming[i] = conforms
   allowed = allowed and (conforms or p[starts[i] + 3] == 0)
 end
-local repeated = holds > 0 and held == holds
+-- In mode 5 this is a part of an attempt, and what is held elsewhere decides whether it is repeated.
+local repeated = mode ~= 5 and holds > 0 and held == holds
 surveying = false
 
 local reply, taken = { now, 0 }, 0
-local taking = allowed and not repeated and cost > 0 and mode == 1
+local taking = allowed and not repeated and cost > 0 and mode ~= 0
 for i = 1, n do
   if taking and conforming[i] then
     taken = taken + 2 ^ (i - 1)

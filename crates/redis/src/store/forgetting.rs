@@ -3,9 +3,10 @@
 use tollgate_core::store::{Forget, Spot};
 use tollgate_core::{Plan, StoreError};
 
-use super::RedisStore;
+use super::{RedisStore, nonsense};
 use crate::name::beside;
-use crate::resp::Reply;
+use crate::pool::{Errand, Way};
+use crate::resp::{Reply, write_command};
 use crate::row;
 
 /// How long it matters that something was forgotten: as long as anything can be given back.
@@ -32,7 +33,7 @@ impl RedisStore {
     /// Deletes a counter, also where it is kept under other limits than those that hold now.
     async fn forget_key(&self, spot: &Spot<'_>) -> Result<(), StoreError> {
         let counter = self.names.counter(spot.plan, spot.key);
-        let kept = self.command(&[b"GET", counter.as_bytes()]).await;
+        let kept = self.command(&counter, &[b"GET", counter.as_bytes()]).await;
         let mut doomed = vec![counter.clone()];
         let mut doom =
             |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
@@ -46,37 +47,39 @@ impl RedisStore {
         self.unlink(&doomed).await
     }
 
-    /// Deletes all counters that match, a few at a time.
+    /// Deletes all counters that match, a few at a time, on every server.
     async fn forget_pattern(&self, pattern: &str) -> Result<(), StoreError> {
-        let mut cursor = String::from("0");
-        loop {
-            let words: [&[u8]; 6] =
-                [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
-            let reply = self.command(&words).await?;
-            let [next, found] = reply.list().unwrap_or_default() else {
-                return Err(StoreError::Unavailable { reason: "the server's reply makes no sense".into() });
-            };
-            let found: Vec<String> = found
-                .list()
-                .unwrap_or_default()
-                .iter()
-                .filter_map(|key| key.text().map(str::to_owned))
-                .collect();
-            self.unlink(&found).await?;
-            cursor = next.text().unwrap_or("0").to_owned();
-            if cursor == "0" {
-                return Ok(());
+        for server in self.fleet.servers() {
+            let mut cursor = String::from("0");
+            loop {
+                let words: [&[u8]; 6] =
+                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
+                let mut command = Vec::new();
+                write_command(&mut command, &words);
+                let reply = server.run(Way::Straight, Errand::Command(&command), self.patience()).await?;
+                if let Reply::Error(error) = &reply {
+                    return Err(self.refused(error, &[]));
+                }
+                let [next, found] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+                let found = found.list().unwrap_or_default().iter().filter_map(Reply::text);
+                self.unlink(&found.map(str::to_owned).collect::<Vec<_>>()).await?;
+                cursor = next.text().unwrap_or("0").to_owned();
+                if cursor == "0" {
+                    break;
+                }
             }
         }
+        Ok(())
     }
 
     async fn unlink(&self, keys: &[String]) -> Result<(), StoreError> {
-        if keys.is_empty() {
-            return Ok(());
+        for group in self.fleet.groups(keys) {
+            let Some(first) = group.first() else { continue };
+            let doomed = group.iter().map(|index| keys[*index].as_bytes());
+            let words: Vec<&[u8]> = [&b"UNLINK"[..]].into_iter().chain(doomed).collect();
+            self.command(&keys[*first], &words).await?;
         }
-        let words: Vec<&[u8]> =
-            [&b"UNLINK"[..]].into_iter().chain(keys.iter().map(String::as_bytes)).collect();
-        self.command(&words).await.map(|_: Reply| ())
+        Ok(())
     }
 
     /// Notes that counters are gone, once they are: what was taken before can no longer be given

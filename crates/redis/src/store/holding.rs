@@ -4,7 +4,7 @@ use tollgate_core::limit::Hold;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
-use super::RedisStore;
+use super::{RedisStore, nonsense};
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
@@ -51,8 +51,4 @@ fn read_hold(pair: &[Reply]) -> Option<(String, Hold)> {
         renewed: Timestamp::from_micros(renewed),
     };
     Some((id.text()?.to_owned(), hold))
-}
-
-fn nonsense() -> StoreError {
-    StoreError::Unavailable { reason: "the server's reply makes no sense".into() }
 }

@@ -14,12 +14,12 @@ impl RedisStore {
         let field = format!("{RECORD}{name}");
         let words: Vec<&[u8]> = [field.as_bytes()].into_iter().chain(value).collect();
         let key = [self.names.records()];
-        let patience = self.deadline().max(tokio::time::Instant::now() + std::time::Duration::from_secs(1));
-        self.run(&self.scripts.record, [&key, &[]], &words, patience).await.map(|_| ())
+        self.run(&self.scripts.record, [&key, &[]], &words, self.patience()).await.map(|_| ())
     }
 
     async fn read_records(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let reply = self.command(&[b"HGETALL", self.names.records().as_bytes()]).await?;
+        let key = self.names.records();
+        let reply = self.command(&key, &[b"HGETALL", key.as_bytes()]).await?;
         let pairs = reply.list().unwrap_or_default().chunks(2);
         let record = |pair: &[Reply]| {
             let [name, value] = pair else { return None };
@@ -31,7 +31,8 @@ impl RedisStore {
     }
 
     async fn read_version(&self) -> Result<u64, StoreError> {
-        let reply = self.command(&[b"HGET", self.names.records().as_bytes(), b"version"]).await?;
+        let key = self.names.records();
+        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"version"]).await?;
         Ok(reply.text().and_then(|version| version.parse().ok()).unwrap_or(0))
     }
 
@@ -40,8 +41,8 @@ impl RedisStore {
         let mut fresh = [0; 32];
         getrandom::fill(&mut fresh).expect("the system gives random numbers");
         let key = self.names.records();
-        self.command(&[b"HSETNX", key.as_bytes(), b"secret", &fresh]).await?;
-        let reply = self.command(&[b"HGET", key.as_bytes(), b"secret"]).await?;
+        self.command(&key, &[b"HSETNX", key.as_bytes(), b"secret", &fresh]).await?;
+        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"secret"]).await?;
         let secret = reply.bytes().and_then(|bytes| bytes.try_into().ok());
         secret.ok_or_else(|| StoreError::Damaged {
             key,

@@ -71,6 +71,7 @@ struct Trace<'b> {
     taken: Vec<Take>,
     step: u64,
     seed: u64,
+    pace: Pace,
 }
 
 const RULES: [&str; 4] = ["global", "domain", "sender", "ip"];
@@ -91,7 +92,7 @@ fn run(bench: &mut dyn Bench, pace: Pace) {
     let mut dice = Dice(seed);
     let plans = RULES.map(|rule| plan(rule, dice.pick(&SHAPES))).to_vec();
     let model = Model::default();
-    let mut trace = Trace { bench, model, dice, now: START, plans, taken: Vec::new(), step: 0, seed };
+    let mut trace = Trace { bench, model, dice, now: START, plans, taken: Vec::new(), step: 0, seed, pace };
     let steps = steps();
     while trace.step < steps {
         trace.step += 1;
@@ -154,7 +155,8 @@ impl Trace<'_> {
         let cost = self.dice.pick(&[0, 1, 1, 1, 2, 3, 8, 13]);
         let id = (self.dice.roll(2) == 0).then(|| self.dice.pick(&IDS));
         // Sometimes the caller's clock is hours behind, and its calendar is stale.
-        let asked_at = if self.dice.roll(20) == 0 { self.now - Span::from_secs(9_000) } else { self.now };
+        let behind = self.dice.roll(20) == 0 && (self.bench.settles_at_once() || self.pace == Pace::Steady);
+        let asked_at = if behind { self.now - Span::from_secs(9_000) } else { self.now };
         Take { charges, cost, id, ticket: Ticket(self.step), asked_at, at: self.now }
     }
 

@@ -91,3 +91,5 @@ contract!(file, crate::bench::WithFile::new(tollgate_store::file::Syncing::Inter
 contract!(file_always, crate::bench::WithFile::new(tollgate_store::file::Syncing::Always));
 contract!(redis, crate::on_redis::OnRedis::redis());
 contract!(valkey, crate::on_redis::OnRedis::valkey());
+contract!(sentinel, crate::on_redis::OnRedis::sentinel());
+contract!(cluster, crate::on_redis::OnRedis::cluster());
