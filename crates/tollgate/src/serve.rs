@@ -46,7 +46,7 @@ pub fn run(
 /// Says so if the store is whoever answers for it.
 fn warn_of_trust(store: &StoreConfig) {
     let StoreConfig::Redis(settings) = store else { return };
-    if settings.tls.as_ref().is_some_and(|tls| tls.insecure) {
+    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
         tracing::warn!(
             component = "store",
             "whoever answers is taken for Redis: `tls_insecure` checks no certificate"

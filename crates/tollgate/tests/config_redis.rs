@@ -64,8 +64,8 @@ store:
     assert_eq!(settings.connect_timeout, Duration::from_secs(2));
     assert_eq!((settings.connections, settings.health_check_interval), (8, Duration::from_secs(5)));
     assert_eq!(settings.user.as_deref(), Some("limiter"));
-    assert_eq!(settings.password, Some(Password::new("hunter2".to_owned())));
-    assert_eq!(settings.tls, Some(Tls { authority: None, insecure: true }));
+    assert_eq!(settings.password, Some(Password("hunter2".to_owned())));
+    assert_eq!(settings.tls, Some(Tls { authorities: None, unverified: true }));
 }
 
 #[test]
@@ -81,8 +81,8 @@ fn a_password_and_an_authority_can_be_files() {
     let settings = settings(&format!(
         "store: {{ redis: 'valkeys://a', password_file: '{password}', tls_ca: '{authority}' }}"
     ));
-    assert_eq!(settings.password.as_ref().map(Password::reveal), Some("pass word "));
-    assert_eq!(settings.tls.unwrap().authority.as_deref(), Some(Path::new(&authority)));
+    assert_eq!(settings.password.as_ref().map(|password| password.0.as_str()), Some("pass word "));
+    assert_eq!(settings.tls.unwrap().authorities.as_deref(), Some(Path::new(&authority)));
     let empty = write("empty", "\n");
     let error =
         refusal(&format!("store: {{ redis: 'rediss://a', password_file: '{empty}', tls_ca: '{password}' }}"));
@@ -183,7 +183,7 @@ fn the_environment_names_the_store_where_nothing_else_does() {
     for text in ["", "store:", "log: {}"] {
         let settings = settings_of(load(text, &valkey).unwrap());
         assert_eq!((settings.topology, settings.prefix.as_str()), (at("v", 6380), "elemta:ratelimit"));
-        assert_eq!(settings.password.as_ref().map(Password::reveal), Some("hunter2"));
+        assert_eq!(settings.password.as_ref().map(|password| password.0.as_str()), Some("hunter2"));
     }
     let starter = valkey.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let config = config::load(None, starter.into_iter()).unwrap();

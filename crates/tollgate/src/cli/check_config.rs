@@ -111,7 +111,7 @@ fn redis_in_words(settings: &RedisSettings) -> String {
     }
     match &settings.tls {
         None => {}
-        Some(tls) if tls.insecure => words.push_str(", by TLS with whoever answers"),
+        Some(tls) if tls.unverified => words.push_str(", by TLS with whoever answers"),
         Some(_) => words.push_str(", by TLS"),
     }
     words.push_str(&format!(", under keys that begin with {}:", settings.prefix));

@@ -76,7 +76,7 @@ pub enum Topology {
 }
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Address {
     /// At a port of a host.
     Tcp {
@@ -93,14 +93,14 @@ pub enum Address {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// The file with the authorities that vouch for the server; those of the system if there is none.
-    pub authority: Option<PathBuf>,
+    pub authorities: Option<PathBuf>,
     /// Whether whoever answers is believed, without anybody vouching.
-    pub insecure: bool,
+    pub unverified: bool,
 }
 
 /// A password. It does not show itself.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Password(String);
+pub struct Password(pub String);
 
 /// What a scheme says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,7 +135,9 @@ impl Settings {
         }
     }
 
-    fn new(topology: Topology) -> Self {
+    /// The defaults for servers that are arranged like this.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
         Self {
             topology,
             tls: None,
@@ -222,7 +224,7 @@ impl Settings {
         let (user, password) = login.split_once(':').map_or((login, None), |(user, pass)| (user, Some(pass)));
         let full = |text: String| Some(text).filter(|text| !text.is_empty());
         self.user = full(decode(user)?);
-        self.password = full(decode(password.unwrap_or(""))?).map(Password::new);
+        self.password = full(decode(password.unwrap_or(""))?).map(Password);
         Ok(())
     }
 }
@@ -267,20 +269,6 @@ impl fmt::Display for Address {
             Self::Tcp { host, port } => write!(f, "{host}:{port}"),
             Self::Unix(path) => write!(f, "{}", path.display()),
         }
-    }
-}
-
-impl Password {
-    /// This password.
-    #[must_use]
-    pub fn new(text: String) -> Self {
-        Self(text)
-    }
-
-    /// Its text, for the server alone.
-    #[must_use]
-    pub fn reveal(&self) -> &str {
-        &self.0
     }
 }
 

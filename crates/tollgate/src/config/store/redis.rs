@@ -120,7 +120,7 @@ fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result
         Some(password) if password.is_empty() => {
             Err(format!("the environment variable `{}` is empty", shown(name)))
         }
-        Some(password) => Ok(Password::new(password.clone())),
+        Some(password) => Ok(Password(password.clone())),
     }
 }
 
@@ -132,7 +132,7 @@ fn from_file(file: &str) -> Result<Password, String> {
     if password.is_empty() {
         return Err(format!("the file `{}` is empty", shown(file)));
     }
-    Ok(Password::new(password.to_owned()))
+    Ok(Password(password.to_owned()))
 }
 
 fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mut Findings<'_>) {
@@ -151,7 +151,7 @@ fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mu
         );
         return;
     }
-    let authority = match &table.tls_ca {
+    let authorities = match &table.tls_ca {
         None => None,
         Some(file) => match std::fs::read_to_string(file) {
             Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => Some(PathBuf::from(file)),
@@ -165,7 +165,7 @@ fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mu
             }
         },
     };
-    *tls = Tls { authority, insecure };
+    *tls = Tls { authorities, unverified: insecure };
 }
 
 /// What is wrong with a prefix, if anything is. Braces would be hash tags, and stars patterns.
