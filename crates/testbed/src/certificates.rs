@@ -1,24 +1,32 @@
-//! Certificates for one server: an authority of its own, and what it signed for loopback.
+//! Certificates for servers that belong together: an authority of their own, and what it signed for
+//! loopback.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use tempfile::TempDir;
 
-/// Where the files of one server's certificates are.
-#[derive(Clone, Debug)]
+use crate::guard;
+
+/// Where the files are; they go with this.
+#[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) authority: PathBuf,
     pub(crate) certificate: PathBuf,
     pub(crate) key: PathBuf,
+    _directory: TempDir,
 }
 
 impl Certificates {
     /// Makes an authority, and a certificate for `localhost` and `127.0.0.1`.
-    pub(crate) fn make(directory: &Path) -> Self {
+    pub(crate) fn make() -> Self {
+        let directory = TempDir::new_in(guard::home()).expect("a directory for certificates");
+        let path = |name: &str| directory.path().join(name);
         let files = Self {
-            authority: directory.join("authority.pem"),
-            certificate: directory.join("certificate.pem"),
-            key: directory.join("key.pem"),
+            authority: path("authority.pem"),
+            certificate: path("certificate.pem"),
+            key: path("key.pem"),
+            _directory: directory,
         };
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "testbed");

@@ -17,7 +17,6 @@ const SLOTS: usize = 16_384;
 pub struct Cluster {
     nodes: Vec<Node>,
     masters: usize,
-    flavour: Flavour,
     password: Option<String>,
 }
 
@@ -36,7 +35,6 @@ pub struct ClusterOptions {
     masters: usize,
     replicas: bool,
     options: Options,
-    flavour: Flavour,
     password: Option<String>,
 }
 
@@ -45,7 +43,7 @@ impl ClusterOptions {
     #[must_use]
     pub fn masters(masters: usize, flavour: Flavour) -> Self {
         let options = Options::of(flavour).cluster();
-        Self { masters, replicas: false, options, flavour, password: None }
+        Self { masters, replicas: false, options, password: None }
     }
 
     /// With a replica of each master.
@@ -60,6 +58,13 @@ impl ClusterOptions {
     pub fn password(mut self, password: &str) -> Self {
         self.options = self.options.password(password);
         self.password = Some(password.to_owned());
+        self
+    }
+
+    /// With TLS for everybody, between the nodes too. Valkey's build here has none.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.options = self.options.tls();
         self
     }
 
@@ -79,8 +84,7 @@ impl ClusterOptions {
     pub fn start(self) -> Cluster {
         let count = if self.replicas { self.masters * 2 } else { self.masters };
         let nodes = (0..count).map(|_| Node::start(self.options.clone())).collect();
-        let (masters, flavour, password) = (self.masters, self.flavour, self.password);
-        let cluster = Cluster { nodes, masters, flavour, password };
+        let cluster = Cluster { nodes, masters: self.masters, password: self.password };
         cluster.join();
         cluster
     }
@@ -176,12 +180,10 @@ impl Cluster {
     /// Its address as the configuration writes it: all nodes as seeds.
     #[must_use]
     pub fn url(&self) -> String {
-        let own = self.nodes[0].server.url();
-        let login = own.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-        let login = login.map(|(login, _)| format!("{login}@")).unwrap_or_default();
+        let first = &self.nodes[0].server;
         let seeds: Vec<String> =
             self.nodes.iter().map(|node| format!("127.0.0.1:{}", node.server.port())).collect();
-        format!("{}+cluster://{login}{}", self.flavour.scheme(), seeds.join(","))
+        format!("{}+cluster://{}{}", first.scheme(), first.login(), seeds.join(","))
     }
 
     /// The number of the node that owns a key's slot, as the first node that runs sees it.

@@ -13,14 +13,12 @@ const SERVICE: &str = "main";
 pub struct Sentinel {
     servers: Vec<Server>,
     sentinels: Vec<Server>,
-    flavour: Flavour,
-    password: Option<String>,
 }
 
 /// What they are started with. Without more: Redis, without a password.
 #[derive(Clone, Debug)]
 pub struct SentinelOptions {
-    flavour: Flavour,
+    options: Options,
     password: Option<String>,
 }
 
@@ -28,13 +26,20 @@ impl SentinelOptions {
     /// Servers of this kind.
     #[must_use]
     pub fn of(flavour: Flavour) -> Self {
-        Self { flavour, password: None }
+        Self { options: Options::of(flavour), password: None }
     }
 
     /// With a password for the servers; the Sentinels themselves ask for none.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
+        self
+    }
+
+    /// With TLS for everybody, the Sentinels too. Valkey's build here has none.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        self.options = self.options.tls();
         self
     }
 
@@ -45,7 +50,7 @@ impl SentinelOptions {
     /// If they do not.
     #[must_use]
     pub fn start(self) -> Sentinel {
-        let mut options = Options::of(self.flavour);
+        let mut options = self.options.clone();
         if let Some(password) = &self.password {
             options = options.password(password);
         }
@@ -59,9 +64,9 @@ impl SentinelOptions {
             });
         }
         let config = self.config(&port);
-        let sentinels = (0..3).map(|_| Options::of(self.flavour).config(config.clone()).start()).collect();
+        let sentinels = (0..3).map(|_| self.options.clone().config(config.clone()).start()).collect();
         let servers = [master].into_iter().chain(replicas).collect();
-        let sentinel = Sentinel { servers, sentinels, flavour: self.flavour, password: self.password };
+        let sentinel = Sentinel { servers, sentinels };
         sentinel.wait_until_known();
         sentinel
     }
@@ -117,10 +122,8 @@ impl Sentinel {
     pub fn url(&self) -> String {
         let sentinels: Vec<String> =
             self.sentinels.iter().map(|sentinel| format!("127.0.0.1:{}", sentinel.port())).collect();
-        let own = self.servers[0].url();
-        let login = own.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@'));
-        let login = login.map(|(login, _)| format!("{login}@")).unwrap_or_default();
-        format!("{}+sentinel://{login}{}/{SERVICE}", self.flavour.scheme(), sentinels.join(","))
+        let first = &self.servers[0];
+        format!("{}+sentinel://{}{}/{SERVICE}", first.scheme(), first.login(), sentinels.join(","))
     }
 
     /// The servers: the first master, and its replicas.
@@ -178,11 +181,5 @@ impl Sentinel {
             master.command(&["INFO", "replication"]).text().contains("role:master")
         });
         port
-    }
-
-    /// The password of the servers, if they have one.
-    #[must_use]
-    pub fn password(&self) -> Option<&str> {
-        self.password.as_deref()
     }
 }

@@ -13,7 +13,6 @@ use tempfile::TempDir;
 pub use options::Options;
 
 use crate::binary::Flavour;
-use crate::certificates::Certificates;
 use crate::clock::ShiftedClock;
 use crate::guard::{self, Guarded};
 use crate::patience::{PATIENCE, now, pause, real_time_secs, wait_until};
@@ -32,7 +31,6 @@ pub struct Server {
     options: Options,
     port: Port,
     bus: Option<Port>,
-    certificates: Option<Certificates>,
     clock: Option<ShiftedClock>,
     directory: TempDir,
 }
@@ -52,11 +50,10 @@ impl Server {
 
     pub(crate) fn first_start(options: Options) -> Self {
         let directory = TempDir::new_in(guard::home()).expect("a directory for the server");
-        let certificates = options.tls.then(|| Certificates::make(directory.path()));
         let clock = options.ahead_secs.map(|ahead| ShiftedClock::new(directory.path(), ahead));
         let bus = options.cluster.then(Port::claim);
         let port = Port::claim();
-        let mut server = Self { process: None, options, port, bus, certificates, clock, directory };
+        let mut server = Self { process: None, options, port, bus, clock, directory };
         server.write_files();
         for _ in 0..TRIES {
             match server.try_start() {
@@ -157,10 +154,7 @@ impl Server {
     /// Its address as the configuration writes it, with the password if there is one.
     #[must_use]
     pub fn url(&self) -> String {
-        match &self.options.password {
-            Some(password) => self.url_with(&format!(":{}@", escape(password))),
-            None => self.url_with(""),
-        }
+        self.url_with(&self.login())
     }
 
     /// Its address for a user of the ACL.
@@ -170,8 +164,18 @@ impl Server {
     }
 
     fn url_with(&self, login: &str) -> String {
-        let tls = if self.options.tls { "s" } else { "" };
-        format!("{}{tls}://{login}127.0.0.1:{}", self.options.flavour.scheme(), self.port())
+        format!("{}://{login}127.0.0.1:{}", self.scheme(), self.port())
+    }
+
+    /// What an address begins with, for Redis or Valkey, with TLS or without.
+    pub(crate) fn scheme(&self) -> String {
+        let tls = if self.options.tls.is_some() { "s" } else { "" };
+        format!("{}{tls}", self.options.flavour.scheme())
+    }
+
+    /// Who asks and with what password, as an address has it.
+    pub(crate) fn login(&self) -> String {
+        self.options.password.as_ref().map_or_else(String::new, |password| format!(":{}@", escape(password)))
     }
 
     /// The port it listens on, encrypted or not.
@@ -203,11 +207,7 @@ impl Server {
     /// If it was not started with TLS.
     #[must_use]
     pub fn authority(&self) -> &Path {
-        &self.certificates.as_ref().expect("the server was started with TLS").authority
-    }
-
-    pub(crate) fn certificates(&self) -> Option<&Certificates> {
-        self.certificates.as_ref()
+        &self.options.tls.as_ref().expect("the server was started with TLS").authority
     }
 
     /// A file in its directory.

@@ -22,6 +22,20 @@ fn three_masters_share_the_slots_and_point_to_each_other() {
 }
 
 #[test]
+fn a_cluster_with_tls_has_it_between_its_nodes_too() {
+    let cluster = ClusterOptions::masters(3, Flavour::Redis).tls().replicas().start();
+    assert!(cluster.url().starts_with("rediss+cluster://"), "{}", cluster.url());
+    let authority = cluster.nodes()[0].server.authority();
+    assert!(cluster.nodes().iter().all(|node| node.server.authority() == authority));
+    let slot = slot_of("a");
+    let from = cluster.owner_of_slot(slot);
+    let _ = cluster.nodes()[from].server.command(&["SET", "a", "1"]).ok();
+    let to = (from + 1) % 3;
+    cluster.migrate(slot, to).finish();
+    assert_eq!(cluster.nodes()[to].server.command(&["GET", "a"]).text(), "1");
+}
+
+#[test]
 fn a_slot_moves_and_one_is_told_to_ask_meanwhile() {
     let cluster = Cluster::start(3);
     let (slot, to) = (slot_of("{a}"), 0);

@@ -25,3 +25,12 @@ fn valkey_is_watched_with_a_password() {
     assert_eq!(sentinel.sentinels().len(), 3);
     assert_eq!(sentinel.master_port(), sentinel.servers()[0].port());
 }
+
+#[test]
+fn sentinels_with_tls_fail_over_too() {
+    let mut sentinel = SentinelOptions::of(Flavour::Redis).tls().password("secret").start();
+    assert!(sentinel.url().starts_with("rediss+sentinel://:secret@127.0.0.1:"), "{}", sentinel.url());
+    let first = sentinel.master_port();
+    sentinel.kill_master();
+    assert_ne!(sentinel.wait_for_failover(first), first);
+}

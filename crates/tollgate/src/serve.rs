@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_doors::{AccessKey, HttpParts, router};
 
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 use assemble::Assembly;
 use reload::{Reloader, Source};
 
@@ -38,8 +38,20 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
+    warn_of_trust(&config.store);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
+}
+
+/// Says so if the store is whoever answers for it.
+fn warn_of_trust(store: &StoreConfig) {
+    let StoreConfig::Redis(settings) = store else { return };
+    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
+        tracing::warn!(
+            component = "store",
+            "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
+        );
+    }
 }
 
 async fn serve(

@@ -42,10 +42,15 @@ fn every_form_of_every_setting_fits_the_schema() {
         "keys: [{ name: ops, role: admin, token_env: X }, { name: b, role: check, token_file: ./t }]",
         "store: { memory: { max_keys: 5 } }",
         "store: { file: a, flush_interval: 1s, sync: always, max_keys: 5 }",
+        "store: redis://:secret@localhost:6379/1",
+        "store: unix:/run/redis.sock",
+        "store: { redis: 'rediss+cluster://a:1,b:2', key_prefix: 'mail:', command_timeout: 50ms, connect_timeout: 1s }",
+        "store: { redis: valkey+sentinel://a/main, connections: 4, health_check_interval: 5s, user: u, password_env: P }",
+        "store: { redis: valkeys://a, password_file: f, tls_ca: a.pem, tls_insecure: false }",
         "fields: { a: text, b: ip, c: { ip: { v4: 24, v6: 56 } }, d: address, e: domain }",
         "rules: { a: { by: [b, c], limits: [5/s, 0], overrides: { x: 5/s }, on_exceed: wait 5s, secret: true } }",
         "rules: { a: { limits: 0, on_exceed: { defer: { aligned: true, jitter: 30s } } } }",
-        "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true } }",
+        "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
     ];
     for text in texts {
         assert_eq!(schema.refusal(&from_yaml(text)), None, "{text}");
@@ -61,6 +66,11 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "keys: [{ name: ops }]",
         "keys: [{ name: ops, role: admin, token_sha256: abc }]",
         "store: disk",
+        "store: http://localhost",
+        "store: { redis: localhost }",
+        "store: { redis: redis://localhost, key_prefix: '{a}' }",
+        "store: { redis: redis://localhost, connections: 0 }",
+        "policies: { p: { rules: [a], hash_tag: '{a}' } }",
         "fields: { a: number }",
         "fields: { a: { ip: { v4: 33 } } }",
         "rules: { a: {} }",

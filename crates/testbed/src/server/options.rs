@@ -1,9 +1,11 @@
 //! What a server is started with.
 
 use std::ffi::OsString;
+use std::sync::Arc;
 
 use super::Server;
 use crate::binary::Flavour;
+use crate::certificates::Certificates;
 
 /// The user that tests themselves are, where there is a file of users.
 const TESTBED: &str = "testbed";
@@ -15,7 +17,8 @@ pub struct Options {
     pub(super) flavour: Flavour,
     pub(super) password: Option<String>,
     pub(super) users: Option<String>,
-    pub(super) tls: bool,
+    /// Shared by those that are started with the same options, so that they trust each other.
+    pub(super) tls: Option<Arc<Certificates>>,
     pub(super) cluster: bool,
     pub(super) ahead_secs: Option<i64>,
     /// A file of settings, for Sentinel, which keeps what it learns in it.
@@ -29,7 +32,7 @@ impl Options {
             flavour,
             password: None,
             users: None,
-            tls: false,
+            tls: None,
             cluster: false,
             ahead_secs: None,
             config: None,
@@ -63,7 +66,7 @@ impl Options {
     #[must_use]
     pub fn tls(mut self) -> Self {
         assert_eq!(self.flavour, Flavour::Redis, "this build of Valkey has no TLS");
-        self.tls = true;
+        self.tls = Some(Arc::new(Certificates::make()));
         self
     }
 
@@ -139,8 +142,17 @@ impl Options {
         }
         let port = server.port().to_string();
         add(&["--bind", "127.0.0.1", "--unixsocket", "socket", "--daemonize", "no"]);
-        if let Some(files) = server.certificates() {
-            add(&["--port", "0", "--tls-port", &port, "--tls-auth-clients", "no"]);
+        if let Some(files) = &self.tls {
+            add(&[
+                "--port",
+                "0",
+                "--tls-port",
+                &port,
+                "--tls-auth-clients",
+                "no",
+                "--tls-replication",
+                "yes",
+            ]);
             for (name, file) in [
                 ("--tls-ca-cert-file", &files.authority),
                 ("--tls-cert-file", &files.certificate),
@@ -155,6 +167,7 @@ impl Options {
         if let Some(bus) = server.bus_port() {
             let bus = bus.to_string();
             add(&["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"]);
+            add(&["--tls-cluster", if self.tls.is_some() { "yes" } else { "no" }]);
             add(&["--cluster-config-file", "nodes.conf", "--cluster-replica-validity-factor", "0"]);
         }
         if let Some(password) = &self.password {

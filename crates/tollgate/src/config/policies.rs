@@ -19,7 +19,7 @@ pub(super) fn mean(written: &Named<PolicyForm>, rules: &Rules, findings: &mut Fi
         }
         let (names, allow_unmatched, path) = match form {
             PolicyForm::Rules(names) => (names, false, path),
-            PolicyForm::Table(PolicyTable { rules, allow_unmatched }) => {
+            PolicyForm::Table(PolicyTable { rules, allow_unmatched, hash_tag: _ }) => {
                 (rules, allow_unmatched.unwrap_or(false), path.key("rules"))
             }
         };

@@ -75,6 +75,7 @@ fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
             let (records, saved) = (Arc::clone(&store), Arc::clone(&store));
             Ok(Kept { store, records, secret, flush: Box::new(move || Ok(saved.flush()?)) })
         }
+        StoreConfig::Redis(settings) => anyhow::bail!("cannot open {:?}", settings.topology),
     }
 }
 
