@@ -19,5 +19,5 @@ mod store;
 mod tls;
 mod wire;
 
-pub use settings::{Address, Password, Settings, Tls, Topology};
+pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};
 pub use store::RedisStore;

@@ -17,7 +17,6 @@ pub mod log;
 mod policies;
 pub mod problem;
 mod raw;
-pub mod redis_url;
 mod rules;
 pub mod store;
 mod tree;

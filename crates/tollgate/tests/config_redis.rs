@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use tollgate::config::redis_url::{Address, Password, Settings, Tls, Topology};
 use tollgate::config::{self, Config, ConfigError, Format, StoreConfig};
+use tollgate_redis::{Address, Password, Settings, Tls, Topology};
 
 fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
     let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
-use crate::config::redis_url::{Address, Settings as RedisSettings, Topology};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
 /// For whom the answer is.
 #[derive(Clone, Copy, Debug)]

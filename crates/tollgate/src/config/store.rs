@@ -11,8 +11,8 @@ use tollgate_core::policy::nearest;
 use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::{self, StoreForm, StoreTable};
-use super::redis_url::Settings as RedisSettings;
 use super::tree::Path;
+use tollgate_redis::Settings as RedisSettings;
 
 /// Where counters are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,8 +9,8 @@ use tollgate_core::Span;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::StoreTable;
-use crate::config::redis_url::{Password, Settings, Tls};
 use crate::config::tree::Path;
+use tollgate_redis::{Password, Settings, Tls};
 
 /// More connections than these only wait for each other at the server.
 const MOST_CONNECTIONS: u64 = 64;
