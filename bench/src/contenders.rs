@@ -12,7 +12,8 @@ use governor::{Quota, RateLimiter};
 use tollgate_core::store::Answer;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Charges, Decision, Field, Limit, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
+    Attempt, Charges, Decision, Field, Limit, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule,
+    Store, Ticket,
 };
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
@@ -62,6 +63,7 @@ pub fn engine() -> Engine {
             plan: Arc::new(Plan::new(name.into(), limits).unwrap()),
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
+            on_outage: OnOutage::Deny,
             enabled: true,
             secret: false,
         })
@@ -81,7 +83,7 @@ pub fn engine() -> Engine {
         Policy::new("mail".into(), levels.to_vec(), false),
     ];
     let rules = std::iter::once(api).chain(levels).collect();
-    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), secret: [1; 32] };
+    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), fallback: None };
     ready(Engine::start(Policies::new(true, rules, policies), parts)).unwrap()
 }
 

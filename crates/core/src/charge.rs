@@ -164,6 +164,11 @@ impl<'a> Charges<'a> {
         self.list.iter().any(|charge| charge.plan.has_calendar())
     }
 
+    /// Numbers in the attempt that limits may bound, by the field they came in.
+    pub fn amounts(&self) -> &[(&'a str, u64)] {
+        &self.amounts
+    }
+
     /// The calendar periods that must be known to settle.
     pub fn periods(&self) -> impl Iterator<Item = &Period> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
@@ -342,9 +347,9 @@ impl Outcome {
         self.readings.push(reading);
     }
 
-    /// What one charge came to: its readings, one for each limit.
+    /// What one charge came to: its readings, one for each limit, or none if nothing was read.
     pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
         let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();
-        &self.readings[start..start + charges.list[index].plan.limits().len()]
+        self.readings.get(start..start + charges.list[index].plan.limits().len()).unwrap_or_default()
     }
 }

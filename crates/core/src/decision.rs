@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
 use crate::limit::Limit;
+use crate::outage::Reason;
 use crate::plan::Plan;
 use crate::policy::Policy;
 use crate::reading::{Reading, When};
@@ -13,6 +14,8 @@ use crate::rule::{Deferral, OnExceed, Rule};
 use crate::time::{Span, Timestamp};
 
 const WEEK: Span = Span::from_secs(604_800);
+/// When to ask again if the store cannot be used: nobody knows, and a second is not long.
+const RETRY_IN_OUTAGE: Span = Span::from_secs(1);
 const FIRST_MONDAY: Timestamp = Timestamp::from_micros(4 * 86_400_000_000);
 
 /// What is to be done with an attempt.
@@ -33,6 +36,10 @@ pub enum Verdict {
 pub enum Origin {
     /// By the store.
     Store,
+    /// By counters of this process, because the store cannot be used.
+    Local(Reason),
+    /// By what its rules do without their store, and no counter.
+    Outage(Reason),
     /// Without any counter: limits are switched off, or none applies.
     Fixed,
 }
@@ -65,7 +72,7 @@ pub struct Line<'d> {
     pub plan: &'d Plan,
     /// Its limits.
     pub limits: &'d [Limit],
-    /// What each of them showed.
+    /// What each of them showed; nothing if no counter was asked.
     pub readings: &'d [Reading],
     /// Whether the attempt was charged here.
     pub taken: bool,
@@ -133,6 +140,43 @@ impl<'a> Decision<'a> {
         if !self.outcome.allowed {
             self.weigh();
         }
+    }
+
+    /// Denies because the store cannot be used: the rule of the charge at `index` is named, nothing
+    /// was read, and it may be over in a moment.
+    pub fn refuse(&mut self, index: usize, reason: Reason, now: Timestamp) {
+        self.outcome = Outcome { now, ..Outcome::default() };
+        self.origin = Origin::Outage(reason);
+        self.verdict = Verdict::Deny;
+        self.retry = When::After(RETRY_IN_OUTAGE);
+        self.bound = Some(index);
+    }
+
+    /// The first charge that its rule denies while the store cannot be used.
+    pub fn denied_in_outage(&self) -> Option<usize> {
+        let mut charges = self.charges.iter();
+        charges.position(|charge| {
+            let rule = self.policy().rule(charge.plan.rule());
+            rule.expect("charges come from the policy's rules").denies_in_outage(charge)
+        })
+    }
+
+    /// The first charge that asks more of a share than it ever holds, though not more than the
+    /// `whole` does, if no other asks for what can never pass.
+    pub fn beyond_share(&self, whole: &Policy) -> Option<usize> {
+        let mut beyond = None;
+        for (index, line) in self.lines().enumerate().filter(|(_, line)| !line.rule.observes()) {
+            let never = line.readings.iter().enumerate().filter(|(_, reading)| reading.when == When::Never);
+            for (position, _) in never {
+                let limit = whole.rule(&line.rule.name)?.plan_at(line.key).limits().get(position)?;
+                let bounds_one = matches!(limit, Limit::PerAttempt { .. });
+                if bounds_one || self.charges.cost > limit.capacity() {
+                    return None;
+                }
+                beyond = beyond.or(Some(index));
+            }
+        }
+        beyond
     }
 
     /// Allows an attempt that no limit is asked about.
@@ -205,7 +249,7 @@ impl<'a> Decision<'a> {
                 key: self.charges.key(charge),
                 plan: charge.plan,
                 limits,
-                readings: &self.outcome.readings[range],
+                readings: self.outcome.readings.get(range).unwrap_or_default(),
                 taken: self.outcome.taken & (1 << index) != 0,
             }
         })

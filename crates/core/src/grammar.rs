@@ -9,6 +9,7 @@
 //! bound    := N FIELD "per attempt"
 //! period   := "s" | "min" | "hour" | "day" | "week" | "month" | duration
 //! duration := ( N ( "us" | "ms" | "s" | "m" | "h" | "d" | "w" ) )+
+//! outage   := "allow" | "deny" | "local" ( N "%" | "1/" N )
 //! ```
 
 use alloc::borrow::ToOwned;
@@ -18,6 +19,7 @@ use core::str::FromStr;
 
 use crate::MAX_EXACT;
 use crate::limit::{Bucket, Calendar, InFlight, Limit, Period, Sliding, Slotted, Unit, Window};
+use crate::outage::{OnOutage, Share};
 use crate::time::Span;
 
 /// A text that is no limit: where it goes wrong, and what would be right.
@@ -61,6 +63,34 @@ pub fn parse_span(text: &str) -> Result<Span, GrammarError> {
     let mut words = Words { text, at: 0 };
     let span = words.duration()?;
     words.end(span)
+}
+
+/// Reads what a rule does without its store, as in `local 50%`, `local 1/3`, `allow` or `deny`.
+pub fn parse_on_outage(text: &str) -> Result<OnOutage, GrammarError> {
+    let mut words = Words { text, at: 0 };
+    match words.next() {
+        "allow" => words.end(OnOutage::Allow),
+        "deny" => words.end(OnOutage::Deny),
+        "local" => {
+            let share = share(&mut words)?;
+            words.end(OnOutage::Local(share))
+        }
+        _ => {
+            Err(words
+                .wrong_at(0, "without its store a rule does `local 50%`, `local 1/3`, `allow` or `deny`"))
+        }
+    }
+}
+
+fn share(words: &mut Words<'_>) -> Result<Share, GrammarError> {
+    let start = words.skip_space();
+    let number = words.number("`local` is followed by a share, as in `local 50%` or `local 1/3`")?;
+    let share = match (number, words.next()) {
+        (percent, "%") => Share::percent(percent),
+        (1, "/") => Share::one_of(words.number("`1/` is followed by how many nodes there are")?),
+        _ => None,
+    };
+    share.ok_or_else(|| words.wrong_at(start, "a share is `1%` to `100%`, or `1/1` to `1/1000000`"))
 }
 
 fn rate(words: &mut Words<'_>, number: u64) -> Result<Written, GrammarError> {
@@ -347,6 +377,14 @@ impl FromStr for Limit {
             at: 0,
             problem: "this says that there is no limit".to_owned(),
         })
+    }
+}
+
+impl FromStr for OnOutage {
+    type Err = GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        parse_on_outage(text)
     }
 }
 

@@ -1,4 +1,5 @@
-//! A rule: a named level with its key, its limits, and what it does when they are exceeded.
+//! A rule: a named level with its key, its limits, what it does when they are exceeded, and what
+//! without its store.
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -7,6 +8,7 @@ use hashbrown::HashMap;
 
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::outage::OnOutage;
 use crate::plan::Plan;
 use crate::time::Span;
 
@@ -23,6 +25,8 @@ pub struct Rule {
     pub overrides: HashMap<Box<str>, Arc<Plan>>,
     /// What happens when a limit is exceeded.
     pub on_exceed: OnExceed,
+    /// What happens while the store cannot be used.
+    pub on_outage: OnOutage,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.

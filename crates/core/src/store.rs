@@ -12,6 +12,7 @@ use core::task::{Context, Poll};
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
 use crate::limit::Hold;
+use crate::outage::Reason;
 use crate::plan::Plan;
 use crate::time::Timestamp;
 
@@ -98,10 +99,13 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// No answer came in time. The operator's fault, or the network's; whether anything was done is
+    /// not known.
+    TimedOut,
     /// The store cannot be used. The operator's fault, or the network's; whether anything was done
     /// is not known.
     Unavailable {
-        /// What happened.
+        /// What happened. It is logged and shown, so it holds no password.
         reason: String,
     },
 }
@@ -162,6 +166,19 @@ pub enum Forget<'a> {
     All,
 }
 
+impl StoreError {
+    /// Why a decision has to do without the store; `None` if it only has to be asked again.
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Stale { .. } => None,
+            Self::Full { .. } => Some(Reason::Full),
+            Self::Damaged { .. } => Some(Reason::Damaged),
+            Self::TimedOut => Some(Reason::Timeout),
+            Self::Unavailable { .. } => Some(Reason::Unreachable),
+        }
+    }
+}
+
 impl<T> Answer<'_, T> {
     /// An answer that is there at once.
     pub fn ready(result: Result<T, StoreError>) -> Self {
@@ -193,6 +210,7 @@ impl fmt::Display for StoreError {
             Self::Damaged { key, reason } => {
                 write!(f, "what the store keeps under `{key}` cannot be read: {reason}; delete it")
             }
+            Self::TimedOut => f.write_str("the store did not answer in time"),
             Self::Unavailable { reason } => write!(f, "the store cannot be used: {reason}"),
         }
     }

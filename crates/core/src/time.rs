@@ -56,6 +56,11 @@ impl Span {
         Self(micros)
     }
 
+    /// This many milliseconds.
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis * 1_000)
+    }
+
     /// This many seconds.
     pub const fn from_secs(secs: u64) -> Self {
         Self(secs * 1_000_000)

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
@@ -17,19 +18,21 @@ use crate::journal::{Entry, Journal};
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
-use crate::receipt::{Forged, Form, Seal};
+use crate::receipt::{Forged, Form, Home, Seal, Seals};
+use crate::shared::{Aim, Fallback, Shared};
 use crate::ticket;
 
 /// Decides attempts.
 pub struct Engine {
     current: ArcSwap<Snapshot>,
-    store: Arc<dyn Store>,
-    records: Arc<dyn Records>,
-    seal: Seal,
-    calendars: Calendars,
-    configured: Mutex<Configured>,
-    log_pace: Mutex<LogPace>,
-    stopwatch: quanta::Clock,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) records: Arc<dyn Records>,
+    pub(crate) shared: Option<Shared>,
+    pub(crate) seals: Seals,
+    pub(crate) calendars: Calendars,
+    pub(crate) configured: Mutex<Configured>,
+    pub(crate) log_pace: Mutex<LogPace>,
+    pub(crate) stopwatch: quanta::Clock,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
@@ -42,25 +45,32 @@ pub struct Engine {
 pub struct Parts {
     /// Where counters live.
     pub store: Arc<dyn Store>,
-    /// Where run-time changes live.
+    /// Where run-time changes live, and the secret that receipts are sealed with.
     pub records: Arc<dyn Records>,
-    /// What receipts are sealed with; the same for as long as receipts should be good.
-    pub secret: [u8; 32],
+    /// What decides when the store, which others share, cannot be used. A store of this process has
+    /// none: it can always be used.
+    pub fallback: Option<Fallback>,
 }
 
 /// One consistent set of policies. Pin it, decide with it, let it go.
 pub struct Snapshot {
     /// The policies, with everything set at run time.
     pub policies: Policies,
+    /// What decides while the store cannot be used, if that can happen.
+    pub(crate) local: Option<Policies>,
+    /// No other set has this number.
+    pub(crate) number: u64,
     meters: Vec<PolicyMeter>,
     /// Stands in for every policy while limits are switched off.
     off: Policy,
 }
 
 /// What the file says and what was set on top of it.
-struct Configured {
+pub(crate) struct Configured {
     base: Policies,
     overrides: Overrides,
+    /// How often overrides were set or removed on this node.
+    pub(crate) edits: u64,
 }
 
 /// Why there is no decision.
@@ -82,39 +92,46 @@ pub enum GiveFault {
 }
 
 /// Keeps an attack from filling the log: at most ten lines a second, fifty at once.
-struct LogPace {
+pub(crate) struct LogPace {
     limit: Limit,
     state: State,
     held_back: u64,
 }
 
 impl Engine {
-    /// An engine over these policies, with the overrides that were recorded earlier.
+    /// An engine over these policies, with the overrides that were recorded earlier. With a fallback
+    /// it starts without its store too, and learns them when the store comes back.
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
-        let (overrides, broken) = Overrides::read(&parts.records.all().await?);
-        for name in broken {
-            tracing::warn!(
-                component = "engine",
-                record = name,
-                "a recorded override cannot be read and is left out"
-            );
+        let engine = Self::new(policies, parts);
+        match (engine.read_kept().await, &engine.shared) {
+            (Ok(kept), _) => engine.put_in_force(kept),
+            (Err(error), Some(shared)) => shared.gate.shut(&error),
+            (Err(error), None) => return Err(error),
         }
+        Ok(engine)
+    }
+
+    /// An engine that has read nothing yet.
+    fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
-        let snapshot = Snapshot::new(overrides.over(&policies), &meters);
+        let shared = parts.fallback.map(Shared::new);
+        let local = shared.is_some().then(|| policies.in_outage());
+        let snapshot = Snapshot::new(policies.clone(), local, &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
-        Ok(Self {
+        Self {
             current: ArcSwap::from_pointee(snapshot),
             store: parts.store,
             records: parts.records,
-            seal: Seal::new(parts.secret),
+            shared,
+            seals: Seals::new(),
             calendars: Calendars::default(),
-            configured: Mutex::new(Configured { base: policies, overrides }),
+            configured: Mutex::new(Configured { base: policies, overrides: Overrides::default(), edits: 0 }),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),
             offenders: Offenders::default(),
             meters,
-        })
+        }
     }
 
     /// The policies in force, held still for as long as somebody decides with them.
@@ -147,6 +164,9 @@ impl Engine {
         pinned.open(attempt, ticket, decision)?;
         if decision.charges.is_empty() {
             decision.allow_unmetered();
+        } else if let Some(shared) = &self.shared {
+            // Boxed, so that the future of a store in this process does not have to hold room for it.
+            Box::pin(self.decide_shared(shared, pinned, attempt, decision)).await?;
         } else {
             self.calendars.fill(&mut decision.charges);
             if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
@@ -170,7 +190,12 @@ impl Engine {
             decision.allow_unmetered();
             return Ok(decision);
         }
-        self.peek_into(&mut decision.charges, &mut decision.outcome).await.map_err(Fault::Store)?;
+        if let Some(shared) = &self.shared {
+            self.peek_shared(shared, pinned, attempt, &mut decision).await?;
+            return Ok(decision);
+        }
+        let Decision { charges, outcome, .. } = &mut decision;
+        self.settle(&*self.store, Aim::Peek, charges, outcome).await.map_err(Fault::Store)?;
         decision.conclude(Origin::Store);
         Ok(decision)
     }
@@ -180,7 +205,7 @@ impl Engine {
         let mut charges = Charges::new(Ticket(0), 0, None);
         charges.push(plan, key, true);
         let mut outcome = Outcome::default();
-        self.peek_into(&mut charges, &mut outcome).await?;
+        self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await?;
         Ok(outcome)
     }
 
@@ -200,57 +225,68 @@ impl Engine {
         Err(Fault::Store(error))
     }
 
-    async fn peek_into(&self, charges: &mut Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        self.calendars.fill(charges);
-        let mut answer = self.store.peek(charges, outcome).await;
-        for _ in 0..3 {
-            let Err(StoreError::Stale { now }) = answer else { break };
-            self.calendars.turn(charges, now);
-            self.calendars.fill(charges);
-            answer = self.store.peek(charges, outcome).await;
-        }
-        answer
-    }
-
     /// The receipt of an allowed attempt, sealed.
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
         let taken = decision.lines().filter(|line| line.taken).map(|line| (&*line.rule.name, line.key));
         let secret = decision.lines().any(|line| line.taken && line.rule.secret);
         let form = if secret { Form::Closed } else { Form::Open };
-        let sealed = || self.seal.seal_parts(form, ticket, decision.outcome.now, cost, taken);
-        (decision.outcome.taken != 0).then(sealed)
+        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
+        let sealed = |seal: &Seal| seal.seal_parts(form, ticket, decision.outcome.now, cost, taken);
+        if decision.outcome.taken == 0 { None } else { self.seals.with(home, sealed) }
     }
 
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
-        let receipt = self.seal.open(receipt).map_err(|Forged| GiveFault::Forged)?;
+        let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
+        let policies = match home {
+            Home::Store => &pinned.policies,
+            Home::Local => pinned.local.as_ref().unwrap_or(&pinned.policies),
+        };
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
-        charges_of(&pinned.policies, &receipt, &mut charges);
+        charges_of(policies, &receipt, &mut charges);
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
-        self.store.give(&charges, receipt.at).await.map_err(GiveFault::Store)
+        let given = match home {
+            Home::Store => self.ask(self.store.give(&charges, receipt.at)).await,
+            Home::Local => self.give_local(&charges, receipt.at).await,
+        };
+        if let Some(shared) = &self.shared {
+            shared.freed(&charges);
+        }
+        given.map_err(GiveFault::Store)
     }
 
     /// Looks at the holds of a key, or changes them.
     pub async fn holds(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
-        self.store.holds(spot, order).await
+        let Some(shared) = &self.shared else { return self.store.holds(spot, order).await };
+        let report = self.order_shared(shared, &self.pin(), spot, order).await;
+        shared.denied.free(spot.plan, spot.key);
+        report
     }
 
     /// Makes exactly these ids held.
     pub async fn replace_holds(&self, spot: &Spot<'_>, ids: &[&str]) -> Result<HoldsReport, StoreError> {
-        self.store.holds(spot, HoldsOrder::Replace(ids, ticket::next())).await
+        self.holds(spot, HoldsOrder::Replace(ids, ticket::next())).await
     }
 
     /// Forgets counters.
     pub async fn forget(&self, what: Forget<'_>) -> Result<(), StoreError> {
-        self.store.forget(what).await
+        let Some(shared) = &self.shared else { return self.store.forget(what).await };
+        let here = shared.fallback.forget(what).await;
+        let there = self.ask(self.store.forget(what)).await;
+        match what {
+            Forget::Key(spot) => shared.denied.free(spot.plan, spot.key),
+            Forget::Rule(_) | Forget::All => shared.denied.free_all(),
+        }
+        there.and(here)
     }
 
     /// Gives one key limits of its own, which hold from now on and survive restarts.
     pub async fn set_override(&self, rule: &str, key: &str, limits: Vec<Limit>) -> Result<(), StoreError> {
         let value = overrides::record_value(&limits);
-        self.records.put(&overrides::record_name(rule, key), &value).await?;
+        self.ask(self.records.put(&overrides::record_name(rule, key), &value)).await?;
         let mut configured = self.configured.lock();
+        configured.edits += 1;
         configured.overrides.set(rule, key, limits);
         self.renew_rule(&configured, rule);
         Ok(())
@@ -259,8 +295,9 @@ impl Engine {
     /// Takes back what was set for a key: the configuration holds again. Answers whether anything
     /// was set.
     pub async fn remove_override(&self, rule: &str, key: &str) -> Result<bool, StoreError> {
-        self.records.delete(&overrides::record_name(rule, key)).await?;
+        self.ask(self.records.delete(&overrides::record_name(rule, key))).await?;
         let mut configured = self.configured.lock();
+        configured.edits += 1;
         let found = configured.overrides.remove(rule, key);
         self.renew_rule(&configured, rule);
         Ok(found)
@@ -275,15 +312,33 @@ impl Engine {
     pub fn reload(&self, policies: Policies) {
         let mut configured = self.configured.lock();
         configured.base = policies;
-        let renewed = configured.overrides.over(&configured.base);
-        self.current.store(Arc::new(Snapshot::new(renewed, &self.meters)));
+        self.renew(&configured);
+    }
+
+    /// Puts other overrides in force, unless some were set here since there were so many `edits`.
+    pub(crate) fn follow_overrides(&self, overrides: Overrides, edits: u64) -> bool {
+        let mut configured = self.configured.lock();
+        let current = configured.edits == edits;
+        if current {
+            configured.overrides = overrides;
+            self.renew(&configured);
+        }
+        current
+    }
+
+    fn renew(&self, configured: &Configured) {
+        let policies = configured.overrides.over(&configured.base);
+        let local = self.shared.is_some().then(|| policies.in_outage());
+        self.current.store(Arc::new(Snapshot::new(policies, local, &self.meters)));
     }
 
     fn renew_rule(&self, configured: &Configured, rule: &str) {
         let Some(base) = configured.base.rule(rule) else { return };
         let renewed = Rule::clone(&configured.overrides.over_rule(base));
-        let policies = self.current.load().policies.with_rule(renewed);
-        self.current.store(Arc::new(Snapshot::new(policies, &self.meters)));
+        let current = self.current.load();
+        let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
+        let policies = current.policies.with_rule(renewed);
+        self.current.store(Arc::new(Snapshot::new(policies, local, &self.meters)));
     }
 
     /// How much of each rule without a key is used: the fullest of its limits, from 0 to 1.
@@ -300,7 +355,7 @@ impl Engine {
 
     /// A rule's key as people may see it.
     pub fn shown_key<'k>(&self, rule: &Rule, key: &'k str) -> Cow<'k, str> {
-        if rule.secret { Cow::Owned(self.seal.veil(key)) } else { Cow::Borrowed(key) }
+        if rule.secret { Cow::Owned(self.seals.veil(key)) } else { Cow::Borrowed(key) }
     }
 
     #[inline]
@@ -311,7 +366,8 @@ impl Engine {
         {
             meter.count(decision);
         }
-        if !decision.allowed() {
+        // Whom an outage denies has done nothing wrong.
+        if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {
             self.note_refusal(decision);
         }
         self.journal.record(decision.verdict, decision.outcome.now, || self.entry(decision));
@@ -359,6 +415,7 @@ impl Engine {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),
             verdict: decision.verdict,
+            origin: decision.origin,
             rule: decision.denied_by().map(|line| line.rule.name.to_string()),
             key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
             cost: decision.charges.cost,
@@ -368,9 +425,11 @@ impl Engine {
 }
 
 impl Snapshot {
-    fn new(policies: Policies, meters: &Meters) -> Self {
+    fn new(policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let meters = meters.of(&policies);
-        Self { policies, meters, off: Policy::new("off".into(), Vec::new(), true) }
+        Self { policies, local, number, meters, off: Policy::new("off".into(), Vec::new(), true) }
     }
 
     /// Begins a decision: finds the policy and works out the charges.
@@ -402,7 +461,7 @@ fn charges_of<'a>(policies: &'a Policies, receipt: &'a Receipt, charges: &mut Ch
 
 impl LogPace {
     /// Whether a line may be written, and how many were held back before it.
-    fn admit(&mut self, now: Timestamp) -> Option<u64> {
+    pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         let reading = self.limit.settle_alone(&mut self.state, &draft);
         if reading.when > When::Now {

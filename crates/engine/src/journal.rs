@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tollgate_core::{Timestamp, Verdict, When};
+use tollgate_core::{Origin, Timestamp, Verdict, When};
 
 /// The latest decisions, newest last.
 pub struct Journal {
@@ -26,6 +26,8 @@ pub struct Entry {
     pub policy: String,
     /// What was decided.
     pub verdict: Verdict,
+    /// How it was reached.
+    pub origin: Origin,
     /// The rule that is named, if it was not allowed.
     pub rule: Option<String>,
     /// The key of that rule, or of the first one that applied.
@@ -106,6 +108,7 @@ mod tests {
             at,
             policy: "p".into(),
             verdict: Verdict::Allow,
+            origin: Origin::Store,
             rule: None,
             key: None,
             cost: 1,

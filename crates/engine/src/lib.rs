@@ -4,13 +4,20 @@
 //! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
+pub mod breaker;
 pub mod calendar;
+mod denied;
 pub mod engine;
+mod gate;
 pub mod journal;
 pub mod meter;
 pub mod offenders;
 pub mod overrides;
 pub mod receipt;
+mod retract;
+pub mod shared;
+mod tend;
 mod ticket;
 
 pub use engine::{Engine, Fault, Parts, Snapshot};
+pub use shared::{Fallback, Health};

@@ -2,6 +2,8 @@
 //!
 //! The number of series depends on the configuration, never on the keys.
 
+mod store;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,6 +14,8 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Policy, Verdict};
+
+pub use store::StoreMeters;
 
 /// Everything the engine counts about decisions.
 #[derive(Clone)]

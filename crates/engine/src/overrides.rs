@@ -25,6 +25,13 @@ pub(crate) fn record_value(limits: &[Limit]) -> Vec<u8> {
     lines.join("\n").into_bytes()
 }
 
+/// Tells the log of records that cannot be read.
+pub(crate) fn tell_broken(names: Vec<String>) {
+    for record in names {
+        tracing::warn!(component = "engine", record, "a recorded override cannot be read and is left out");
+    }
+}
+
 impl Overrides {
     /// Reads the records. What cannot be read is left out and named.
     pub(crate) fn read(records: &[(String, Vec<u8>)]) -> (Self, Vec<String>) {

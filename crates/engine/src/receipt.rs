@@ -6,7 +6,9 @@
 //! time and a running number. No two receipts share ticket and time, so no two share a stream.
 
 use std::hash::Hasher;
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use data_encoding::BASE64URL_NOPAD;
 use siphasher::sip128::{Hasher128, SipHasher24};
 use smallvec::SmallVec;
@@ -17,6 +19,20 @@ use tollgate_core::{Receipt, Ticket, Timestamp};
 pub struct Seal {
     tag_keys: (u64, u64),
     stream_keys: (u64, u64),
+}
+
+/// The two seals of an engine: that of the store, which all who share it know, and one of this
+/// process for what was taken from its own counters.
+pub(crate) struct Seals {
+    shared: ArcSwapOption<Seal>,
+    local: Seal,
+}
+
+/// Where what a receipt stands for was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Home {
+    Store,
+    Local,
 }
 
 /// A text that is no receipt of ours. The caller's fault; nothing was done.
@@ -34,6 +50,41 @@ pub(crate) enum Form {
 const MOST_BYTES: usize = 64 * 1024;
 /// Form, ticket, time and cost.
 const HEAD: usize = 1 + 3 * 8;
+
+impl Seals {
+    /// A seal for this process; that of the store is not known yet.
+    pub(crate) fn new() -> Self {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).expect("the system gives random numbers");
+        Self { shared: ArcSwapOption::empty(), local: Seal::new(secret) }
+    }
+
+    /// From now on the store's seal has this secret.
+    pub(crate) fn share(&self, secret: [u8; 32]) {
+        self.shared.store(Some(Arc::new(Seal::new(secret))));
+    }
+
+    /// Seals for one home, if its seal is known.
+    pub(crate) fn with<T>(&self, home: Home, seal: impl FnOnce(&Seal) -> T) -> Option<T> {
+        match home {
+            Home::Local => Some(seal(&self.local)),
+            Home::Store => self.shared.load().as_deref().map(seal),
+        }
+    }
+
+    /// The receipt that a text stands for, and where it was taken.
+    pub(crate) fn open(&self, text: &str) -> Result<(Receipt, Home), Forged> {
+        let opened =
+            |home| self.with(home, |seal| seal.open(text).ok()).flatten().map(|receipt| (receipt, home));
+        opened(Home::Store).or_else(|| opened(Home::Local)).ok_or(Forged)
+    }
+
+    /// A short name for a key that must not be shown: on all nodes the same, as soon as the store's
+    /// seal is known.
+    pub(crate) fn veil(&self, key: &str) -> String {
+        self.with(Home::Store, |seal| seal.veil(key)).unwrap_or_else(|| self.local.veil(key))
+    }
+}
 
 impl Seal {
     /// A seal with this secret.

@@ -19,6 +19,13 @@ pub struct SystemClock {
     compare_at: AtomicU64,
 }
 
+/// A clock that only ever runs forward, from its own beginning: for measuring how long something is
+/// ago. It knows nothing of the date.
+pub struct SteadyClock {
+    counter: quanta::Clock,
+    start: u64,
+}
+
 /// A clock that moves when it is told to.
 #[derive(Debug, Default)]
 pub struct ManualClock(AtomicU64);
@@ -50,6 +57,27 @@ impl SystemClock {
         let ahead = wall_micros().wrapping_sub_unsigned(elapsed) - offset;
         let slewed = if ahead.abs() > STEP { ahead } else { ahead.max(-(COMPARE_EVERY as i64) / 1_000) };
         self.offset.store(offset + slewed, Ordering::Relaxed);
+    }
+}
+
+impl SteadyClock {
+    /// A clock that begins now.
+    pub fn new() -> Self {
+        let counter = quanta::Clock::new();
+        let start = counter.raw();
+        Self { counter, start }
+    }
+}
+
+impl Default for SteadyClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000)
     }
 }
 

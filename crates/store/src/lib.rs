@@ -7,6 +7,6 @@ pub mod clock;
 pub mod file;
 pub mod memory;
 
-pub use clock::{ManualClock, SystemClock};
+pub use clock::{ManualClock, SteadyClock, SystemClock};
 pub use file::FileStore;
 pub use memory::MemoryStore;

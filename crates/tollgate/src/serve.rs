@@ -7,6 +7,7 @@ pub mod log;
 mod metrics;
 mod reload;
 mod stalling;
+mod tending;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use tollgate_doors::{AccessKey, HttpParts, router};
 use crate::config::{Config, StoreConfig};
 use assemble::Assembly;
 use reload::{Reloader, Source};
+use tending::Tending;
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
@@ -83,6 +85,7 @@ async fn serve(
     reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?);
+    let tending = Tending::start(&engine);
     let server = listener::Server::start(listener, router(parts));
     loop {
         tokio::select! {
@@ -94,6 +97,9 @@ async fn serve(
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
     server.end(DRAIN).await;
+    if let Some(tending) = tending {
+        tending.end().await;
+    }
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())

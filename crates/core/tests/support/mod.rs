@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use tollgate_core::key::FieldKind;
 use tollgate_core::limit::{Page, Period};
 use tollgate_core::{
-    Charges, Field, Limit, OnExceed, Outcome, Plan, Policy, Rule, State, Ticket, Timestamp, When,
+    Charges, Field, Limit, OnExceed, OnOutage, Outcome, Plan, Policy, Rule, State, Ticket, Timestamp, When,
 };
 
 /// Where traces begin: far from the epoch, as real time is.
@@ -36,12 +36,14 @@ pub(crate) fn plan(rule: &str, limits: &[&str]) -> Arc<Plan> {
 /// A rule that rejects, by fields of these kinds.
 pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rule {
     let fields = by.iter().map(|(name, kind)| Field { name: (*name).into(), kind: *kind });
+    let plan = plan(name, limits);
     Rule {
         name: name.into(),
         by: fields.collect(),
-        plan: plan(name, limits),
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
+        on_outage: OnOutage::of(&plan),
+        plan,
         enabled: true,
         secret: false,
     }

@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-use axum::http::HeaderValue;
+use axum::http::{HeaderValue, StatusCode};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use tollgate_core::{Decision, Line, Plan, Reading, Timestamp, Verdict, When};
+use tollgate_core::{Decision, Line, Origin, Plan, Reading, Reason, Timestamp, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::headers::{wait, whole_secs};
@@ -26,8 +26,12 @@ pub(crate) struct Allowed<'d, 'a> {
     verdict: &'static str,
     /// The policy that decided.
     policy: &'d str,
-    /// `store`, or `fixed` when no counter was asked.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` when
+    /// there was nothing to ask.
     origin: &'static str,
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// Whether the id was held already, so that nothing was taken.
     repeated: bool,
     /// The id of the hold.
@@ -45,11 +49,11 @@ pub(crate) struct Allowed<'d, 'a> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Refused")]
 pub(crate) struct Refused<'d, 'a> {
-    /// Always `/problems/rate-limit-exceeded`.
+    /// `/problems/rate-limit-exceeded`, or `/problems/store-unavailable` if an outage denies.
     r#type: &'static str,
-    /// Always `Rate limit exceeded`.
+    /// `Rate limit exceeded`, or `Store unavailable`.
     title: &'static str,
-    /// Always 429.
+    /// 429, or 503 if an outage denies.
     status: u16,
     /// Who exceeded what, and when to come back.
     #[schemars(with = "String")]
@@ -57,7 +61,7 @@ pub(crate) struct Refused<'d, 'a> {
     /// The id of the request, as the caller sent it or as it was made up.
     #[serde(rename = "correlationId")]
     correlation_id: &'d str,
-    /// Always `rate limit exceeded`.
+    /// `rate limit exceeded`, or `store unavailable`.
     error: &'static str,
     /// Always false.
     allowed: bool,
@@ -65,9 +69,12 @@ pub(crate) struct Refused<'d, 'a> {
     verdict: &'static str,
     /// The policy that decided.
     policy: &'d str,
-    /// `store`, or `fixed` when no counter was asked.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none.
     origin: &'static str,
-    /// The first rule that was exceeded.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    /// The first rule that was exceeded, or that denies in an outage.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_by: Option<&'d str>,
     /// Its key.
@@ -170,6 +177,40 @@ struct Detail<'d> {
     key: Option<Cow<'d, str>>,
     wait: Option<u64>,
     retry: When,
+    origin: Origin,
+}
+
+/// What every refusal of one kind says.
+struct Kind {
+    path: &'static str,
+    title: &'static str,
+    error: &'static str,
+    status: StatusCode,
+}
+
+const EXCEEDED: Kind = Kind {
+    path: "/problems/rate-limit-exceeded",
+    title: "Rate limit exceeded",
+    error: "rate limit exceeded",
+    status: StatusCode::TOO_MANY_REQUESTS,
+};
+
+const OUTAGE: Kind = Kind {
+    path: "/problems/store-unavailable",
+    title: "Store unavailable",
+    error: "store unavailable",
+    status: StatusCode::SERVICE_UNAVAILABLE,
+};
+
+impl Kind {
+    fn of(decision: &Decision<'_>) -> &'static Self {
+        if let Origin::Outage(_) = decision.origin { &OUTAGE } else { &EXCEEDED }
+    }
+}
+
+/// The status that a refusal is answered with.
+pub(crate) fn refused_with(decision: &Decision<'_>) -> StatusCode {
+    Kind::of(decision).status
 }
 
 impl<'d, 'a> Allowed<'d, 'a> {
@@ -187,6 +228,7 @@ impl<'d, 'a> Allowed<'d, 'a> {
             verdict: shown::verdict(decision.verdict),
             policy,
             origin: shown::origin(decision.origin),
+            reason: shown::reason(decision.origin),
             repeated: decision.outcome.repeated,
             id,
             rules: Rules { engine, decision },
@@ -206,21 +248,25 @@ impl<'d, 'a> Refused<'d, 'a> {
         let key = line.map(|line| engine.shown_key(line.rule, line.key));
         let wait = wait(decision);
         let secs = wait.map(whole_secs);
+        let kind = Kind::of(decision);
+        let (retry, origin) = (decision.retry, decision.origin);
+        let detail = Detail { line, key: key.clone(), wait: secs, retry, origin };
         let defer_until = match decision.verdict {
             Verdict::Defer(at) => Some(Moment(at)),
             _ => None,
         };
         Self {
-            r#type: "/problems/rate-limit-exceeded",
-            title: "Rate limit exceeded",
-            status: 429,
-            detail: Shown(Detail { line, key: key.clone(), wait: secs, retry: decision.retry }),
+            r#type: kind.path,
+            title: kind.title,
+            status: kind.status.as_u16(),
+            detail: Shown(detail),
             correlation_id: id_text(id),
-            error: "rate limit exceeded",
+            error: kind.error,
             allowed: false,
             verdict: shown::verdict(decision.verdict),
             policy,
             origin: shown::origin(decision.origin),
+            reason: shown::reason(decision.origin),
             denied_by: line.map(|line| &*line.rule.name),
             denied_key: key,
             retry_after: secs,
@@ -289,6 +335,9 @@ impl Display for Detail<'_> {
         if !line.rule.by.is_empty() {
             write!(f, " {key}")?;
         }
+        if let Origin::Outage(reason) = self.origin {
+            write!(f, " cannot be counted: {}", in_words(reason))?;
+        }
         if let Some((limit, _)) = line.binding() {
             write!(f, " exceeded {limit}")?;
         }
@@ -297,5 +346,15 @@ impl Display for Detail<'_> {
             (None, When::OnRelease) => f.write_str("; retry when a hold has ended"),
             (None, _) => f.write_str("; it can never pass"),
         }
+    }
+}
+
+fn in_words(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Timeout => "the store did not answer in time",
+        Reason::Unreachable => "the store cannot be reached",
+        Reason::Open => "the store failed a moment ago",
+        Reason::Full => "the store is full",
+        Reason::Damaged => "what the store keeps there cannot be read",
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderValue, Method, StatusCode};
+use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -16,12 +16,12 @@ use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision};
 
 use super::App;
-use super::answer::{Allowed, Batch, Refused};
+use super::answer::{Allowed, Batch, Refused, refused_with};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::headers;
-use super::problem::{PROBLEM_JSON, Problem};
+use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::json_bytes;
 
 /// The most attempts that one request may bring.
@@ -82,7 +82,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .takes::<CheckBody<'_>>()
         .answers::<Allowed<'_, '_>>()
         .answers::<Batch<'_>>()
-        .also::<Refused<'_, '_>>(429, PROBLEM_JSON);
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     vec![Endpoint::new(Method::POST, "/api/v1/check", Some(Role::Check), check).does(operation)]
 }
 
@@ -151,7 +153,7 @@ pub(crate) fn answer(
         let id = ask.correlation.id();
         write_refused(app, attempt, decision, &id, &mut bytes);
         response = Response::new(Body::from(bytes));
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        *response.status_mut() = refused_with(decision);
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));

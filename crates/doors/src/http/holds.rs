@@ -16,7 +16,7 @@ use super::body::{self, AtMost, Fields, Text, Whole};
 use super::check::{self, AttemptBody, IdShown};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::path::{self, Place};
-use super::problem::{PROBLEM_JSON, Problem};
+use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{Moment, Shown, json};
 
 /// The most ids that can be set at once.
@@ -106,7 +106,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
         .answers::<Allowed<'_, '_>>()
-        .also::<Refused<'_, '_>>(429, PROBLEM_JSON);
+        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
+        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     let renew = Operation::new("/api/v1/holds/{rule}/{key}/{id}/renew", "Renew a hold's lease");
     let release = Operation::new("/api/v1/holds/{rule}/{key}/{id}", "End a hold");
     let list = Operation::new("/api/v1/holds/{rule}/{key}", "List the holds of a key");

@@ -95,6 +95,7 @@ fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
             "200" => "Done",
             "422" => "The configuration has problems; the old policies stay in force",
             "429" => "Some limit is exceeded",
+            "503" => "The store cannot be used, and some rule denies without it",
             _ => "Anything else is a problem (RFC 9457)",
         };
         (status, json!({ "description": about, "content": { media: { "schema": schema } } }))

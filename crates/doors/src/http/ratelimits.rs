@@ -48,6 +48,8 @@ struct RuleConfigured<'p> {
     overrides: BTreeMap<String, Vec<String>>,
     /// What it does when it is exceeded.
     on_exceed: String,
+    /// What it does while a shared store cannot be used.
+    on_outage: String,
     /// Whether it counts at all.
     enabled: bool,
 }
@@ -176,6 +178,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
             .map(|(key, plan)| (app.engine.shown_key(rule, key).into_owned(), shown::limits(plan)))
             .collect(),
         on_exceed: shown::on_exceed(rule.on_exceed),
+        on_outage: rule.on_outage.to_string(),
         enabled: rule.enabled,
     }
 }

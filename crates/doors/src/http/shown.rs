@@ -50,7 +50,17 @@ pub(crate) fn verdict(verdict: Verdict) -> &'static str {
 pub(crate) fn origin(origin: Origin) -> &'static str {
     match origin {
         Origin::Store => "store",
+        Origin::Local(_) => "local",
+        Origin::Outage(_) => "outage",
         Origin::Fixed => "fixed",
+    }
+}
+
+/// Why a decision was reached without the store, in a word.
+pub(crate) fn reason(origin: Origin) -> Option<&'static str> {
+    match origin {
+        Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
+        Origin::Store | Origin::Fixed => None,
     }
 }
 

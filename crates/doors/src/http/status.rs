@@ -8,6 +8,8 @@ use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_core::Reason;
+use tollgate_engine::Health;
 
 use super::App;
 use super::auth::Role;
@@ -18,8 +20,11 @@ use super::shown::{json, json_bytes};
 
 #[derive(Serialize, JsonSchema)]
 struct Status {
-    /// `live` or `ready`.
+    /// `live`, `ready`, or `degraded`: decisions are made without the store.
     status: &'static str,
+    /// Why the store cannot be used; only if `degraded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -35,7 +40,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let metrics = Operation::new("/metrics", "Show metrics in the OpenMetrics text format")
         .also::<String>(200, metrics::MEDIA_TYPE);
     let live = Operation::new("/livez", "Tell whether the server lives").answers::<Status>();
-    let ready = Operation::new("/readyz", "Tell whether the store answers").answers::<Status>();
+    let ready = Operation::new("/readyz", "Tell whether attempts can be decided").answers::<Status>();
     let openapi = Operation::new("/api/v1/openapi.json", "Describe this API")
         .answers::<serde_json::Map<String, serde_json::Value>>();
     vec![
@@ -48,16 +53,24 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn lives(_: Arc<App>, _: Ask) -> Answered {
-    Ok(json(&Status { status: "live" }))
+    Ok(json(&Status { status: "live", reason: None }))
 }
 
-/// Ready is who can decide: the store must answer. Looking leaves nothing behind.
+/// Ready is who can decide: the store must answer, or there must be a way without it. Looking leaves
+/// nothing behind.
 async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
-    let pinned = app.engine.pin();
-    if let Some(rule) = pinned.policies.rules().first() {
-        app.engine.look(&rule.plan, &rule.name).await?;
+    let degraded = |reason: Reason| json(&Status { status: "degraded", reason: Some(reason.name()) });
+    if let Health::Degraded(reason) = app.engine.health() {
+        return Ok(degraded(reason));
     }
-    Ok(json(&Status { status: "ready" }))
+    let pinned = app.engine.pin();
+    if let Some(rule) = pinned.policies.rules().first()
+        && let Err(error) = app.engine.look(&rule.plan, &rule.name).await
+    {
+        let reason = error.reason().filter(|_| app.engine.is_shared());
+        return reason.map(degraded).ok_or_else(|| error.into());
+    }
+    Ok(json(&Status { status: "ready", reason: None }))
 }
 
 async fn describe(app: Arc<App>, _: Ask) -> Answered {

@@ -33,6 +33,11 @@ struct EntryShown {
     policy: String,
     /// `allow`, `wait`, `defer` or `deny`.
     verdict: &'static str,
+    /// How it was reached: `store`, `local`, `outage` or `fixed`.
+    origin: &'static str,
+    /// Why the store was not asked, or did not answer; only if it was reached without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
     /// The rule that is named; null if it was allowed.
     rule: Option<String>,
     /// The key of that rule, or of the first one that applied.
@@ -96,6 +101,8 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         at: Moment(entry.at),
         policy: entry.policy,
         verdict: shown::verdict(entry.verdict),
+        origin: shown::origin(entry.origin),
+        reason: shown::reason(entry.origin),
         rule: entry.rule,
         key: entry.key,
         cost: entry.cost,

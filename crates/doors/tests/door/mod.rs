@@ -19,8 +19,8 @@ use sha2::{Digest, Sha256};
 use tollgate_core::key::FieldKind;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Deferral, Field, OnExceed, Outcome, Plan, Policies, Policy, Records, Rule, Span, Store,
-    StoreError, Timestamp,
+    Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
+    Store, StoreError, Timestamp,
 };
 use tollgate_doors::{AccessKey, HttpParts, Role, router};
 use tollgate_engine::{Engine, Parts};
@@ -148,7 +148,7 @@ pub enum StoreKind {
 
 /// An engine over a store whose answers are ready at once.
 pub fn start(policies: Policies, store: Arc<dyn Store>, records: Arc<Notebook>) -> Engine {
-    let starting = Box::pin(Engine::start(policies, Parts { store, records, secret: [7; 32] }));
+    let starting = Box::pin(Engine::start(policies, Parts { store, records, fallback: None }));
     let mut starting = starting;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match starting.as_mut().poll(&mut context) {
@@ -197,12 +197,14 @@ impl Reply {
 /// A rule by these fields, with these limits.
 pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
     let by = by.iter().map(|field| Field { name: (*field).into(), kind: FieldKind::of_name(field) });
+    let plan = plan(name, limits);
     Rule {
         name: name.into(),
         by: by.collect(),
-        plan: plan(name, limits),
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
+        on_outage: OnOutage::of(&plan),
+        plan,
         enabled: true,
         secret: false,
     }

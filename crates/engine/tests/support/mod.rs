@@ -2,12 +2,15 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
+pub(crate) mod cluster;
+
 use std::sync::Arc;
 
 use futures_lite::future::block_on;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Clock, Decision, Field, Limit, OnExceed, Plan, Policies, Policy, Records, Rule, Store, Timestamp,
+    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, Plan, Policies, Policy, Reason,
+    Records, Rule, Store, Timestamp,
 };
 use tollgate_engine::{Engine, Fault, Parts, Snapshot};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -38,7 +41,7 @@ pub(crate) fn start(policies: Policies, store: &Arc<MemoryStore>) -> Engine {
     let parts = Parts {
         store: Arc::clone(store) as Arc<dyn Store>,
         records: Arc::clone(store) as Arc<dyn Records>,
-        secret: [9; 32],
+        fallback: None,
     };
     block_on(Engine::start(policies, parts)).unwrap()
 }
@@ -64,15 +67,22 @@ pub(crate) mod rule {
         with(name, by, limits, OnExceed::Observe)
     }
 
+    /// A rule that does this without its store.
+    pub(crate) fn without_store(name: &str, limits: &[&str], on_outage: &str) -> Rule {
+        Rule { on_outage: on_outage.parse().unwrap(), ..rejecting(name, &[name], limits) }
+    }
+
     pub(crate) fn with(name: &str, by: &[&str], limits: &[&str], on_exceed: OnExceed) -> Rule {
         let limits: Vec<Limit> = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+        let plan = Plan::new(name.into(), limits).unwrap();
         Rule {
             name: name.into(),
             by: by
                 .iter()
                 .map(|name| Field { name: (*name).into(), kind: FieldKind::of_name(name) })
                 .collect(),
-            plan: Arc::new(Plan::new(name.into(), limits).unwrap()),
+            on_outage: OnOutage::of(&plan),
+            plan: Arc::new(plan),
             overrides: Default::default(),
             on_exceed,
             enabled: true,

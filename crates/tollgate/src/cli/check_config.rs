@@ -55,6 +55,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     for rule in rules {
         print_rule(rule, out)?;
+        if config.store.is_shared() {
+            writeln!(out, "  without its store: {}", rule.on_outage)?;
+        }
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod limit;
 mod numbers;
+mod outage;
 
 use serde::Serialize;
 use tollgate_core::key::FieldKind;
@@ -9,6 +10,7 @@ use tollgate_core::{Field, OnExceed, Plan, Policies, Rule};
 
 pub use limit::limit;
 use numbers::{Whole, spell};
+pub use outage::on_outage;
 
 /// A rule in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -23,6 +25,8 @@ pub struct RuleInWords {
     pub overrides: Vec<OverrideInWords>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
+    /// What happens while a store that others share cannot be used.
+    pub on_outage: String,
     /// The policies that use it, in the order in which they were written.
     pub policies: Vec<String>,
     /// Whether it is switched on.
@@ -61,6 +65,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .map(|(key, limits)| OverrideInWords { key: shown(key), limits: plan(limits) })
             .collect(),
         on_exceed: on_exceed(rule.on_exceed),
+        on_outage: on_outage(rule),
         policies: policies
             .iter()
             .filter(|policy| policy.rule(&rule.name).is_some())

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::grammar::GrammarError;
 use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
 use tollgate_core::policy::nearest;
-use tollgate_core::{Deferral, Field, OnExceed, Plan, Rule, Span};
+use tollgate_core::{Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
 use super::fields::{Kinds, check_field};
 use super::limits;
@@ -82,6 +82,8 @@ fn mean_one(
         Some(form) => mean_on_exceed(form, &path.key("on_exceed"), findings),
         None => Some(OnExceed::Reject),
     };
+    let on_outage =
+        mean_on_outage(written.on_outage.as_deref(), plan.as_deref(), &path.key("on_outage"), findings);
     let secret = written.secret.unwrap_or(false);
     let table = path.key("overrides");
     let at = |key: &str| if secret { table.secret_key(key) } else { table.key(key) };
@@ -92,6 +94,7 @@ fn mean_one(
         plan: plan?,
         overrides: Default::default(),
         on_exceed: on_exceed?,
+        on_outage: on_outage?,
         enabled: written.enabled.unwrap_or(true),
         secret,
     };
@@ -174,6 +177,32 @@ fn mean_on_exceed(form: &OnExceedForm, path: &Path, findings: &mut Findings<'_>)
             None
         }
     }
+}
+
+/// What a rule does without its store. A rule whose limits have no share cannot be asked for one.
+fn mean_on_outage(
+    written: Option<&str>,
+    plan: Option<&Plan>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<OnOutage> {
+    let Some(text) = written else { return plan.map(OnOutage::of) };
+    let on_outage = match tollgate_core::grammar::parse_on_outage(text) {
+        Ok(on_outage) => on_outage,
+        Err(error) => {
+            findings.grammar(path, error);
+            return None;
+        }
+    };
+    let whole = plan.and_then(|plan| plan.limits().iter().find(|limit| !limit.has_share()));
+    if let (OnOutage::Local(_), Some(limit)) = (on_outage, whole) {
+        findings.value(
+            path,
+            format!("`{limit}` cannot be counted by each node alone: write `deny` or `allow`, or put it into a rule of its own"),
+        );
+        return None;
+    }
+    Some(on_outage)
 }
 
 fn mean_deferral(form: &DeferForm, path: &Path, findings: &mut Findings<'_>) -> Option<OnExceed> {

@@ -56,6 +56,15 @@ pub enum Sync {
     Always,
 }
 
+impl StoreConfig {
+    /// Whether other nodes may use the same counters, over a way that may fail.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Memory { .. } | Self::File { .. } => false,
+        }
+    }
+}
+
 const MAX_KEYS: usize = 1_000_000;
 const FLUSH_INTERVAL: Span = Span::from_secs(10);
 const FILE: &str = "./tollgate.redb";

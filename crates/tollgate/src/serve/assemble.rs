@@ -6,7 +6,7 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::AccessKey;
-use tollgate_engine::{Engine, Parts};
+use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -24,7 +24,8 @@ pub(crate) struct Assembly {
 struct Kept {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
-    secret: [u8; 32],
+    /// What decides when the store cannot be used; only for one that is not in this process.
+    fallback: Option<Fallback>,
     flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
 }
 
@@ -32,7 +33,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut registry = Registry::default();
     metrics::build_info(&mut registry);
     let kept = keep(&config.store, &mut registry)?;
-    let parts = Parts { store: kept.store, records: kept.records, secret: kept.secret };
+    let parts = Parts { store: kept.store, records: kept.records, fallback: kept.fallback };
     let engine = Engine::start(config.policies.clone(), parts)
         .await
         .context("cannot read what was set at run time")?;
@@ -46,9 +47,8 @@ fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
             let store = Arc::new(MemoryStore::new(clock, *max_keys));
             let counted = Arc::clone(&store);
             metrics::store_keys(registry, move || counted.len());
-            let secret = store.secret();
             let records = Arc::clone(&store);
-            Ok(Kept { store, records, secret, flush: Box::new(|| Ok(())) })
+            Ok(Kept { store, records, fallback: None, flush: Box::new(|| Ok(())) })
         }
         StoreConfig::File { path, flush_interval, sync, max_keys } => {
             let options = FileOptions {
@@ -71,9 +71,8 @@ fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
             tracing::info!(component = "store", %file, keys = report.keys, "the store is open");
             let store = Arc::new(store);
             metrics::file_store(registry, &store);
-            let secret = store.secret();
             let (records, saved) = (Arc::clone(&store), Arc::clone(&store));
-            Ok(Kept { store, records, secret, flush: Box::new(move || Ok(saved.flush()?)) })
+            Ok(Kept { store, records, fallback: None, flush: Box::new(move || Ok(saved.flush()?)) })
         }
         StoreConfig::Redis(settings) => anyhow::bail!("cannot open {:?}", settings.topology),
     }

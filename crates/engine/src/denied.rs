@@ -1,0 +1,235 @@
+//! What the shared store denied a moment ago, so that whoever keeps knocking is answered here.
+//!
+//! A denial is remembered until its retry time, and never longer than a second. It answers an attempt
+//! with the same charges and the same cost, or a greater one as far as the readings tell when that
+//! would pass. It never denies what the store would admit: the time counts from before the store was
+//! asked, and whatever may free something on this node ends what it touches. Nor does it tell too short
+//! a time: whatever is taken on this node where the denial came from ends it too. What happens
+//! elsewhere is seen within that second. Keys are known by a keyed hash alone.
+
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+use tollgate_core::{Charges, Decision, Limit, Outcome, Plan, Reading, Span, Timestamp, When};
+
+/// A table of fixed size: a new denial takes the place of an old one.
+pub(crate) struct Denied {
+    slots: Box<[Mutex<Option<Denial>>]>,
+    /// What has happened at the keys that share a number.
+    events: Box<[Events]>,
+    /// How often something was freed at any key.
+    freed_anywhere: AtomicU64,
+    keys: (u64, u64),
+}
+
+/// How often something was freed, and how often something was taken.
+#[derive(Default)]
+struct Events {
+    freed: AtomicU64,
+    taken: AtomicU64,
+}
+
+/// An attempt as the table knows it, from before the store was asked.
+#[derive(Clone, Debug)]
+pub(crate) struct Trace {
+    print: u128,
+    /// How often something was freed at any of its keys.
+    freed: u64,
+    /// How often something was taken at each of its keys.
+    taken: SmallVec<[u64; 6]>,
+    asked: Timestamp,
+}
+
+/// One denial.
+struct Denial {
+    print: u128,
+    freed: u64,
+    /// Bit `i` is set if charge `i` was exceeded.
+    exceeded: u32,
+    /// How often something was taken at the keys that were exceeded.
+    taken: u64,
+    cost: u64,
+    /// When the answer came: readings age from here, so that no time told is too short.
+    answered: Timestamp,
+    /// Up to when it holds.
+    until: Timestamp,
+    now: Timestamp,
+    readings: Box<[Reading]>,
+}
+
+/// The longest that a denial is remembered.
+const MOST: Span = Span::from_secs(1);
+const SLOTS: usize = 4_096;
+const NUMBERS: usize = 1_024;
+
+impl Denied {
+    pub(crate) fn new() -> Self {
+        let random = || getrandom::u64().expect("the system gives random numbers");
+        Self {
+            slots: (0..SLOTS).map(|_| Mutex::new(None)).collect(),
+            events: (0..NUMBERS).map(|_| Events::default()).collect(),
+            freed_anywhere: AtomicU64::new(0),
+            keys: (random(), random()),
+        }
+    }
+
+    /// What is to be known of an attempt before the store is asked. Under other policies, numbered
+    /// otherwise, it is another attempt.
+    pub(crate) fn trace(&self, policies: u64, charges: &Charges<'_>, now: Timestamp) -> Trace {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u64(policies);
+        let mut freed = self.freed_anywhere.load(Ordering::Acquire);
+        let mut taken = SmallVec::new();
+        for charge in charges.iter() {
+            let key = charges.key(charge);
+            hasher.write_u64(charge.plan.salt());
+            hasher.write_u8(u8::from(charge.enforced));
+            write_text(&mut hasher, key);
+            let events = self.events_at(charge.plan, key);
+            freed += events.freed.load(Ordering::Acquire);
+            taken.push(events.taken.load(Ordering::Acquire));
+        }
+        for (field, amount) in charges.amounts() {
+            write_text(&mut hasher, field);
+            hasher.write_u64(*amount);
+        }
+        if let Some(id) = charges.id {
+            write_text(&mut hasher, id);
+        }
+        Trace { print: hasher.finish128().as_u128(), freed, taken, asked: now }
+    }
+
+    /// Answers an attempt by an earlier denial, if there is one that still holds.
+    pub(crate) fn recall(&self, trace: &Trace, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
+        let slot = self.slot(trace).lock();
+        let Some(denial) = &*slot else { return false };
+        let same = denial.print == trace.print && denial.freed == trace.freed;
+        let holds = same && denial.taken == trace.taken_at(denial.exceeded) && trace.asked < denial.until;
+        if !holds || charges.cost < denial.cost {
+            return false;
+        }
+        let elapsed = trace.asked.since(denial.answered);
+        let limits = charges.iter().flat_map(|charge| charge.plan.limits());
+        outcome.readings.clear();
+        outcome.now = denial.now + elapsed;
+        (outcome.allowed, outcome.repeated, outcome.taken) = (false, false, 0);
+        for (limit, reading) in limits.zip(&denial.readings) {
+            let moved = aged(*reading, elapsed, denial.cost);
+            if charges.cost == denial.cost {
+                outcome.readings.push(moved);
+                continue;
+            }
+            match when(limit, moved, charges.cost, outcome.now) {
+                Some(when) => outcome.readings.push(Reading { when, ..moved }),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Remembers what the store denied.
+    pub(crate) fn remember(&self, trace: &Trace, decision: &Decision<'_>, now: Timestamp) {
+        let lasts = match decision.retry {
+            When::Now => return,
+            When::After(span) => span.min(MOST),
+            When::OnRelease | When::Never => MOST,
+        };
+        let exceeded = decision.lines().enumerate().filter(|(_, line)| line.exceeded());
+        let exceeded = exceeded.fold(0, |bits, (index, _)| bits | 1 << index);
+        let outcome = &decision.outcome;
+        *self.slot(trace).lock() = Some(Denial {
+            print: trace.print,
+            freed: trace.freed,
+            exceeded,
+            taken: trace.taken_at(exceeded),
+            cost: decision.charges.cost,
+            answered: now,
+            until: trace.asked + lasts,
+            now: outcome.now,
+            readings: outcome.readings.as_slice().into(),
+        });
+    }
+
+    /// Something may have been freed at a key.
+    pub(crate) fn free(&self, plan: &Plan, key: &str) {
+        self.events_at(plan, key).freed.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something was taken at a key.
+    pub(crate) fn took(&self, plan: &Plan, key: &str) {
+        self.events_at(plan, key).taken.fetch_add(1, Ordering::Release);
+    }
+
+    /// Something may have been freed anywhere.
+    pub(crate) fn free_all(&self) {
+        self.freed_anywhere.fetch_add(1, Ordering::Release);
+    }
+
+    fn slot(&self, trace: &Trace) -> &Mutex<Option<Denial>> {
+        &self.slots[trace.print as usize % SLOTS]
+    }
+
+    fn events_at(&self, plan: &Plan, key: &str) -> &Events {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.1, self.keys.0);
+        hasher.write_u64(plan.salt());
+        hasher.write(key.as_bytes());
+        &self.events[hasher.finish128().h1 as usize % NUMBERS]
+    }
+}
+
+impl Trace {
+    /// How often something was taken at the keys of these charges.
+    fn taken_at(&self, charges: u32) -> u64 {
+        self.taken
+            .iter()
+            .enumerate()
+            .filter(|(index, _)| charges & (1 << index) != 0)
+            .map(|(_, taken)| taken)
+            .sum()
+    }
+}
+
+/// Text with its length before it, so that no two lists of texts are the same.
+fn write_text(hasher: &mut SipHasher13, text: &str) {
+    hasher.write_usize(text.len());
+    hasher.write(text.as_bytes());
+}
+
+/// A reading some time later, if nothing happened in between. What is left may be more by then; it is
+/// told as it was, unless it would have been enough.
+fn aged(reading: Reading, elapsed: Span, cost: u64) -> Reading {
+    match reading.when {
+        When::After(span) if span > elapsed => {
+            let left = Span::from_micros(span.as_micros() - elapsed.as_micros());
+            Reading { when: When::After(left), ..reading }
+        }
+        When::After(_) => Reading {
+            when: When::Now,
+            remaining: reading.remaining.max(cost).min(reading.capacity),
+            ..reading
+        },
+        When::Now | When::OnRelease | When::Never => reading,
+    }
+}
+
+/// When a greater cost than the one that was read for conforms, where a reading tells: where what is
+/// used comes back all at once or not at all.
+fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<When> {
+    match limit {
+        Limit::PerAttempt { .. } => Some(reading.when),
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Total { .. } if cost > reading.capacity => {
+            Some(When::Never)
+        }
+        Limit::Window(_) | Limit::Calendar(_) => match reading.reset {
+            _ if cost <= reading.remaining => Some(When::Now),
+            Some(reset) if reset > now => Some(When::After(reset.since(now))),
+            // The window is over, and what the next one holds is the store's to say.
+            _ => None,
+        },
+        Limit::Total { .. } => Some(if cost <= reading.remaining { When::Now } else { When::Never }),
+        Limit::Sliding(_) | Limit::Slotted(_) | Limit::Bucket(_) | Limit::InFlight(_) => None,
+    }
+}

@@ -1,0 +1,118 @@
+//! What is counted about a shared store: whether it can be used, how long it takes, and every
+//! decision that had to do without it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Unit;
+use tollgate_core::Reason;
+
+use crate::gate::Gate;
+
+/// Everything that is counted about a shared store.
+#[derive(Clone)]
+pub struct StoreMeters {
+    gate: Arc<Gate>,
+    /// For each policy, one for each of [`Reason::ALL`].
+    degraded: Arc<RwLock<BTreeMap<Arc<str>, Reasons>>>,
+    /// How long its answers took, in seconds.
+    pub(crate) calls: Histogram,
+    pub(crate) denied_locally: Counter,
+    pub(crate) retractions_dropped: Counter,
+}
+
+type Reasons = [Counter; Reason::ALL.len()];
+
+impl StoreMeters {
+    pub(crate) fn new(gate: Arc<Gate>, retractions_dropped: Counter) -> Self {
+        let buckets = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0];
+        Self {
+            gate,
+            degraded: Arc::default(),
+            calls: Histogram::new(buckets),
+            denied_locally: Counter::default(),
+            retractions_dropped,
+        }
+    }
+
+    /// Counts a decision that did without the store.
+    pub(crate) fn count_degraded(&self, policy: &Arc<str>, reason: Reason) {
+        self.gate.note_degraded();
+        let at = Reason::ALL.iter().position(|known| *known == reason).expect("all reasons are known");
+        if let Some(counters) = self.degraded.read().get(policy) {
+            counters[at].inc();
+            return;
+        }
+        self.degraded.write().entry(Arc::clone(policy)).or_default()[at].inc();
+    }
+
+    /// Every policy and reason with the number of decisions that did without the store.
+    pub fn degraded(&self) -> Vec<(Arc<str>, Reason, u64)> {
+        let degraded = self.degraded.read();
+        let each = degraded.iter().flat_map(|(policy, counters)| {
+            let counts = Reason::ALL.into_iter().zip(counters);
+            counts.map(|(reason, counter)| (Arc::clone(policy), reason, counter.get()))
+        });
+        each.filter(|(_, _, count)| *count > 0).collect()
+    }
+
+    /// How many attempts were denied by what the store had said of them a moment before.
+    pub fn denied_locally(&self) -> u64 {
+        self.denied_locally.get()
+    }
+
+    /// How many takes that nobody got could not be kept in mind to be undone.
+    pub fn retractions_dropped(&self) -> u64 {
+        self.retractions_dropped.get()
+    }
+}
+
+impl fmt::Debug for StoreMeters {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreMeters").finish_non_exhaustive()
+    }
+}
+
+/// Shows `tollgate_store_up`, `tollgate_store_call_seconds`, `tollgate_degraded_total{policy,reason}`,
+/// `tollgate_denied_locally_total` and `tollgate_retractions_dropped_total`.
+impl Collector for StoreMeters {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let up = ConstGauge::new(i64::from(self.gate.outage().is_none()));
+        let help = "Whether the shared store can be used";
+        up.encode(encoder.encode_descriptor("tollgate_store_up", help, None, up.metric_type())?)?;
+        let help = "How long the shared store took to answer, or not to";
+        let (name, unit, kind) = ("tollgate_store_call", Some(&Unit::Seconds), self.calls.metric_type());
+        self.calls.encode(encoder.encode_descriptor(name, help, unit, kind)?)?;
+        let counters = [
+            (
+                "tollgate_denied_locally",
+                "Attempts denied as the store had a moment before",
+                self.denied_locally(),
+            ),
+            (
+                "tollgate_retractions_dropped",
+                "Takes without an answer that were too many to be undone",
+                self.retractions_dropped(),
+            ),
+        ];
+        for (name, help, count) in counters {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
+        }
+        let kind = ConstCounter::new(0_u64).metric_type();
+        let help = "Decisions made without the shared store, by policy and reason";
+        let mut family = encoder.encode_descriptor("tollgate_degraded", help, None, kind)?;
+        for (policy, reason, count) in self.degraded() {
+            let labels = [("policy", &*policy), ("reason", reason.name())];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

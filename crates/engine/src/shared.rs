@@ -1,0 +1,340 @@
+//! Deciding over a store that others share, and that may be gone: ask it while it answers, remember
+//! what it denied, and do what each rule's `on_outage` says when it cannot be used.
+
+use std::sync::Arc;
+
+use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{
+    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Store, StoreError, Timestamp,
+};
+
+use crate::breaker::Pass;
+use crate::denied::{Denied, Trace};
+use crate::engine::{Engine, Fault, Snapshot};
+use crate::gate::Gate;
+use crate::meter::StoreMeters;
+use crate::retract::Retractions;
+use crate::tend::Schedule;
+
+/// What decides while the shared store cannot be used.
+pub struct Fallback {
+    /// Counters of this process. They stay warm across outages.
+    pub store: Arc<dyn Store>,
+    /// A clock that neither jumps nor stands still; when it began does not matter.
+    pub clock: Arc<dyn Clock>,
+}
+
+/// How the store does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It can be used, as far as is known.
+    Up,
+    /// Decisions do without it.
+    Degraded(Reason),
+}
+
+/// What an engine has beside a store that others share.
+pub(crate) struct Shared {
+    pub(crate) fallback: Arc<dyn Store>,
+    pub(crate) gate: Arc<Gate>,
+    pub(crate) denied: Denied,
+    pub(crate) retractions: Retractions,
+    pub(crate) schedule: Schedule,
+    pub(crate) meters: StoreMeters,
+}
+
+/// Whether charges are taken, or only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Take,
+    Peek,
+}
+
+impl Shared {
+    pub(crate) fn new(fallback: Fallback) -> Self {
+        let gate = Arc::new(Gate::new(fallback.clock));
+        let retractions = Retractions::default();
+        let meters = StoreMeters::new(Arc::clone(&gate), retractions.dropped.clone());
+        let schedule = Schedule::new(gate.now());
+        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, schedule, meters }
+    }
+
+    /// The time of the counters in this process.
+    async fn now(&self) -> Timestamp {
+        let mut outcome = Outcome::default();
+        let nothing = Charges::new(Default::default(), 0, None);
+        // It has nothing to look up, so there is nothing that could fail.
+        let _ = self.fallback.peek(&nothing, &mut outcome).await;
+        outcome.now
+    }
+}
+
+impl Engine {
+    /// Whether the store is one that others share.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// What is counted about the store, if others share it.
+    pub fn store_meters(&self) -> Option<&StoreMeters> {
+        self.shared.as_ref().map(|shared| &shared.meters)
+    }
+
+    /// How the store does, as far as is known without asking it.
+    pub fn health(&self) -> Health {
+        let outage = self.shared.as_ref().and_then(|shared| shared.gate.outage());
+        outage.map_or(Health::Up, |(_, reason)| Health::Degraded(reason))
+    }
+
+    /// Asks the store something that nothing else can answer.
+    pub(crate) async fn ask<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Some(shared) = &self.shared else { return call.await };
+        let pass = shared.gate.pass().ok_or_else(not_asked)?;
+        self.measured(shared, pass, call).await
+    }
+
+    /// Asks the store, and takes note of how it did.
+    async fn measured<T>(
+        &self,
+        shared: &Shared,
+        pass: Pass,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let start = self.stopwatch.raw();
+        let answer = call.await;
+        let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
+        shared.meters.calls.observe(nanos as f64 / 1e9);
+        shared.gate.note(pass, &answer);
+        answer
+    }
+
+    /// Decides an attempt whose charges are not empty.
+    pub(crate) async fn decide_shared<'a>(
+        &self,
+        shared: &Shared,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        let reason = match shared.gate.pass() {
+            None => Reason::Open,
+            Some(pass) => match self.take_shared(shared, pass, pinned, decision).await? {
+                None => return Ok(()),
+                Some(reason) => reason,
+            },
+        };
+        self.decide_without(shared, pinned, attempt, decision, reason, Aim::Take).await?;
+        shared.meters.count_degraded(&decision.policy().name, reason);
+        Ok(())
+    }
+
+    /// Takes from the store, or says why that cannot be.
+    async fn take_shared(
+        &self,
+        shared: &Shared,
+        pass: Pass,
+        pinned: &Snapshot,
+        decision: &mut Decision<'_>,
+    ) -> Result<Option<Reason>, Fault> {
+        let trace = shared.denied.trace(pinned.number, &decision.charges, shared.gate.now());
+        if shared.denied.recall(&trace, &decision.charges, &mut decision.outcome) {
+            shared.meters.denied_locally.inc();
+            decision.conclude(Origin::Store);
+            return Ok(None);
+        }
+        let pending = shared.retractions.pending(&decision.charges, shared.gate.now());
+        let Decision { charges, outcome, .. } = &mut *decision;
+        let answer =
+            self.measured(shared, pass, self.settle(&*self.store, Aim::Take, charges, outcome)).await;
+        if !matches!(answer, Err(StoreError::TimedOut | StoreError::Unavailable { .. })) {
+            pending.settled();
+        }
+        match answer {
+            Ok(()) => {
+                decision.conclude(Origin::Store);
+                shared.learn(&trace, decision);
+                Ok(None)
+            }
+            Err(error) => match error.reason() {
+                Some(reason) => {
+                    self.note_misfit(&error, reason, shared);
+                    Ok(Some(reason))
+                }
+                None => Err(Fault::Store(error)),
+            },
+        }
+    }
+
+    /// Decides by what the rules do without their store.
+    async fn decide_without<'a>(
+        &self,
+        shared: &Shared,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+        reason: Reason,
+        aim: Aim,
+    ) -> Result<(), Fault> {
+        let local = pinned.local.as_ref().expect("there is one wherever there is a fallback");
+        let ticket = decision.charges.ticket;
+        let policy = local.find(attempt.policy).map_err(Fault::Mistake)?;
+        decision.open(policy, ticket, attempt.cost, attempt.id);
+        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)?;
+        if let Some(index) = decision.denied_in_outage() {
+            decision.refuse(index, reason, shared.now().await);
+            return Ok(());
+        }
+        if decision.charges.is_empty() {
+            decision.outcome = Outcome { now: shared.now().await, allowed: true, ..Outcome::default() };
+            decision.conclude(Origin::Outage(reason));
+            return Ok(());
+        }
+        let Decision { charges, outcome, .. } = &mut *decision;
+        if self.settle(&*shared.fallback, aim, charges, outcome).await.is_err() {
+            // There is no room here either.
+            decision.refuse(0, reason, shared.now().await);
+            return Ok(());
+        }
+        let whole = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        match decision.beyond_share(whole) {
+            Some(index) if !decision.outcome.allowed => decision.refuse(index, reason, decision.outcome.now),
+            _ => decision.conclude(Origin::Local(reason)),
+        }
+        Ok(())
+    }
+
+    /// Says what [`Engine::decide_shared`] would, and takes nothing.
+    pub(crate) async fn peek_shared<'a>(
+        &self,
+        shared: &Shared,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        let mut reason = Reason::Open;
+        if let Some(pass) = shared.gate.pass() {
+            let Decision { charges, outcome, .. } = &mut *decision;
+            let answer =
+                self.measured(shared, pass, self.settle(&*self.store, Aim::Peek, charges, outcome)).await;
+            let Err(error) = answer else {
+                decision.conclude(Origin::Store);
+                return Ok(());
+            };
+            reason = error.reason().ok_or(Fault::Store(error))?;
+        }
+        self.decide_without(shared, pinned, attempt, decision, reason, Aim::Peek).await
+    }
+
+    /// Takes or looks, and asks again with the calendar around the store's time if it has left the
+    /// pages known here.
+    pub(crate) async fn settle(
+        &self,
+        store: &dyn Store,
+        aim: Aim,
+        charges: &mut Charges<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        self.calendars.fill(charges);
+        // Three more times are enough unless the store's clock jumps from page to page.
+        for _ in 0..3 {
+            let answer = match aim {
+                Aim::Take => store.take(charges, outcome).await,
+                Aim::Peek => store.peek(charges, outcome).await,
+            };
+            let Err(StoreError::Stale { now }) = answer else { return answer };
+            self.calendars.turn(charges, now);
+            self.calendars.fill(charges);
+        }
+        match aim {
+            Aim::Take => store.take(charges, outcome).await,
+            Aim::Peek => store.peek(charges, outcome).await,
+        }
+    }
+
+    /// Gives back to the counters of this process what was taken from them.
+    pub(crate) async fn give_local(
+        &self,
+        charges: &Charges<'_>,
+        taken_at: Timestamp,
+    ) -> Result<Given, StoreError> {
+        let Some(shared) = &self.shared else { return Ok(Given::TooOld) };
+        shared.fallback.give(charges, taken_at).await
+    }
+
+    /// Renews or ends a hold wherever it was taken: in the store, or in this process while there was
+    /// none. All other orders are the store's alone.
+    pub(crate) async fn order_shared(
+        &self,
+        shared: &Shared,
+        pinned: &Snapshot,
+        spot: &Spot<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
+        let local = match order {
+            HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(spot),
+            HoldsOrder::List | HoldsOrder::Replace(..) => None,
+        };
+        let here = match &local {
+            Some(spot) => shared.fallback.holds(spot, order).await.ok().filter(|report| report.found),
+            None => None,
+        };
+        let there = self.ask(self.store.holds(spot, order)).await;
+        match (there, here) {
+            (Ok(report), here) => Ok(HoldsReport { found: report.found || here.is_some(), ..report }),
+            (Err(_), Some(here)) => Ok(here),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Tells the log of an error that is about one attempt and not about the store.
+    fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &Shared) {
+        if matches!(reason, Reason::Full | Reason::Damaged)
+            && let Some(held_back) = self.log_pace.lock().admit(shared.gate.now())
+        {
+            let reason = reason.name();
+            tracing::warn!(component = "store", reason, %error, held_back, "a decision was made without the store");
+        }
+    }
+}
+
+impl Shared {
+    /// Remembers a denial, or what an attempt took. A hold that was taken makes its id known, and
+    /// with it attempts pass that were denied before.
+    fn learn(&self, trace: &Trace, decision: &Decision<'_>) {
+        if !decision.outcome.allowed {
+            self.denied.remember(trace, decision, self.gate.now());
+            return;
+        }
+        for line in decision.lines().filter(|line| line.taken) {
+            self.denied.took(line.plan, line.key);
+            if decision.charges.id.is_some() && line.limits.iter().any(Limit::holds) {
+                self.denied.free(line.plan, line.key);
+            }
+        }
+    }
+
+    /// Something may have been freed by what these charges stand for.
+    pub(crate) fn freed(&self, charges: &Charges<'_>) {
+        for charge in charges.iter() {
+            self.denied.free(charge.plan, charges.key(charge));
+        }
+    }
+}
+
+impl Snapshot {
+    /// The place in this process that stands for one in the store.
+    fn local_spot<'s>(&'s self, spot: &Spot<'s>) -> Option<Spot<'s>> {
+        let local: &Policies = self.local.as_ref()?;
+        let plan = local.rule(spot.plan.rule())?.plan_at(spot.key);
+        Some(Spot { plan, key: spot.key })
+    }
+}
+
+fn not_asked() -> StoreError {
+    StoreError::Unavailable {
+        reason: "it failed a moment ago, and is asked again once it answers".to_owned(),
+    }
+}

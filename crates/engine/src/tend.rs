@@ -1,0 +1,144 @@
+//! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
+//! after it when nobody else does, following what other nodes set, and undoing takes that nobody got.
+
+use parking_lot::Mutex;
+use tollgate_core::{Span, StoreError, Timestamp};
+
+use crate::engine::Engine;
+use crate::overrides::Overrides;
+use crate::shared::Shared;
+
+/// When what is done at intervals was done last, and what it found.
+pub(crate) struct Schedule(Mutex<Due>);
+
+#[derive(Debug)]
+struct Due {
+    records_at: Timestamp,
+    /// The version of the records that are in force; `None` if they were never read.
+    version: Option<u64>,
+}
+
+/// What is kept beside the counters.
+pub(crate) struct Kept {
+    pub(crate) version: u64,
+    pub(crate) overrides: Overrides,
+    pub(crate) secret: [u8; 32],
+    /// How often overrides were set on this node before they were read.
+    pub(crate) edits: u64,
+}
+
+/// How often to ask whether other nodes have set anything.
+const RECORDS_EVERY: Span = Span::from_millis(500);
+/// How long the store may be silent before it is asked whether it is there.
+const SILENCE: Span = Span::from_secs(10);
+/// How many takes are undone at a time: records are to be followed meanwhile.
+const RETRACTIONS: usize = 256;
+
+impl Schedule {
+    pub(crate) fn new(now: Timestamp) -> Self {
+        Self(Mutex::new(Due { records_at: now + RECORDS_EVERY, version: None }))
+    }
+
+    /// Whether it is time to look at the records; if so, it is not for a while.
+    fn records_due(&self, now: Timestamp) -> bool {
+        let due = &mut *self.0.lock();
+        let is_due = due.records_at <= now;
+        if is_due {
+            due.records_at = now + RECORDS_EVERY;
+        }
+        is_due
+    }
+
+    pub(crate) fn has_read(&self, version: u64) {
+        self.0.lock().version = Some(version);
+    }
+
+    fn version(&self) -> Option<u64> {
+        self.0.lock().version
+    }
+}
+
+impl Engine {
+    /// Does what is due beside deciding. To be called four times a second or so, for as long as the
+    /// engine decides; over a store of this process there is nothing to do.
+    pub async fn tend(&self) {
+        let Some(shared) = &self.shared else { return };
+        if shared.gate.pass().is_none() {
+            self.probe(shared).await;
+        }
+        if shared.gate.pass().is_some() {
+            self.follow(shared).await;
+            self.retract(shared).await;
+        }
+    }
+
+    /// Asks a store that is gone whether it is back. It is once all that was missed is known.
+    async fn probe(&self, shared: &Shared) {
+        let Some(probing) = shared.gate.probe() else { return };
+        let read = async {
+            self.store.probe().await?;
+            self.read_kept().await
+        };
+        if let Ok(kept) = read.await {
+            self.put_in_force(kept);
+            probing.succeeded();
+        }
+    }
+
+    /// Follows what other nodes set, and asks after a store that nobody has heard of for a while.
+    async fn follow(&self, shared: &Shared) {
+        let now = shared.gate.now();
+        if shared.gate.silence() >= SILENCE {
+            // What comes of it is noted on the way.
+            let _ = self.ask(self.store.probe()).await;
+        }
+        if !shared.schedule.records_due(now) {
+            return;
+        }
+        match self.ask(self.records.version()).await {
+            Ok(version) if shared.schedule.version() != Some(version) => {
+                if let Ok(kept) = self.ask(self.read_kept()).await {
+                    self.put_in_force(kept);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Reads what is kept beside the counters. The version first: what changes while the rest is read
+    /// is then read again.
+    pub(crate) async fn read_kept(&self) -> Result<Kept, StoreError> {
+        let edits = self.configured.lock().edits;
+        let version = self.records.version().await?;
+        let (overrides, broken) = Overrides::read(&self.records.all().await?);
+        crate::overrides::tell_broken(broken);
+        let secret = self.records.secret().await?;
+        Ok(Kept { version, overrides, secret, edits })
+    }
+
+    pub(crate) fn put_in_force(&self, kept: Kept) {
+        self.seals.share(kept.secret);
+        // What was set here in between may be missing from what was read; then it is read again.
+        if self.follow_overrides(kept.overrides, kept.edits)
+            && let Some(shared) = &self.shared
+        {
+            shared.schedule.has_read(kept.version);
+        }
+    }
+
+    /// Undoes takes that nobody got.
+    async fn retract(&self, shared: &Shared) {
+        for _ in 0..RETRACTIONS {
+            let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
+            let charges = retraction.charges();
+            let undone = self.ask(self.store.retract(&charges)).await;
+            shared.freed(&charges);
+            drop(charges);
+            // What is damaged cannot be undone later either.
+            if let Err(StoreError::TimedOut | StoreError::Unavailable { .. }) = undone {
+                shared.retractions.put_back(retraction);
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What is denied without asking the shared store again: exactly what it would deny, with exactly the
+//! times it would tell.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use futures_lite::future::{block_on, poll_once};
+use proptest::prelude::*;
+use support::cluster::{Centre, Mode, Node};
+use support::{policies, rule};
+use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::{Attempt, Decision, Policies, Span, When};
+
+const KEY: &str = "192.0.2.1";
+const FIELDS: [(&str, &str); 1] = [("ip", KEY)];
+
+fn one(limits: &[&str]) -> Policies {
+    policies(vec![rule::rejecting("ip", &["ip"], limits)], &[("api", &["ip"])])
+}
+
+fn node(limits: &[&str]) -> Node {
+    Centre::new().node(one(limits))
+}
+
+fn ask<T>(node: &Node, cost: u64, id: Option<&str>, then: impl FnOnce(&Decision<'_>) -> T) -> T {
+    let pinned = node.engine.pin();
+    let attempt = Attempt { policy: "api", fields: &FIELDS, cost, id };
+    let decision = block_on(node.engine.decide(&pinned, &attempt)).unwrap();
+    then(&decision)
+}
+
+/// Whether an attempt was allowed, when it would be, and whether the store was asked.
+fn asked(node: &Node, cost: u64) -> (bool, When, bool) {
+    let before = node.calls();
+    let (allowed, retry) = ask(node, cost, None, |decision| (decision.allowed(), decision.retry));
+    (allowed, retry, node.calls() > before)
+}
+
+fn secs(secs: u64) -> When {
+    When::After(Span::from_secs(secs))
+}
+
+#[test]
+fn whoever_keeps_knocking_is_answered_here_for_a_second_with_true_times() {
+    let node = node(&["1/10s"]);
+    assert_eq!(asked(&node, 1), (true, When::Now, true));
+    assert_eq!(asked(&node, 1), (false, secs(10), true));
+    assert_eq!(asked(&node, 1), (false, secs(10), false));
+    node.advance(Span::from_micros(999_999));
+    assert_eq!(asked(&node, 1), (false, When::After(Span::from_micros(9_000_001)), false));
+    node.advance(Span::from_micros(1));
+    assert_eq!(asked(&node, 1), (false, secs(9), true), "a second is over");
+    assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 2);
+}
+
+#[test]
+fn a_retry_time_shorter_than_a_second_ends_it() {
+    let node = node(&["4/s burst 1"]);
+    assert!(asked(&node, 1).0);
+    assert_eq!(asked(&node, 1), (false, When::After(Span::from_millis(250)), true));
+    node.advance(Span::from_micros(249_999));
+    assert_eq!(asked(&node, 1), (false, When::After(Span::from_micros(1)), false));
+    node.advance(Span::from_micros(1));
+    assert_eq!(asked(&node, 1), (true, When::Now, true));
+}
+
+#[test]
+fn a_lesser_cost_asks_and_a_greater_one_where_its_time_is_not_known() {
+    let window = node(&["5/10s"]);
+    assert!(asked(&window, 4).0);
+    assert_eq!(asked(&window, 3), (false, secs(10), true));
+    assert_eq!(asked(&window, 2), (false, secs(10), true), "less may fit");
+    assert_eq!(asked(&window, 3), (false, secs(10), false), "and is remembered in its place");
+    assert_eq!(asked(&window, 5), (false, secs(10), false));
+    assert_eq!(asked(&window, 6), (false, When::Never, false));
+    for limits in [["5/10s burst 5"], ["5/10s sliding"], ["5/10s sliding by 1s"]] {
+        let node = node(&limits);
+        assert!(asked(&node, 4).0);
+        assert!(!asked(&node, 2).0);
+        assert_eq!(asked(&node, 2).2, false, "{limits:?}");
+        assert_eq!(asked(&node, 3).2, true, "{limits:?}: when there is room for three only the store knows");
+    }
+    let total = node(&["5 in total"]);
+    assert!(asked(&total, 4).0);
+    assert_eq!(
+        [asked(&total, 2), asked(&total, 3)],
+        [(false, When::Never, true), (false, When::Never, false)]
+    );
+}
+
+#[test]
+fn what_frees_something_on_this_node_ends_it_at_once() {
+    let node = node(&["1/hour"]);
+    let pinned = node.engine.pin();
+    let plan = &pinned.policies.rule("ip").unwrap().plan;
+    let receipt = ask(&node, 1, None, |decision| node.engine.receipt(decision).unwrap());
+    assert!(!asked(&node, 1).0);
+    block_on(node.engine.give(&pinned, &receipt)).unwrap();
+    assert_eq!(asked(&node, 1), (true, When::Now, true), "given back");
+    for what in [Forget::Key(Spot { plan, key: KEY }), Forget::Rule("ip"), Forget::All] {
+        assert!(!asked(&node, 1).0);
+        block_on(node.engine.forget(what)).unwrap();
+        assert_eq!(asked(&node, 1), (true, When::Now, true), "{what:?}");
+    }
+    assert!(!asked(&node, 1).0);
+    block_on(node.engine.set_override("ip", KEY, vec!["2/hour".parse().unwrap()])).unwrap();
+    assert_eq!(asked(&node, 1), (true, When::Now, true), "overridden");
+    assert!(!asked(&node, 1).0);
+    node.engine.reload(one(&["1/hour"]));
+    assert_eq!(asked(&node, 1).2, true, "reloaded");
+}
+
+#[test]
+fn a_released_hold_and_an_id_that_is_held_end_it_at_once() {
+    let node = node(&["2 at once for 1h"]);
+    let pinned = node.engine.pin();
+    let plan = &pinned.policies.rule("ip").unwrap().plan;
+    let spot = Spot { plan, key: KEY };
+    let allowed = |cost, id| ask(&node, cost, Some(id), |decision| decision.allowed());
+    assert!(allowed(1, "a"));
+    assert!(!allowed(2, "b"), "one is left");
+    assert!(allowed(1, "b"));
+    assert!(allowed(2, "b"), "it is held by now");
+    assert!(!allowed(1, "c"));
+    block_on(node.engine.holds(&spot, HoldsOrder::Release("a"))).unwrap();
+    assert!(allowed(1, "c"));
+    assert!(!allowed(1, "d"));
+    block_on(node.engine.replace_holds(&spot, &["z"])).unwrap();
+    assert!(allowed(1, "d"));
+}
+
+#[test]
+fn what_another_node_frees_is_seen_within_a_second() {
+    let centre = Centre::new();
+    let [first, second] = [(); 2].map(|()| centre.node(one(&["1/hour"])));
+    let receipt = ask(&first, 1, None, |decision| first.engine.receipt(decision).unwrap());
+    assert!(!asked(&second, 1).0);
+    block_on(first.engine.give(&first.engine.pin(), &receipt)).unwrap();
+    second.advance(Span::from_secs(1));
+    assert!(asked(&second, 1).0);
+}
+
+#[test]
+fn it_holds_from_before_the_store_was_asked_and_its_times_run_from_after() {
+    let node = node(&["1/10s"]);
+    assert!(asked(&node, 1).0);
+    node.link.set(Mode::Hangs);
+    let pinned = node.engine.pin();
+    let attempt = Attempt { policy: "api", fields: &FIELDS, cost: 1, id: None };
+    let mut deciding = Box::pin(node.engine.decide(&pinned, &attempt));
+    assert!(block_on(poll_once(&mut deciding)).is_none());
+    node.advance(Span::from_millis(300));
+    node.link.set(Mode::Up);
+    assert_eq!(block_on(deciding).unwrap().retry, When::After(Span::from_millis(9_700)));
+    node.advance(Span::from_millis(600));
+    assert_eq!(asked(&node, 1), (false, When::After(Span::from_millis(9_100)), false));
+    node.advance(Span::from_millis(100));
+    assert_eq!(asked(&node, 1), (false, secs(9), true));
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Attempt { cost: u64, id: Option<&'static str> },
+    Wait(u64),
+    Give,
+    Release(&'static str),
+    Reset,
+    Override(&'static str),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let id = prop::sample::select(vec!["a", "b", "c"]);
+    let limit = prop::sample::select(vec!["3/2s", "5/2s", "2/2s"]);
+    prop_oneof![
+        12 => (0..5_u64, prop::option::of(id.clone())).prop_map(|(cost, id)| Event::Attempt { cost, id }),
+        5 => prop_oneof![0..3_u64, 0..400_000_u64, 0..2_000_000_u64].prop_map(Event::Wait),
+        1 => Just(Event::Give),
+        1 => id.prop_map(Event::Release),
+        1 => Just(Event::Reset),
+        1 => limit.prop_map(Event::Override),
+    ]
+}
+
+fn limits() -> impl Strategy<Value = Vec<&'static str>> {
+    let one = prop::sample::select(vec![
+        "3/2s",
+        "4/3s burst 3",
+        "3/1s sliding",
+        "3/2s sliding by 300ms",
+        "4/min calendar",
+        "3 at once for 2s",
+        "2 at once",
+        "9 in total",
+    ]);
+    prop::collection::vec(one, 1..3).prop_filter("each kind and period once", |limits| {
+        limits.len() == 1 || (limits[0] != limits[1] && !limits.iter().all(|limit| limit.contains("at once")))
+    })
+}
+
+/// Decides, and holds it against what the store itself says at that moment.
+fn compare(node: &Node, cost: u64, id: Option<&str>) -> (When, bool, Option<String>) {
+    let pinned = node.engine.pin();
+    let attempt = Attempt { policy: "api", fields: &FIELDS, cost, id };
+    let truth = block_on(node.engine.peek(&pinned, &attempt)).unwrap();
+    let decision = block_on(node.engine.decide(&pinned, &attempt)).unwrap();
+    assert_eq!(decision.allowed(), truth.allowed());
+    assert_eq!((decision.retry, decision.verdict), (truth.retry, truth.verdict));
+    assert_eq!(decision.outcome.now, truth.outcome.now);
+    if !decision.allowed() {
+        let whens = |decision: &Decision<'_>| {
+            decision.outcome.readings.iter().map(|reading| reading.when).collect::<Vec<_>>()
+        };
+        assert_eq!(whens(&decision), whens(&truth));
+    }
+    for reading in &decision.outcome.readings {
+        assert!(reading.remaining <= reading.capacity);
+    }
+    (decision.retry, decision.allowed(), node.engine.receipt(&decision))
+}
+
+proptest! {
+    #[test]
+    fn it_never_denies_what_the_store_would_admit_and_its_times_are_true(
+        limits in limits(), events in prop::collection::vec(event(), 1..80),
+    ) {
+        let node = node(&limits);
+        let mut receipts = Vec::new();
+        for event in events {
+            let pinned = node.engine.pin();
+            let spot = Spot { plan: pinned.policies.rule("ip").unwrap().plan_at(KEY), key: KEY };
+            match event {
+                Event::Attempt { cost, id } => receipts.extend(compare(&node, cost, id).2),
+                Event::Wait(micros) => node.advance(Span::from_micros(micros)),
+                Event::Give => {
+                    if let Some(receipt) = receipts.pop() {
+                        block_on(node.engine.give(&pinned, &receipt)).unwrap();
+                    }
+                }
+                Event::Release(id) => drop(block_on(node.engine.holds(&spot, HoldsOrder::Release(id))).unwrap()),
+                Event::Reset => block_on(node.engine.forget(Forget::Key(spot))).unwrap(),
+                Event::Override(limit) => {
+                    block_on(node.engine.set_override("ip", KEY, vec![limit.parse().unwrap()])).unwrap();
+                }
+            }
+        }
+        let (retry, allowed, _) = compare(&node, 2, Some("last"));
+        if let (When::After(span), false) = (retry, allowed) {
+            node.advance(Span::from_micros(span.as_micros() - 1));
+            prop_assert!(!compare(&node, 2, Some("last")).1, "a microsecond too early");
+            node.advance(Span::from_micros(1));
+            prop_assert!(compare(&node, 2, Some("last")).1, "waited out");
+        }
+    }
+}

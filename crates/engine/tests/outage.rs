@@ -1,0 +1,448 @@
+//! Decisions while the shared store cannot be used, and what happens when it comes back.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::io::Write;
+use std::sync::Arc;
+
+use futures_lite::future::{block_on, poll_once};
+use parking_lot::Mutex;
+use support::cluster::{Centre, Mode, Node};
+use support::{decide, policies, rule};
+use tollgate_core::store::{Forget, Given, HoldsOrder, Spot};
+use tollgate_core::{Attempt, Origin, Policies, Reason, Rule, Span, StoreError, Verdict, When};
+use tollgate_engine::Health;
+use tollgate_engine::engine::GiveFault;
+
+const IP: [(&str, &str); 1] = [("ip", "192.0.2.1")];
+
+fn one(limits: &[&str], on_outage: &str) -> Policies {
+    policies(vec![rule::without_store("ip", limits, on_outage)], &[("api", &["ip"])])
+}
+
+fn ask(node: &Node, cost: u64, id: Option<&str>) -> (Verdict, Origin, When) {
+    let pinned = node.engine.pin();
+    let attempt = Attempt { policy: "api", fields: &IP, cost, id };
+    let decision = block_on(node.engine.decide(&pinned, &attempt)).unwrap();
+    (decision.verdict, decision.origin, decision.retry)
+}
+
+/// So many attempts, whatever comes of them.
+fn repeat(times: usize, node: &Node) {
+    for _ in 0..times {
+        node.decide("api", &IP);
+    }
+}
+
+#[test]
+fn each_reason_is_told_and_counted() {
+    let table = [
+        (Mode::LosesQuestions, Reason::Timeout),
+        (Mode::LosesAnswers, Reason::Timeout),
+        (Mode::Unreachable, Reason::Unreachable),
+        (Mode::Full, Reason::Full),
+        (Mode::Damaged, Reason::Damaged),
+    ];
+    for (mode, reason) in table {
+        let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+        node.link.set(mode);
+        assert_eq!(node.decide("api", &IP), (true, Origin::Local(reason)), "{mode:?}");
+        assert_eq!(node.degraded("api", reason), 1, "{mode:?}");
+        let total: u64 =
+            node.engine.store_meters().unwrap().degraded().iter().map(|(_, _, count)| count).sum();
+        assert_eq!(total, 1, "{mode:?}");
+    }
+}
+
+#[test]
+fn each_node_admits_its_share_and_no_more_across_flaps() {
+    let node = Centre::new().node(one(&["10/hour sliding"], "local 50%"));
+    let mut admitted = 0;
+    for _ in 0..4 {
+        node.link.set(Mode::Unreachable);
+        for _ in 0..3 {
+            let (allowed, origin) = node.decide("api", &IP);
+            admitted += u32::from(allowed && matches!(origin, Origin::Local(_)));
+        }
+        node.link.set(Mode::Up);
+        node.tend_later();
+        assert_eq!(node.engine.health(), Health::Up);
+    }
+    assert_eq!(admitted, 5, "half of ten, though the store came back three times");
+}
+
+#[test]
+fn the_store_is_not_asked_while_the_breaker_is_open() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    node.link.set(Mode::LosesQuestions);
+    let before = node.calls();
+    for number in 1..=20 {
+        let reason = if number <= 3 { Reason::Timeout } else { Reason::Open };
+        assert_eq!(node.decide("api", &IP), (true, Origin::Local(reason)), "attempt {number}");
+    }
+    assert_eq!(node.calls() - before, 3);
+    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout));
+    assert_eq!((node.degraded("api", Reason::Timeout), node.degraded("api", Reason::Open)), (3, 17));
+}
+
+#[test]
+fn what_is_full_or_damaged_degrades_one_decision_and_opens_nothing() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    for mode in [Mode::Full, Mode::Damaged] {
+        node.link.set(mode);
+        repeat(10, &node);
+        assert_eq!(node.engine.health(), Health::Up);
+        node.link.set(Mode::Up);
+        assert_eq!(node.decide("api", &IP), (true, Origin::Store));
+    }
+}
+
+#[test]
+fn a_success_between_failures_keeps_the_breaker_closed() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    for _ in 0..10 {
+        node.link.set(Mode::LosesQuestions);
+        repeat(2, &node);
+        node.link.set(Mode::Up);
+        assert_eq!(node.decide("api", &IP), (true, Origin::Store));
+    }
+}
+
+#[test]
+fn in_a_mixed_policy_deny_wins_allow_is_skipped_and_the_rest_is_all_or_nothing() {
+    let rules = vec![
+        rule::without_store("free", &["1/hour"], "allow"),
+        rule::without_store("narrow", &["2/hour"], "local 50%"),
+        rule::without_store("wide", &["20/hour"], "local 50%"),
+        rule::without_store("login", &["20/hour"], "deny"),
+    ];
+    let node = Centre::new().node(policies(rules, &[("api", &["free", "narrow", "wide", "login"])]));
+    node.link.set(Mode::Unreachable);
+    let fields = [("free", "x"), ("narrow", "x"), ("wide", "x"), ("login", "x")];
+    let (all, without_login, only_free) = (&fields[..], &fields[..3], &fields[..1]);
+
+    let pinned = node.engine.pin();
+    let denied = decide(&node.engine, &pinned, "api", all).unwrap();
+    assert_eq!((denied.verdict, denied.origin), (Verdict::Deny, Origin::Outage(Reason::Unreachable)));
+    assert_eq!((&*denied.denied_by().unwrap().rule.name, denied.outcome.now), ("login", support::START));
+    assert_eq!(denied.retry, When::After(Span::from_secs(1)));
+
+    let local = Origin::Local(Reason::Open);
+    assert_eq!(node.decide("api", without_login), (true, local), "the denied one took nothing");
+    assert_eq!(node.decide("api", without_login), (false, local), "narrow has a share of one");
+    let looked = decide(&node.engine, &pinned, "api", &fields[2..3]).unwrap();
+    assert_eq!(looked.outcome.readings[0].remaining, 8, "one before and one now, of ten");
+    for _ in 0..5 {
+        assert_eq!(node.decide("api", only_free), (true, Origin::Outage(Reason::Open)));
+    }
+    assert_eq!(node.degraded("api", Reason::Open) + node.degraded("api", Reason::Unreachable), 9);
+}
+
+#[test]
+fn a_cost_beyond_the_share_is_an_outage_and_one_beyond_the_limit_never_passes() {
+    let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    assert_eq!(ask(&node, 6, None).1, Origin::Outage(Reason::Unreachable));
+    assert_eq!(ask(&node, 11, None), (Verdict::Deny, Origin::Local(Reason::Open), When::Never));
+    assert_eq!(ask(&node, 5, None).0, Verdict::Allow);
+}
+
+#[test]
+fn an_observed_rule_denies_nobody() {
+    let shadow =
+        Rule { on_outage: "deny".parse().unwrap(), ..rule::observed("shadow", &["ip"], &["1 in total"]) };
+    let node = Centre::new().node(policies(vec![shadow], &[("api", &["shadow"])]));
+    node.link.set(Mode::Unreachable);
+    for _ in 0..3 {
+        assert!(node.decide("api", &IP).0);
+    }
+}
+
+#[test]
+fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
+    let centre = Centre::new();
+    let first = centre.node(one(&["10/hour"], "local 50%"));
+    block_on(first.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    let receipt = {
+        let pinned = first.engine.pin();
+        let decision = decide(&first.engine, &pinned, "api", &IP).unwrap();
+        first.engine.receipt(&decision).unwrap()
+    };
+
+    let second = centre.node_behind(one(&["10/hour"], "local 50%"), Mode::LosesQuestions);
+    assert_eq!(second.engine.health(), Health::Degraded(Reason::Timeout));
+    assert_eq!(second.decide("api", &IP), (true, Origin::Local(Reason::Open)));
+    assert!(!second.engine.is_overridden("ip", "192.0.2.1"));
+    let forged = block_on(second.engine.give(&second.engine.pin(), &receipt));
+    assert_eq!(forged, Err(GiveFault::Forged), "its secret is not known yet");
+
+    second.link.set(Mode::Up);
+    second.tend_later();
+    assert_eq!(second.engine.health(), Health::Up);
+    assert!(second.engine.is_overridden("ip", "192.0.2.1"));
+    assert_eq!(block_on(second.engine.give(&second.engine.pin(), &receipt)), Ok(Given::Back));
+    assert_eq!(second.decide("api", &IP), (true, Origin::Store));
+}
+
+#[test]
+fn an_override_set_on_one_node_holds_on_another_within_a_second() {
+    let centre = Centre::new();
+    let [first, second] = [(); 2].map(|()| centre.node(one(&["10/hour"], "local 50%")));
+    for limits in [vec!["1/hour".parse().unwrap()], vec!["3/hour".parse().unwrap()]] {
+        let number = |node: &Node| {
+            let pinned = node.engine.pin();
+            pinned.policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number()
+        };
+        block_on(first.engine.set_override("ip", "192.0.2.1", limits.clone())).unwrap();
+        assert_eq!(number(&first), limits[0].number());
+        for _ in 0..3 {
+            second.advance(Span::from_millis(250));
+            second.tend();
+        }
+        assert_eq!(number(&second), limits[0].number());
+    }
+    let before = second.calls();
+    for _ in 0..8 {
+        second.advance(Span::from_millis(250));
+        second.tend();
+    }
+    assert_eq!(second.calls() - before, 4, "one look at the version each half second, and nothing is read");
+}
+
+#[test]
+fn a_receipt_goes_back_to_where_it_was_taken() {
+    let node = Centre::new().node(one(&["2/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    let pinned = node.engine.pin();
+    let local = decide(&node.engine, &pinned, "api", &IP).unwrap();
+    let receipt = node.engine.receipt(&local).unwrap();
+    assert!(!node.decide("api", &IP).0);
+    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Back));
+    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Already));
+    assert!(node.decide("api", &IP).0, "the share is free again");
+
+    let elsewhere = Centre::new().node(one(&["2/hour"], "local 50%"));
+    let foreign = block_on(elsewhere.engine.give(&elsewhere.engine.pin(), &receipt));
+    assert_eq!(foreign, Err(GiveFault::Forged), "another process knows nothing of it");
+    node.link.set(Mode::Up);
+    node.tend_later();
+    let taken = decide(&node.engine, &pinned, "api", &IP).unwrap();
+    assert_eq!(
+        (taken.origin, taken.outcome.readings[0].remaining),
+        (Origin::Store, 1),
+        "nothing was given to the store"
+    );
+    let receipt = node.engine.receipt(&taken).unwrap();
+    node.link.set(Mode::Unreachable);
+    let gone = block_on(node.engine.give(&pinned, &receipt));
+    assert!(matches!(gone, Err(GiveFault::Store(StoreError::Unavailable { .. }))), "{gone:?}");
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Back));
+}
+
+#[test]
+fn takes_that_nobody_got_are_undone_after_recovery() {
+    let limits = ["4/hour sliding", "3 at once for 10m"];
+    let node = Centre::new().node(one(&limits, "local 50%"));
+    node.link.set(Mode::LosesAnswers);
+    for id in ["a", "b", "c"] {
+        ask(&node, 1, Some(id));
+    }
+    assert_eq!(node.engine.health(), Health::Degraded(Reason::Timeout));
+    let pinned = node.engine.pin();
+    let plan = Arc::clone(&pinned.policies.rule("ip").unwrap().plan);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(node.engine.health(), Health::Up);
+    node.tend();
+    assert_eq!(node.link.retracted.lock().len(), 3);
+    let outcome = block_on(node.engine.look(&plan, "192.0.2.1")).unwrap();
+    let remaining: Vec<u64> = outcome.readings.iter().map(|reading| reading.remaining).collect();
+    assert_eq!(remaining, [4, 3], "as if they had never been");
+}
+
+#[test]
+fn a_take_whose_asker_has_gone_is_undone_too() {
+    let node = Centre::new().node(one(&["3 at once for 10m"], "local 50%"));
+    node.link.set(Mode::Hangs);
+    {
+        let pinned = node.engine.pin();
+        let attempt = Attempt { policy: "api", fields: &IP, cost: 1, id: Some("a") };
+        let mut deciding = Box::pin(node.engine.decide(&pinned, &attempt));
+        assert!(block_on(poll_once(&mut deciding)).is_none());
+    }
+    node.link.set(Mode::Up);
+    node.tend();
+    assert!(node.link.retracted.lock().is_empty(), "the take may still be on its way");
+    node.tend_later();
+    assert_eq!(node.link.retracted.lock().len(), 1);
+    assert_eq!(ask(&node, 1, Some("b")).1, Origin::Store);
+    node.tend_later();
+    assert_eq!(node.link.retracted.lock().len(), 1, "what was answered is not undone");
+}
+
+#[test]
+fn what_cannot_be_undone_yet_stays_and_what_is_too_much_is_dropped_and_counted() {
+    let node = Centre::new().node(one(&["100/hour sliding"], "local 50%"));
+    let dropped = || node.engine.store_meters().unwrap().retractions_dropped();
+    for number in 0..10_003_u64 {
+        node.link.set(Mode::LosesAnswers);
+        ask(&node, 1, None);
+        // A success keeps the breaker closed, so that every attempt asks.
+        node.link.set(Mode::Up);
+        drop(block_on(node.engine.look(&node.engine.pin().policies.rule("ip").unwrap().plan, "x")));
+        assert_eq!(dropped(), (number + 1).saturating_sub(10_000));
+    }
+    node.link.set(Mode::LosesQuestions);
+    node.tend_later();
+    assert!(node.link.retracted.lock().is_empty());
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert!(!node.link.retracted.lock().is_empty());
+}
+
+#[test]
+fn one_probe_is_in_flight_and_recovery_waits_for_it_alone() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    node.decide("api", &IP);
+    node.link.set(Mode::Hangs);
+    node.advance(Span::from_secs(1));
+    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    let mut first = Box::pin(node.engine.tend());
+    assert!(block_on(poll_once(&mut first)).is_none());
+    for _ in 0..20 {
+        node.tend_later();
+        assert_eq!(node.decide("api", &IP), (true, Origin::Local(Reason::Open)));
+    }
+    assert_eq!(probes(), 1);
+    drop(first);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!((probes(), node.engine.health()), (2, Health::Up), "one that was given up is not waited for");
+}
+
+#[test]
+fn it_is_back_within_three_seconds_of_the_cause_and_probes_are_spread() {
+    for mode in [Mode::Unreachable, Mode::LosesQuestions] {
+        let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+        node.link.set(mode);
+        repeat(3, &node);
+        for _ in 0..40 {
+            node.advance(Span::from_millis(250));
+            node.tend();
+        }
+        let probes = node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+        assert!((8..=20).contains(&probes), "{probes} probes in ten seconds");
+        node.link.set(Mode::Up);
+        for _ in 0..5 {
+            node.advance(Span::from_millis(250));
+            node.tend();
+        }
+        assert_eq!(node.engine.health(), Health::Up, "after 1.25 s");
+    }
+}
+
+#[test]
+fn a_silent_store_is_asked_after() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    node.advance(Span::from_millis(500));
+    node.tend();
+    assert_eq!(
+        node.engine.health(),
+        Health::Degraded(Reason::Unreachable),
+        "nobody had to ask for a decision"
+    );
+}
+
+#[test]
+fn peeking_does_as_deciding_would_and_counts_nothing() {
+    let node = Centre::new().node(one(&["2/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    let pinned = node.engine.pin();
+    let attempt = Attempt { policy: "api", fields: &IP, cost: 1, id: None };
+    for _ in 0..3 {
+        let peeked = block_on(node.engine.peek(&pinned, &attempt)).unwrap();
+        assert!(peeked.allowed() && matches!(peeked.origin, Origin::Local(_)));
+    }
+    assert!(node.engine.store_meters().unwrap().degraded().is_empty());
+    let plan = &pinned.policies.rule("ip").unwrap().plan;
+    let looked = block_on(node.engine.look(plan, "192.0.2.1"));
+    assert!(matches!(looked, Err(StoreError::Unavailable { .. })), "what all have used is not known here");
+}
+
+#[test]
+fn a_hold_ends_wherever_it_was_taken() {
+    let node = Centre::new().node(one(&["4 at once for 10m"], "local 50%"));
+    let pinned = node.engine.pin();
+    let plan = &pinned.policies.rule("ip").unwrap().plan;
+    let spot = Spot { plan, key: "192.0.2.1" };
+    let release = |id| block_on(node.engine.holds(&spot, HoldsOrder::Release(id))).map(|report| report.found);
+    ask(&node, 1, Some("there"));
+    node.link.set(Mode::Unreachable);
+    ask(&node, 1, Some("here"));
+    ask(&node, 1, Some("later"));
+    assert_eq!(release("here"), Ok(true));
+    assert!(release("there").is_err(), "the store has it, and is not there");
+    let listed = block_on(node.engine.holds(&spot, HoldsOrder::List));
+    assert!(listed.is_err());
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(release("later"), Ok(true), "taken in the outage and released after it");
+    assert_eq!(release("later"), Ok(false));
+    assert_eq!(release("there"), Ok(true));
+}
+
+#[test]
+fn forgetting_forgets_what_was_counted_here_too() {
+    let node = Centre::new().node(one(&["2/hour"], "local 50%"));
+    node.link.set(Mode::Unreachable);
+    assert!(node.decide("api", &IP).0 && !node.decide("api", &IP).0);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    block_on(node.engine.forget(Forget::Rule("ip"))).unwrap();
+    node.link.set(Mode::Unreachable);
+    assert!(node.decide("api", &IP).0);
+}
+
+/// What was logged, a line each.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn an_outage_is_two_lines_in_the_log() {
+    let lines = Lines::default();
+    let written = lines.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
+    tracing::subscriber::with_default(subscriber, || {
+        let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+        node.link.set(Mode::LosesQuestions);
+        for _ in 0..10 {
+            repeat(10, &node);
+            node.tend_later();
+        }
+        node.link.set(Mode::Up);
+        node.tend_later();
+        repeat(10, &node);
+    });
+    let text = String::from_utf8(lines.0.lock().clone()).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let [warn, info] = lines.as_slice() else { panic!("two lines, and not:\n{text}") };
+    assert!(warn.contains(" WARN ") && warn.contains("cannot be used") && warn.contains("timeout"), "{warn}");
+    assert!(info.contains(" INFO ") && info.contains("lasted=11s") && info.contains("degraded=98"), "{info}");
+}

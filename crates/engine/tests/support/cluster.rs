@@ -1,0 +1,243 @@
+//! Engines that share a store over links that fail as they are told to.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::{Poll, Waker};
+
+use parking_lot::Mutex;
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
+use tollgate_engine::Fallback;
+
+use super::*;
+
+/// What a link does with what it is asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Passes it on.
+    #[default]
+    Up,
+    /// Passes it on, and loses the answer.
+    LosesAnswers,
+    /// Loses it.
+    LosesQuestions,
+    /// Says at once that nobody is there.
+    Unreachable,
+    /// Says that the store is full.
+    Full,
+    /// Says that something cannot be read.
+    Damaged,
+    /// Neither passes it on nor answers, until the mode is another.
+    Hangs,
+}
+
+/// The store that all share.
+pub(crate) struct Centre {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) memory: MemoryStore,
+    version: AtomicU64,
+}
+
+/// One node's way to the store.
+pub(crate) struct Link {
+    centre: Arc<Centre>,
+    mode: Mutex<Mode>,
+    wakers: Mutex<Vec<Waker>>,
+    /// How often the store was asked for anything but a probe, and for a probe.
+    pub(crate) calls: AtomicUsize,
+    pub(crate) probes: AtomicUsize,
+    pub(crate) retracted: Mutex<Vec<Ticket>>,
+}
+
+/// One engine, its link, and its own counters.
+pub(crate) struct Node {
+    pub(crate) engine: Engine,
+    pub(crate) link: Arc<Link>,
+    pub(crate) local: Arc<MemoryStore>,
+    pub(crate) clock: Arc<ManualClock>,
+}
+
+impl Centre {
+    pub(crate) fn new() -> Arc<Self> {
+        let clock = Arc::new(ManualClock::at(START));
+        let memory = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000);
+        Arc::new(Self { clock, memory, version: AtomicU64::new(0) })
+    }
+
+    /// A node of these policies.
+    pub(crate) fn node(self: &Arc<Self>, policies: Policies) -> Node {
+        self.node_behind(policies, Mode::Up)
+    }
+
+    /// A node that starts while its link is in this mode.
+    pub(crate) fn node_behind(self: &Arc<Self>, policies: Policies, mode: Mode) -> Node {
+        let link = Arc::new(Link {
+            centre: Arc::clone(self),
+            mode: Mutex::new(mode),
+            wakers: Mutex::default(),
+            calls: AtomicUsize::new(0),
+            probes: AtomicUsize::new(0),
+            retracted: Mutex::default(),
+        });
+        let clock = Arc::clone(&self.clock);
+        let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
+        let parts = Parts {
+            store: Arc::clone(&link) as Arc<dyn Store>,
+            records: Arc::clone(&link) as Arc<dyn Records>,
+            fallback: Some(Fallback {
+                store: Arc::clone(&local) as Arc<dyn Store>,
+                clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            }),
+        };
+        let engine = block_on(Engine::start(policies, parts)).unwrap();
+        Node { engine, link, local, clock }
+    }
+}
+
+impl Link {
+    pub(crate) fn set(&self, mode: Mode) {
+        *self.mode.lock() = mode;
+        self.wakers.lock().drain(..).for_each(Waker::wake);
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        *self.mode.lock()
+    }
+
+    /// Does what was asked, as the mode has it.
+    fn pass<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
+    ) -> Answer<'a, T> {
+        if self.mode() == Mode::Hangs {
+            let mut ask = Some(ask);
+            return Answer::Later(Box::pin(std::future::poll_fn(move |context| {
+                if self.mode() == Mode::Hangs {
+                    self.wakers.lock().push(context.waker().clone());
+                    return Poll::Pending;
+                }
+                let ask = ask.take().expect("polled no more once it is ready");
+                let mut answer = self.pass(ask);
+                std::pin::Pin::new(&mut answer).poll(context)
+            })));
+        }
+        let lost = || Answer::ready(Err(StoreError::TimedOut));
+        match self.mode() {
+            Mode::Up => ask(),
+            Mode::LosesAnswers => block_on(ask()).map_or_else(|error| Answer::ready(Err(error)), |_| lost()),
+            Mode::LosesQuestions | Mode::Hangs => lost(),
+            Mode::Unreachable => {
+                Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
+            }
+            Mode::Full => Answer::ready(Err(StoreError::Full { max_keys: 1 })),
+            Mode::Damaged => {
+                Answer::ready(Err(StoreError::Damaged { key: "k".into(), reason: "bent".into() }))
+            }
+        }
+    }
+
+    fn call<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
+    ) -> Answer<'a, T> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.pass(ask)
+    }
+}
+
+impl Store for Link {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.call(move || self.centre.memory.take(charges, outcome))
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.call(move || self.centre.memory.peek(charges, outcome))
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        self.call(move || self.centre.memory.give(charges, taken_at))
+    }
+
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.call(move || self.centre.memory.holds(spot, order))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.call(move || self.centre.memory.forget(what))
+    }
+
+    /// Entries of logs and holds go by their ticket, whenever they were taken.
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        self.call(move || {
+            self.retracted.lock().push(charges.ticket);
+            let given = block_on(self.centre.memory.give(charges, self.centre.clock.now()));
+            Answer::ready(given.map(drop))
+        })
+    }
+
+    fn probe(&self) -> Answer<'_, ()> {
+        self.probes.fetch_add(1, Ordering::SeqCst);
+        self.pass(|| Answer::ready(Ok(())))
+    }
+}
+
+impl Records for Link {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        self.call(move || {
+            self.centre.version.fetch_add(1, Ordering::SeqCst);
+            self.centre.memory.put(name, value)
+        })
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        self.call(move || {
+            self.centre.version.fetch_add(1, Ordering::SeqCst);
+            self.centre.memory.delete(name)
+        })
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        self.call(|| self.centre.memory.all())
+    }
+
+    fn version(&self) -> Answer<'_, u64> {
+        self.call(|| Answer::ready(Ok(self.centre.version.load(Ordering::SeqCst))))
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        self.call(|| Answer::ready(Ok(self.centre.memory.secret())))
+    }
+}
+
+impl Node {
+    pub(crate) fn advance(&self, span: Span) {
+        self.clock.advance(span);
+    }
+
+    /// What came of an attempt: allowed or not, and how that was reached.
+    pub(crate) fn decide(&self, policy: &str, fields: &[(&str, &str)]) -> (bool, Origin) {
+        let pinned = self.engine.pin();
+        let decision = decide(&self.engine, &pinned, policy, fields).unwrap();
+        (decision.allowed(), decision.origin)
+    }
+
+    pub(crate) fn tend(&self) {
+        block_on(self.engine.tend());
+    }
+
+    /// Waits until the next probe is due, and lets it happen.
+    pub(crate) fn tend_later(&self) {
+        self.advance(Span::from_secs(1));
+        self.tend();
+    }
+
+    /// The number of decisions that did without the store for a reason.
+    pub(crate) fn degraded(&self, policy: &str, reason: Reason) -> u64 {
+        let all = self.engine.store_meters().unwrap().degraded();
+        let own = all.into_iter().filter(|(name, why, _)| **name == *policy && *why == reason);
+        own.map(|(_, _, count)| count).sum()
+    }
+
+    pub(crate) fn calls(&self) -> usize {
+        self.link.calls.load(Ordering::SeqCst)
+    }
+}
