@@ -68,6 +68,16 @@ impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
 
+    /// The same rule, with keys that nobody may read.
+    #[must_use]
+    pub fn with_secret_keys(mut self) -> Self {
+        let hide = |plan: &Arc<Plan>| Arc::new(Plan::clone(plan).with_secret_keys());
+        self.plan = hide(&self.plan);
+        self.overrides.values_mut().for_each(|plan| *plan = hide(plan));
+        self.secret = true;
+        self
+    }
+
     /// Whether this rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.on_exceed == OnExceed::Observe

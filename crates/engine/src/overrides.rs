@@ -87,6 +87,6 @@ impl Overrides {
                 rule.overrides.insert(key.as_str().into(), Arc::new(plan));
             }
         }
-        Arc::new(rule)
+        Arc::new(if rule.secret { rule.with_secret_keys() } else { rule })
     }
 }

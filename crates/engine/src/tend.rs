@@ -9,7 +9,11 @@ use crate::overrides::Overrides;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
-pub(crate) struct Schedule(Mutex<Due>);
+pub(crate) struct Schedule {
+    due: Mutex<Due>,
+    /// How long the store may be silent before it is asked whether it is there.
+    silence: Span,
+}
 
 #[derive(Debug)]
 struct Due {
@@ -29,19 +33,17 @@ pub(crate) struct Kept {
 
 /// How often to ask whether other nodes have set anything.
 const RECORDS_EVERY: Span = Span::from_millis(500);
-/// How long the store may be silent before it is asked whether it is there.
-const SILENCE: Span = Span::from_secs(10);
 /// How many takes are undone at a time: records are to be followed meanwhile.
 const RETRACTIONS: usize = 256;
 
 impl Schedule {
-    pub(crate) fn new(now: Timestamp) -> Self {
-        Self(Mutex::new(Due { records_at: now + RECORDS_EVERY, version: None }))
+    pub(crate) fn new(now: Timestamp, silence: Span) -> Self {
+        Self { due: Mutex::new(Due { records_at: now + RECORDS_EVERY, version: None }), silence }
     }
 
     /// Whether it is time to look at the records; if so, it is not for a while.
     fn records_due(&self, now: Timestamp) -> bool {
-        let due = &mut *self.0.lock();
+        let due = &mut *self.due.lock();
         let is_due = due.records_at <= now;
         if is_due {
             due.records_at = now + RECORDS_EVERY;
@@ -50,11 +52,11 @@ impl Schedule {
     }
 
     pub(crate) fn has_read(&self, version: u64) {
-        self.0.lock().version = Some(version);
+        self.due.lock().version = Some(version);
     }
 
     fn version(&self) -> Option<u64> {
-        self.0.lock().version
+        self.due.lock().version
     }
 }
 
@@ -88,7 +90,7 @@ impl Engine {
     /// Follows what other nodes set, and asks after a store that nobody has heard of for a while.
     async fn follow(&self, shared: &Shared) {
         let now = shared.gate.now();
-        if shared.gate.silence() >= SILENCE {
+        if shared.gate.silence() >= shared.schedule.silence {
             // What comes of it is noted on the way.
             let _ = self.ask(self.store.probe()).await;
         }

@@ -139,10 +139,11 @@ impl Drop for Pool {
 
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
-        let reason = match failure {
-            Failure::NotSent(reason) | Failure::Lost(reason) => reason.to_string(),
-            Failure::TimedOut => "no answer in time".into(),
-        };
-        Self::Unavailable { reason }
+        match failure {
+            Failure::NotSent(reason) | Failure::Lost(reason) => {
+                Self::Unavailable { reason: reason.to_string() }
+            }
+            Failure::TimedOut => Self::TimedOut,
+        }
     }
 }

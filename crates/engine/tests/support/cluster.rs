@@ -86,6 +86,7 @@ impl Centre {
             fallback: Some(Fallback {
                 store: Arc::clone(&local) as Arc<dyn Store>,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
+                silence: Span::from_secs(10),
             }),
         };
         let engine = block_on(Engine::start(policies, parts)).unwrap();

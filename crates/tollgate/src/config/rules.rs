@@ -113,7 +113,7 @@ fn mean_one(
             }
         }
     }
-    Some(Arc::new(rule))
+    Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
 }
 
 fn mean_by(

@@ -61,6 +61,7 @@ impl StoreConfig {
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Memory { .. } | Self::File { .. } => false,
+            Self::Redis(_) => true,
         }
     }
 }
