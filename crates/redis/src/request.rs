@@ -130,7 +130,7 @@ impl<'r, 'c> Request<'r, 'c> {
         let mut key = self.chosen.len() as u64;
         for (index, (charge, heading)) in self.chosen().zip(&self.headings).enumerate() {
             let mut limits = Vec::with_capacity(64);
-            let mut length = 4;
+            let mut length = 5;
             let mut wide = 0;
             for limit in charge.plan.limits() {
                 length += write_limit(&mut limits, limit, charges, &mut key);
@@ -139,6 +139,7 @@ impl<'r, 'c> Request<'r, 'c> {
             pack::number(&mut values, length as u64);
             pack::bytes(&mut values, heading.as_bytes());
             pack::bytes(&mut values, &b"dddddddddddddddddddddddddddddddd"[..wide]);
+            pack::bytes(&mut values, itoa::Buffer::new().format(heading.len()).as_bytes());
             let flag = self.known.as_ref().map_or(charge.enforced, |known| known[index]);
             pack::number(&mut values, u64::from(flag));
             values.extend_from_slice(&limits);
@@ -160,7 +161,7 @@ impl<'r, 'c> Request<'r, 'c> {
             let now: Vec<_> = charges[*index].plan.limits().iter().map(Limit::identity).collect();
             let gone = adoption.old.limits().iter().filter(|limit| !now.contains(&limit.identity()));
             let gone: Vec<_> = gone.filter_map(|limit| beside(&self.keys[*index], limit)).collect();
-            pack::map(&mut out, 5);
+            pack::map(&mut out, 7);
             pack::bytes(&mut out, b"charge");
             pack::number(&mut out, *index as u64 + 1);
             for (name, value) in [(&b"old"[..], found), (b"new", &adoption.kept)] {
@@ -169,6 +170,11 @@ impl<'r, 'c> Request<'r, 'c> {
             }
             pack::bytes(&mut out, b"lease");
             pack::number(&mut out, adoption.lease);
+            let (row, key) = self.place_of_holds(*index);
+            pack::bytes(&mut out, b"row");
+            pack::number(&mut out, row as u64);
+            pack::bytes(&mut out, b"key");
+            pack::number(&mut out, key as u64);
             pack::bytes(&mut out, b"gone");
             pack::list(&mut out, gone.len());
             for key in gone {
@@ -177,6 +183,24 @@ impl<'r, 'c> Request<'r, 'c> {
             }
         }
         out
+    }
+}
+
+impl Request<'_, '_> {
+    /// Where in its row, and under which key, a charge has its holds, if it has any; both from 1 on.
+    fn place_of_holds(&self, index: usize) -> (usize, usize) {
+        let mut key = self.chosen.len();
+        for (position, charge) in self.chosen().enumerate() {
+            let mut row = 1;
+            for limit in charge.plan.limits() {
+                key += usize::from(beside("", limit).is_some());
+                if position == index && limit.holds() {
+                    return (row, key);
+                }
+                row += width(limit);
+            }
+        }
+        (0, 0)
     }
 }
 

@@ -3,11 +3,12 @@
 //!
 //! A counter is kept as the text of its limits, a line break, and the numbers of each limit in turn.
 
+use smallvec::SmallVec;
 use tollgate_core::limit::{Draft, Entry, Hold, Level, Tally};
 use tollgate_core::{Limit, MAX_EXACT, Plan, Reading, State, Ticket, Timestamp, When};
 
 /// The numbers of one counter.
-pub(crate) type Row = Vec<u64>;
+pub(crate) type Row = SmallVec<[u64; 8]>;
 
 /// A counter kept under other limits, carried over to those that hold now.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,14 +45,14 @@ pub(crate) fn heading(plan: &Plan) -> String {
     heading
 }
 
-/// The numbers in what is kept under these limits; all 0 if nothing is. `None` if it is not ours.
-pub(crate) fn read(plan: &Plan, kept: &[u8]) -> Option<Row> {
+/// The numbers that a script answers, of a counter under these limits; all 0 if there are none. `None`
+/// if they are not ours.
+pub(crate) fn read(plan: &Plan, numbers: &[u8]) -> Option<Row> {
     let wanted: usize = plan.limits().iter().map(width).sum();
-    if kept.is_empty() {
-        return Some(vec![0; wanted]);
+    if numbers.is_empty() {
+        return Some(smallvec::smallvec![0; wanted]);
     }
-    let end = kept.iter().position(|byte| *byte == b'\n')?;
-    let numbers: Option<Row> = kept[end + 1..]
+    let numbers: Option<Row> = numbers
         .chunks(8)
         .map(|chunk| {
             let number = f64::from_le_bytes(chunk.try_into().ok()?);
@@ -79,7 +80,7 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
     let limits = std::str::from_utf8(&kept[..end]).ok()?;
     let limits: Result<Vec<Limit>, _> = limits.split(", ").map(str::parse).collect();
     let old = Plan::new(plan.rule().clone(), limits.ok()?).ok()?;
-    let row = read(&old, kept)?;
+    let row = read(&old, &kept[end + 1..])?;
     let mut lease = 0;
     let mut out = heading(plan).into_bytes();
     for limit in plan.limits() {

@@ -152,6 +152,8 @@ impl Wire {
             std::mem::swap(&mut batch, &mut self.shared.lock().out);
             if batch.is_empty() {
                 self.to_send.notified().await;
+                // Whoever else is ready to ask comes first, so that one write carries them all.
+                tokio::task::yield_now().await;
                 continue;
             }
             if let Err(error) = writer.write_all(&batch).await {

@@ -2,7 +2,8 @@
 --
 -- ARGV[1] is the request, a flat array: cost, mode, deadline, time, slack, ticket, id, moment of the
 -- take, number of charges, and then each charge: its length, how its limits are written, how its
--- numbers are packed, whether it is enforced, and its limits, each as a kind and what that kind needs.
+-- numbers are packed, where they begin, whether it is enforced, and its limits, each as a kind and what
+-- that kind needs.
 -- KEYS holds the main key of each charge, and then the keys of its logs and holds.
 --
 -- The answer is the time and a status: -1 too late, -2 other limits, -3 stale calendar, -4 damaged;
@@ -78,7 +79,7 @@ end
 if others then
   return others
 end
-local idles, dirty, moved, ops = {}, {}, {}, nil
+local dirty, moved, ops = {}, {}, nil
 
 -- Does what was put off for charge `i`.
 local function catch_up(i)
@@ -90,21 +91,63 @@ local function catch_up(i)
   end
 end
 
--- Writes charge `i` down as its row has it, and answers what is kept now.
-local function write(i)
-  local at, idle, v = starts[i], idles[i], ''
-  local text, packing = p[at + 1], p[at + 2]
-  if idle > now then
-    v = text .. struct.pack(packing, unpack(rows[i], 1, #packing))
-    if idle == math.huge then
-      redis.call('SET', KEYS[i], v)
-    elseif moved[i] then
-      redis.call('SET', KEYS[i], v, 'PX', math.ceil((idle - now) / 1000) + slack)
+-- From when on charge `i` can be forgotten without a trace, as its row has it.
+local function idle_of(i)
+  local r, at, k, idle = rows[i], starts[i] + 5, 1, 0
+  local stop = starts[i] + p[starts[i]]
+  while at < stop do
+    local kind, ends = p[at], 0
+    if kind == 1 then
+      ends = r[k] ~= 0 and r[k] + p[at + 2] or 0
+      at, k = at + 3, k + 2
+    elseif kind == 2 then
+      ends = r[k] + (r[k + 1] > 0 and 1 or 0)
+      at, k = at + 6, k + 2
+    elseif kind == 3 then
+      ends = r[k]
+      at, k = at + 5, k + 2
+    elseif kind == 4 then
+      ends = r[k] > 0 and math.huge or 0
+      at, k = at + 2, k + 1
+    elseif kind == 5 then
+      at = at + 2
+    elseif kind == 6 then
+      ends = r[k] > 0 and r[k + 2] + p[at + 2] or 0
+      at, k = at + 4, k + 3
+    elseif kind == 7 then
+      ends = r[k] > 0 and (r[k + 2] + 1) * p[at + 3] + p[at + 2] or 0
+      at, k = at + 5, k + 4
     else
-      redis.call('SET', KEYS[i], v, 'KEEPTTL')
+      if r[k] > 0 then
+        ends = p[at + 2] > 0 and r[k + 2] + p[at + 2] or math.huge
+      end
+      at, k = at + 4, k + 3
     end
-  elseif vals[i] then
-    redis.call('DEL', KEYS[i])
+    if ends > idle then
+      idle = ends
+    end
+  end
+  return idle
+end
+
+-- Writes charge `i` down as its row has it, and answers its numbers. What has aged out by now is not
+-- worth keeping, but for `least` microseconds.
+local function write(i, least)
+  local at = starts[i]
+  local text, packing, idle = p[at + 1], p[at + 2], nil
+  local numbers = struct.pack(packing, unpack(rows[i], 1, #packing))
+  if not moved[i] then
+    -- It lives exactly as long as before.
+    redis.call('SETRANGE', KEYS[i], p[at + 3], numbers)
+  else
+    idle = math.max(idle_of(i), now + least)
+    if idle == math.huge then
+      redis.call('SET', KEYS[i], text .. numbers)
+    elseif idle > now then
+      redis.call('SET', KEYS[i], text .. numbers, 'PX', math.ceil((idle - now) / 1000) + slack)
+    elseif vals[i] then
+      redis.call('DEL', KEYS[i])
+    end
   end
   catch_up(i)
   if adopted[i] then
@@ -112,5 +155,5 @@ local function write(i)
       redis.call('DEL', KEYS[key])
     end
   end
-  return v
+  return numbers
 end

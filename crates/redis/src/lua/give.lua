@@ -15,7 +15,7 @@ if mode == 2 or mode == 4 then
   local forgotten = mode == 2 and redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
   local left = false
   for i = 1, n do
-    local at = starts[i] + 3
+    local at = starts[i] + 4
     if forgotten then
       local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
       p[at] = known and 1 or 0
@@ -142,15 +142,9 @@ local function credit(i)
 end
 
 for i = 1, n do
-  if mode == 3 or mode == 6 or p[starts[i] + 3] == 1 then
+  if mode == 3 or mode == 6 or p[starts[i] + 4] == 1 then
     altered = adopted[i] ~= nil
-    -- A lease that other limits left behind counts no longer than it did.
-    limits(i, function(kind, at, k)
-      if adopted[i] and kind == 8 then
-        freshen_holds(i, rows[i], k, KEYS[p[at + 3]], 0)
-        catch_up(i)
-      end
-    end)
+    age_adopted(i)
     credit(i)
     if altered then
       put(i)

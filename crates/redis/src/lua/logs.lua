@@ -155,7 +155,7 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
   if altered or cost > 0 then
     expire(i, key, idle)
   end
-  return when, idle, altered
+  return when, altered
 end
 
 -- The holds of a key: each an id and `ticket weight since renewed`.
@@ -203,6 +203,15 @@ local function freshen_holds(i, r, k, key, lease)
     end
   end
   return all
+end
+
+-- Lets the holds that charge `i` had under another lease count no longer than they did.
+local function age_adopted(i)
+  local a = adopted[i]
+  if a and a.lease > 0 then
+    freshen_holds(i, rows[i], a.row, KEYS[a.key], 0)
+    catch_up(i)
+  end
 end
 
 -- When enough leases have run out to free `excess`.
@@ -260,31 +269,31 @@ local function hold(i, r, k, key, max, lease, enforced, cost)
   if altered or cost > 0 then
     expire(i, key, idle)
   end
-  return when, idle, altered
+  return when, altered
 end
 
 -- One limit with a log, slots or holds, found at `at` in the request and at `k` in the row.
 local function look(i, at, r, k, cost)
-  local when, idle, altered
+  local when, altered
   local kind, max = p[at], p[at + 1]
   if kind == 6 then
     local period = p[at + 2]
-    when, idle, altered = slide(i, r, k, KEYS[p[at + 3]], max, now, ENTRY, function(moment)
+    when, altered = slide(i, r, k, KEYS[p[at + 3]], max, now, ENTRY, function(moment)
       return moment + period
     end, cost)
     at, k = at + 4, k + 3
   elseif kind == 7 then
     local period, slot = p[at + 2], p[at + 3]
-    when, idle, altered = slide(i, r, k, KEYS[p[at + 4]], max, math.floor(now / slot), SLOT, function(number)
+    when, altered = slide(i, r, k, KEYS[p[at + 4]], max, math.floor(now / slot), SLOT, function(number)
       return (number + 1) * slot + period
     end, cost)
     at, k = at + 5, k + 4
   else
-    when, idle, altered = hold(i, r, k, KEYS[p[at + 3]], max, p[at + 2], p[starts[i] + 3], cost)
+    when, altered = hold(i, r, k, KEYS[p[at + 3]], max, p[at + 2], p[starts[i] + 4], cost)
     at, k = at + 4, k + 3
   end
   if surveying then
     whens[#whens + 1] = when
   end
-  return when == 0, idle, altered, at, k
+  return when == 0, altered, at, k
 end

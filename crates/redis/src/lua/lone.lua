@@ -32,7 +32,7 @@ end
 local wanted, status = backlog + cost * numerator, 5
 if cost > burst or wanted > empty then
   if not altered then
-    return { now, 0, v or '' }
+    return { now, 0, v and string.sub(v, #text + 1) or '' }
   end
   wanted, status = backlog, 0
 end
@@ -45,6 +45,6 @@ if denominator ~= 1 then
   local whole = math.floor(wanted / denominator)
   full, rest = now + whole, wanted - whole * denominator
 end
-v = text .. struct.pack('dd', full, rest)
-redis.call('SET', KEYS[1], v, 'PX', math.ceil((full + (rest > 0 and 1 or 0) - now) / 1000) + slack)
-return { now, status, v }
+local numbers = struct.pack('dd', full, rest)
+redis.call('SET', KEYS[1], text .. numbers, 'PX', math.ceil((full + (rest > 0 and 1 or 0) - now) / 1000) + slack)
+return { now, status, numbers }
