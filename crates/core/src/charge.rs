@@ -128,6 +128,7 @@ impl<'a> Charges<'a> {
         self.add(Charge { plan, enforced, key });
     }
 
+    #[inline(always)]
     fn add(&mut self, charge: Charge<'a>) {
         assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
         self.list.push(charge);
@@ -179,7 +180,7 @@ impl<'a> Charges<'a> {
     }
 
     /// The one limit that decides, if there is only one and it counts no holds.
-    #[inline]
+    #[inline(always)]
     pub fn lone(&self) -> Option<Lone<'_>> {
         let [charge] = &*self.list else { return None };
         let [limit] = charge.plan.limits() else { return None };
