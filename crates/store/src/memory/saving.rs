@@ -23,7 +23,7 @@ const STEP: usize = 512;
 impl MemoryStore {
     /// Forgets every key that is as good as new. Nobody can tell, except by the room it makes.
     pub fn sweep(&self) {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let mut from = Some(0);
             while let Some(start) = from {
                 let mut shard = shard.lock();
@@ -34,7 +34,7 @@ impl MemoryStore {
 
     /// Hands over everything that has changed, in steps between which the shards are free.
     pub(crate) fn drain<E>(&self, mut save: impl FnMut(Vec<Change>) -> Result<(), E>) -> Result<(), E> {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             loop {
                 let (changes, more) = shard.lock().changed(STEP);
                 if !changes.is_empty() {

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tollgate_core::limit::{Idle, State};
 use tollgate_core::{Plan, Timestamp};
 
-use super::pack::{self, Fit};
+use super::pack;
 use super::{KeyHash, Place, Shard, StateRow};
 
 /// What may be done with a key to make room for another.
@@ -94,7 +94,7 @@ impl Shard {
             }
             Place::Narrow(index) => {
                 let slot = self.narrow.at(index).expect("a place is not empty");
-                if Fit::of(plan) == Fit::Deep {
+                if slot.tag.is_deep() {
                     return judge(plan, &self.deep[slot.words[0] as usize], now);
                 }
                 pack::unpack(plan, &slot.words, &slot.halves, &mut row);
