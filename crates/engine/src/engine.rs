@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records, Rule,
-    Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
+    Answer, Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records,
+    Rule, Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
 };
 
 use crate::calendar::{Calendars, page};
@@ -142,16 +142,43 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
+        let timed = self.begin(pinned, attempt, decision)?;
+        if !decision.charges.is_empty() {
+            match self.store.take(&decision.charges, &mut decision.outcome) {
+                // An answer that is there already need not be awaited.
+                Answer::Ready(Some(Ok(()))) => {}
+                answer => {
+                    if let Err(error) = answer.await {
+                        self.take_again(decision, error).await?;
+                    }
+                }
+            }
+        }
+        self.finish(pinned, decision, timed);
+        Ok(())
+    }
+
+    /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
+    #[inline]
+    fn begin<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<Option<u64>, Fault> {
         let ticket = ticket::next();
         let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
         pinned.open(attempt, ticket, decision)?;
+        self.calendars.fill(&mut decision.charges);
+        Ok(timed)
+    }
+
+    /// Concludes a decision, and writes down what people want to know of it.
+    #[inline]
+    fn finish(&self, pinned: &Snapshot, decision: &mut Decision<'_>, timed: Option<u64>) {
         if decision.charges.is_empty() {
             decision.allow_unmetered();
         } else {
-            self.calendars.fill(&mut decision.charges);
-            if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
-                self.take_again(decision, error).await?;
-            }
             decision.conclude(Origin::Store);
         }
         self.note(pinned, decision);
@@ -159,7 +186,6 @@ impl Engine {
             let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
             self.meters.latency.observe(nanos as f64 / 1e9);
         }
-        Ok(())
     }
 
     /// Says what [`Engine::decide`] would, and takes nothing.
