@@ -43,11 +43,21 @@ pub struct MemoryStore {
 /// How many shards there are: enough that two threads seldom meet, few enough to cost nothing.
 const SHARDS: usize = 256;
 
-/// Whether charges may put in keys that are not there, and so need room for them.
+/// What charges are about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
+    /// They may put in keys that are not there, and so need room for them.
     Take,
     Look,
+    /// They give back what they took at this moment, unless it may have been forgotten since.
+    Give(Timestamp),
+}
+
+/// What is known once the states are there.
+struct Scene {
+    now: Timestamp,
+    /// Bit `i` is set if what charge `i` took may have been forgotten since.
+    lost: u32,
 }
 
 /// Whether a call changed anything that would have to be saved.
@@ -136,7 +146,7 @@ impl MemoryStore {
         &self,
         charges: &Charges<'_>,
         aim: Aim,
-        settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
+        settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         if charges.len() == 1 {
             return self.with_one(charges, aim, settle);
@@ -148,6 +158,13 @@ impl MemoryStore {
         fetch(charges, stops, guards);
         let now = self.clock.now();
         self.locate(charges, aim, stops, guards, now)?;
+        let mut lost = 0;
+        for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
+            if aim.is_late(&guards[stop.guard], charge.plan) {
+                stop.place = None;
+                lost |= 1 << index;
+            }
+        }
         let mut row = StateRow::new();
         for (charge, stop) in charges.iter().zip(&*stops) {
             match stop.place {
@@ -155,7 +172,7 @@ impl MemoryStore {
                 None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
             }
         }
-        let settled = settle(&mut row, now);
+        let settled = settle(&mut row, Scene { now, lost });
         let changed = settled.as_ref().map_or(0, |(_, changed)| *changed);
         put_back(charges, stops, guards, &mut row, changed);
         settled.map(|(value, _)| value)
@@ -167,19 +184,20 @@ impl MemoryStore {
         &self,
         charges: &Charges<'_>,
         aim: Aim,
-        settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
+        settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         let charge = charges.iter().next().expect("there is one charge");
         let key = self.hash(charge.plan, charges.key(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let now = self.clock.now();
-        let place = self.place(&mut shard, key, charge.plan, aim, now)?;
+        let late = aim.is_late(&shard, charge.plan);
+        let place = self.place(&mut shard, key, charge.plan, aim, now)?.filter(|_| !late);
         let mut row = StateRow::new();
         match place {
             Some(place) => shard.load(place, charge.plan, &mut row),
             None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
         }
-        let settled = settle(&mut row, now);
+        let settled = settle(&mut row, Scene { now, lost: u32::from(late) });
         let changed = settled.as_ref().is_ok_and(|(_, changed)| *changed != 0);
         shard.put_back(key, place, charge.plan, &mut row, changed);
         settled.map(|(value, _)| value)
@@ -294,14 +312,14 @@ impl MemoryStore {
     #[inline(never)]
     fn take_together(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
         let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
-        self.with_states(charges, aim, |states, now| {
+        self.with_states(charges, aim, |states, Scene { now, .. }| {
             charges.settle_into(states, now, outcome).map_err(stale)?;
             Ok(((), outcome.taken))
         })
     }
 
     pub(crate) fn peek_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        self.with_states(charges, Aim::Look, |states, now| {
+        self.with_states(charges, Aim::Look, |states, Scene { now, .. }| {
             charges.survey_into(states, now, outcome).map_err(stale)?;
             Ok(((), 0))
         })
@@ -323,7 +341,10 @@ impl MemoryStore {
         if left.is_empty() {
             return Ok(Given::TooOld);
         }
-        self.with_states(&left, Aim::Look, |states, now| {
+        self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
+            if lost.count_ones() as usize == left.len() {
+                return Ok((Given::TooOld, 0));
+            }
             left.refund(states, taken_at, now);
             Ok((Given::Back, u32::MAX))
         })
@@ -340,7 +361,7 @@ impl MemoryStore {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
-        self.with_states(&charges, aim, |states, now| {
+        self.with_states(&charges, aim, |states, Scene { now, .. }| {
             let (report, trace) = holds::obey(spot.plan, states, order, now);
             Ok(((report, trace), u32::from(trace == Trace::Left)))
         })
@@ -368,6 +389,14 @@ impl MemoryStore {
     /// given back, or it would come out of what is taken from now on.
     fn forgot(&self, rule: Option<&str>) {
         self.spent.lock().forget(rule, self.clock.now());
+    }
+}
+
+impl Aim {
+    /// Whether it is too late to give back to a key of this plan.
+    #[inline]
+    fn is_late(self, shard: &Shard, plan: &Plan) -> bool {
+        matches!(self, Self::Give(taken_at) if shard.may_have_lost(plan, taken_at))
     }
 }
 

@@ -26,6 +26,10 @@ pub(crate) struct Shard {
     plans: Plans,
     /// Where the search for a key to forget goes on.
     hand: usize,
+    /// Whether it is known that no key here may be forgotten.
+    all_pinned: bool,
+    /// When a key that counted something was last forgotten for another.
+    evicted: Timestamp,
     /// The keys that have changed since they were last saved, if somebody saves them.
     dirty: Option<Dirty>,
 }
@@ -55,6 +59,8 @@ impl Shard {
             deep_free: Vec::new(),
             plans: Plans::default(),
             hand: 0,
+            all_pinned: false,
+            evicted: Timestamp::ZERO,
             dirty,
         }
     }
@@ -170,6 +176,7 @@ impl Shard {
     ) {
         match place {
             Some(place) => {
+                self.note_standing(plan, states);
                 self.save(place, plan, states);
                 if changed {
                     self.touch_at(place, key);
@@ -185,6 +192,7 @@ impl Shard {
 
     /// Puts a key in that is not there yet, and says where.
     pub(crate) fn insert(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) -> Place {
+        self.note_standing(plan, states);
         let tag = Tag::new(self.plans.enter(plan));
         let mut words = [0; 2];
         let mut halves = [0; 2];
