@@ -106,9 +106,7 @@ impl<'a> Charges<'a> {
     }
 
     /// Starts over, with no charges.
-    #[inline]
-    pub fn clear(&mut self, ticket: Ticket, cost: u64, id: Option<&'a str>) {
-        (self.ticket, self.cost, self.id) = (ticket, cost, id);
+    pub fn clear(&mut self) {
         self.calendar.clear();
         self.amounts.clear();
         self.list.clear();

@@ -150,7 +150,7 @@ impl Rule {
 
     /// The key, if it needs no writing: a rule without fields, or with one whose value is in its
     /// comparable form already.
-    #[inline]
+    #[inline(always)]
     fn plain_key<'a>(&'a self, first: Option<&'a str>) -> Option<&'a str> {
         match (&*self.by, first) {
             ([], _) => Some(&self.name),

@@ -163,7 +163,7 @@ impl Bucket {
     pub(super) fn adopt(&self, old: &Self, level: Level, now: Timestamp) -> Level {
         let used = u128::from(old.backlog(Some(level), now)) * u128::from(self.numerator.value);
         let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
-        self.level(u64::try_from(backlog).unwrap_or_else(|_| self.empty), now)
+        self.level(u64::try_from(backlog).unwrap_or(self.empty), now)
     }
 }
 
