@@ -143,7 +143,9 @@ impl Engine {
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         let timed = self.begin(pinned, attempt, decision)?;
-        if !decision.charges.is_empty() {
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+        } else {
             match self.store.take(&decision.charges, &mut decision.outcome) {
                 // An answer that is there already need not be awaited.
                 Answer::Ready(Some(Ok(()))) => {}
@@ -153,8 +155,13 @@ impl Engine {
                     }
                 }
             }
+            decision.conclude(Origin::Store);
         }
-        self.finish(pinned, decision, timed);
+        self.note(pinned, decision);
+        if let Some(start) = timed {
+            let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
+            self.meters.latency.observe(nanos as f64 / 1e9);
+        }
         Ok(())
     }
 
@@ -171,21 +178,6 @@ impl Engine {
         pinned.open(attempt, ticket, decision)?;
         self.calendars.fill(&mut decision.charges);
         Ok(timed)
-    }
-
-    /// Concludes a decision, and writes down what people want to know of it.
-    #[inline]
-    fn finish(&self, pinned: &Snapshot, decision: &mut Decision<'_>, timed: Option<u64>) {
-        if decision.charges.is_empty() {
-            decision.allow_unmetered();
-        } else {
-            decision.conclude(Origin::Store);
-        }
-        self.note(pinned, decision);
-        if let Some(start) = timed {
-            let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
-            self.meters.latency.observe(nanos as f64 / 1e9);
-        }
     }
 
     /// Says what [`Engine::decide`] would, and takes nothing.
