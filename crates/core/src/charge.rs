@@ -106,9 +106,7 @@ impl<'a> Charges<'a> {
     }
 
     /// Starts over, with no charges.
-    #[inline]
-    pub fn clear(&mut self, ticket: Ticket, cost: u64, id: Option<&'a str>) {
-        (self.ticket, self.cost, self.id) = (ticket, cost, id);
+    pub fn clear(&mut self) {
         self.calendar.clear();
         self.amounts.clear();
         self.list.clear();
@@ -128,6 +126,7 @@ impl<'a> Charges<'a> {
         self.add(Charge { plan, enforced, key });
     }
 
+    #[inline(always)]
     fn add(&mut self, charge: Charge<'a>) {
         assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
         self.list.push(charge);
@@ -192,7 +191,7 @@ impl<'a> Charges<'a> {
     }
 
     /// The one limit that decides, if there is only one and it counts no holds.
-    #[inline]
+    #[inline(always)]
     pub fn lone(&self) -> Option<Lone<'_>> {
         let [charge] = &*self.list else { return None };
         let [limit] = charge.plan.limits() else { return None };

@@ -118,11 +118,15 @@ impl<'a> Decision<'a> {
     /// Begins a decision by this policy, with no charges yet.
     #[inline]
     pub fn open(&mut self, policy: &'a Policy, ticket: Ticket, cost: u64, id: Option<&'a str>) {
+        // Only a decision that was opened before has anything to put away.
+        if self.policy.is_some() {
+            self.charges.clear();
+            self.verdict = Verdict::Deny;
+            self.retry = When::Now;
+            self.bound = None;
+        }
         self.policy = Some(policy);
-        self.charges.clear(ticket, cost, id);
-        self.verdict = Verdict::Deny;
-        self.retry = When::Now;
-        self.bound = None;
+        (self.charges.ticket, self.charges.cost, self.charges.id) = (ticket, cost, id);
     }
 
     /// The policy that decided.
@@ -181,7 +185,7 @@ impl<'a> Decision<'a> {
 
     /// Allows an attempt that no limit is asked about.
     pub fn allow_unmetered(&mut self) {
-        self.outcome.allowed = true;
+        self.outcome = Outcome { allowed: true, ..Outcome::default() };
         self.conclude(Origin::Fixed);
     }
 

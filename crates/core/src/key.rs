@@ -64,19 +64,23 @@ impl FieldKind {
     }
 
     /// Whether a value is in its comparable form already.
+    #[inline]
     pub(crate) fn is_plain(self, value: &str) -> bool {
+        value.len() <= MOST_FIELD_BYTES && (self == Self::Text || self.is_normal(value))
+    }
+
+    fn is_normal(self, value: &str) -> bool {
         let lower = || !value.bytes().any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase());
-        value.len() <= MOST_FIELD_BYTES
-            && match self {
-                Self::Text => true,
-                // The parser accepts only one spelling of an IPv4 address.
-                Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
-                Self::Ip { .. } => false,
-                Self::Domain => !value.ends_with('.') && lower(),
-                Self::Address => {
-                    !value.is_empty() && !value.starts_with('<') && !value.ends_with(['.', '>']) && lower()
-                }
+        match self {
+            Self::Text => true,
+            // The parser accepts only one spelling of an IPv4 address.
+            Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
+            Self::Ip { .. } => false,
+            Self::Domain => !value.ends_with('.') && lower(),
+            Self::Address => {
+                !value.is_empty() && !value.starts_with('<') && !value.ends_with(['.', '>']) && lower()
             }
+        }
     }
 
     /// Appends a value in its comparable form.

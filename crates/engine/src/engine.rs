@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records, Rule,
-    Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
+    Answer, Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records,
+    Rule, Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
 };
 
 use crate::calendar::{Calendars, page};
@@ -159,18 +159,21 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
-        let ticket = ticket::next();
-        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
-        pinned.open(attempt, ticket, decision)?;
+        let timed = self.begin(pinned, attempt, decision)?;
         if decision.charges.is_empty() {
             decision.allow_unmetered();
         } else if let Some(shared) = &self.shared {
             // Boxed, so that the future of a store in this process does not have to hold room for it.
             Box::pin(self.decide_shared(shared, pinned, attempt, decision)).await?;
         } else {
-            self.calendars.fill(&mut decision.charges);
-            if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
-                self.take_again(decision, error).await?;
+            match self.store.take(&decision.charges, &mut decision.outcome) {
+                // An answer that is there already need not be awaited.
+                Answer::Ready(Some(Ok(()))) => {}
+                answer => {
+                    if let Err(error) = answer.await {
+                        self.take_again(decision, error).await?;
+                    }
+                }
             }
             decision.conclude(Origin::Store);
         }
@@ -180,6 +183,21 @@ impl Engine {
             self.meters.latency.observe(nanos as f64 / 1e9);
         }
         Ok(())
+    }
+
+    /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
+    #[inline]
+    fn begin<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<Option<u64>, Fault> {
+        let ticket = ticket::next();
+        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
+        pinned.open(attempt, ticket, decision)?;
+        self.calendars.fill(&mut decision.charges);
+        Ok(timed)
     }
 
     /// Says what [`Engine::decide`] would, and takes nothing.
