@@ -259,10 +259,11 @@ impl Line<'_> {
         }
     }
 
-    /// How the limit that binds here is written.
-    pub fn binding_text(&self) -> Option<&'_ str> {
-        let (binding, _) = self.binding()?;
-        self.plan.written().find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| text)
+    /// As [`Line::binding`], with the limit as it is written.
+    pub fn binding_written(&self) -> Option<(&'_ str, Reading)> {
+        let (binding, reading) = self.binding()?;
+        let mut written = self.plan.written();
+        written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, reading))
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

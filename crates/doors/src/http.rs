@@ -12,6 +12,7 @@ mod endpoint;
 mod give;
 mod headers;
 mod holds;
+mod json;
 mod mail_shape;
 mod metrics;
 mod openapi;

@@ -13,7 +13,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ("", "EOF while parsing a value, at line 1 column 0"),
     ("{\n  \"policy\": mail\n}", "expected value, at line 2 column 13"),
     (r#"{"policy":"mail.accept"} x"#, "trailing characters, at line 1 column 26"),
-    ("[\"mail.accept\"]", "expected an object, not a list, at line 1 column 1"),
+    ("[\"mail.accept\"]", "invalid type: sequence, expected an object, at line 1 column 0"),
     ("{}", "missing field `policy`"),
     (r#"{"policy":7}"#, "invalid type: integer `7`, expected a string, at line 1 column 11"),
     (r#"{"policy":"mail.acept"}"#, "there is no policy `mail.acept`; did you mean `mail.accept`?"),

@@ -17,7 +17,7 @@ use crate::journal::{Entry, Journal};
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
-use crate::receipt::{Forged, Form, Seal};
+use crate::receipt::{Forged, Seal};
 use crate::ticket;
 
 /// Decides attempts.
@@ -212,14 +212,27 @@ impl Engine {
         answer
     }
 
-    /// The receipt of an allowed attempt, sealed.
+    /// The receipt of an allowed attempt, sealed; `None` if nothing was taken.
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
+        let mut text = Vec::new();
+        self.write_receipt(decision, &mut text);
+        (!text.is_empty()).then(|| String::from_utf8(text).expect("receipts are text"))
+    }
+
+    /// As [`Engine::receipt`], appended to a text that is written already.
+    pub fn write_receipt(&self, decision: &Decision<'_>, text: &mut Vec<u8>) {
+        if decision.outcome.taken == 0 {
+            return;
+        }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let taken = decision.lines().filter(|line| line.taken).map(|line| (&*line.rule.name, line.key));
-        let secret = decision.lines().any(|line| line.taken && line.rule.secret);
-        let form = if secret { Form::Closed } else { Form::Open };
-        let sealed = || self.seal.seal_parts(form, ticket, decision.outcome.now, cost, taken);
-        (decision.outcome.taken != 0).then(sealed)
+        let mut draft = self.seal.draft(ticket, decision.outcome.now, cost, text);
+        for line in decision.lines().filter(|line| line.taken) {
+            draft.add(&line.rule.name, line.key);
+            if line.rule.secret {
+                draft.close();
+            }
+        }
+        draft.seal();
     }
 
     /// Gives back what a receipt stands for: once.

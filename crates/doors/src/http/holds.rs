@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Attempt, Limit, Rule};
+use tollgate_core::{Attempt, Decision, Limit, Rule};
 
 use super::App;
-use super::answer::{Allowed, Refused};
+use super::answer::promise::{Allowed, Refused};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Text, Whole};
 use super::check::{self, AttemptBody, IdShown};
@@ -105,8 +105,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let take = Operation::new("/api/v1/holds", "Decide an attempt and hold what is limited at once")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
-        .answers::<Allowed<'_, '_>>()
-        .also::<Refused<'_, '_>>(429, PROBLEM_JSON);
+        .answers::<Allowed>()
+        .also::<Refused>(429, PROBLEM_JSON);
     let renew = Operation::new("/api/v1/holds/{rule}/{key}/{id}/renew", "Renew a hold's lease");
     let release = Operation::new("/api/v1/holds/{rule}/{key}/{id}", "End a hold");
     let list = Operation::new("/api/v1/holds/{rule}/{key}", "List the holds of a key");
@@ -126,8 +126,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
-    check::decide(&app, &attempt, |decision| check::answer(&app, &ask, &attempt, decision, IdShown::Yes))
-        .await
+    let pinned = app.engine.pin();
+    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Yes);
+    check::decide(&app, &pinned, &attempt, then).await
 }
 
 async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {

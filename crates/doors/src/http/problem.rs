@@ -10,6 +10,7 @@ use tollgate_core::StoreError;
 use tollgate_engine::Fault;
 
 use super::headers::CORRELATION_ID;
+use super::json::Json;
 
 /// The media type of problems.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -118,8 +119,12 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
     }
 
-    /// Its body under this id.
-    pub(crate) fn body<'p>(&'p self, id: &'p HeaderValue) -> ProblemBody<'p> {
+    /// Writes its body under this id.
+    pub(crate) fn write(&self, id: &HeaderValue, json: &mut Json) {
+        serde_json::to_writer(json.bytes(), &self.body(id)).expect("a problem is plain text and numbers");
+    }
+
+    fn body<'p>(&'p self, id: &'p HeaderValue) -> ProblemBody<'p> {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
         ProblemBody {
             r#type: self.kind,
