@@ -1,6 +1,8 @@
 //! Reading JSON bodies: strings are borrowed from the body where they can be, and everything is
 //! bounded.
 
+mod words;
+
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
@@ -39,13 +41,11 @@ pub(crate) struct AtMost<const MOST: usize, T>(pub(crate) Vec<T>);
 
 /// Reads a body, or says where it goes wrong.
 pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
-    serde_json::from_slice(body).map(|Object(read)| read).map_err(|error| {
-        let whole = error.to_string();
-        let message = whole.rsplit_once(" at line ").map_or(&*whole, |(message, _)| message);
-        // What was sent is part of the message, and can be long.
-        let message: String = message.chars().take(400).collect();
-        Problem::bad_request(format!("{message}, at line {} column {}", error.line(), error.column()))
-    })
+    if body.trim_ascii().is_empty() {
+        return Err(Problem::bad_request("the body is empty: expected an object"));
+    }
+    let read = serde_json::from_slice(body).map(|Object(read)| read);
+    read.map_err(|error| Problem::bad_request(words::of(&error, body)))
 }
 
 impl Text<'_> {
@@ -144,7 +144,7 @@ impl<'de: 'b, 'b> Visitor<'de> for FieldsVisitor<'b> {
     type Value = Fields<'b>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of fields")
+        f.write_str("an object with the fields of the attempt")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'b>, A::Error> {

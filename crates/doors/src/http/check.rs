@@ -90,7 +90,9 @@ impl<'b, A: Deserialize<'b>> Asked<'b, A> {
                 Ok(Self::Several(attempts.0))
             }
             (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
-            (None, None) => Err(Problem::bad_request("missing field `policy`")),
+            (None, None) => {
+                Err(Problem::bad_request("`policy` is missing: which policy does the attempt pass?"))
+            }
         }
     }
 }
