@@ -126,7 +126,11 @@ async fn a_hold_needs_an_id() {
         door.post("/api/v1/holds", json!({ "policy": "jobs", "fields": { "account": "acme" } })).await;
     assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing, at line 1 column 45"));
     let reply = door.post("/api/v1/holds", json!({ "policy": "jobs", "id": "1", "dry_run": true })).await;
-    assert!(reply.detail().starts_with("`dry_run` is not known here; there may be `policy`,"), "{}", reply.detail());
+    assert!(
+        reply.detail().starts_with("`dry_run` is not known here; there may be `policy`,"),
+        "{}",
+        reply.detail()
+    );
 }
 
 #[tokio::test]

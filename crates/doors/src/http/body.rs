@@ -1,6 +1,7 @@
 //! Reading JSON bodies: strings are borrowed from the body where they can be, and everything is
 //! bounded.
 
+mod lists;
 mod words;
 
 use std::borrow::Cow;
@@ -9,10 +10,11 @@ use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use smallvec::SmallVec;
 
 use super::problem::Problem;
+pub(crate) use lists::{AtMost, OneOrMore};
 
 /// The most fields that an attempt may bring.
 pub(crate) const MOST_FIELDS: usize = 32;
@@ -34,10 +36,6 @@ pub(crate) struct Fields<'b>(pub(crate) SmallVec<[(Text<'b>, Text<'b>); 2]>);
 /// object in their order.
 #[derive(Debug)]
 pub(crate) struct Object<T>(pub(crate) T);
-
-/// A list of at most so many.
-#[derive(Debug)]
-pub(crate) struct AtMost<const MOST: usize, T>(pub(crate) Vec<T>);
 
 /// Reads a body, or says where it goes wrong.
 pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
@@ -196,48 +194,6 @@ impl<T: JsonSchema> JsonSchema for Object<T> {
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         T::json_schema(generator)
-    }
-}
-
-struct AtMostVisitor<const MOST: usize, T>(PhantomData<T>);
-
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for AtMostVisitor<MOST, T> {
-    type Value = AtMost<MOST, T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MOST}")
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AtMost<MOST, T>, A::Error> {
-        // A list is seldom told how long it is, and what it holds is costly to move.
-        let mut items = Vec::with_capacity(MOST.min(128));
-        while let Some(item) = list.next_element()? {
-            if items.len() == MOST {
-                return Err(A::Error::custom(format_args!("more than {MOST} in one list")));
-            }
-            items.push(item);
-        }
-        Ok(AtMost(items))
-    }
-}
-
-impl<'de, const MOST: usize, T: Deserialize<'de>> Deserialize<'de> for AtMost<MOST, T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(AtMostVisitor(PhantomData))
-    }
-}
-
-impl<const MOST: usize, T: JsonSchema> JsonSchema for AtMost<MOST, T> {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        format!("AtMost{MOST}{}", T::schema_name()).into()
-    }
-
-    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "array", "items": generator.subschema_for::<T>(), "maxItems": MOST })
     }
 }
 

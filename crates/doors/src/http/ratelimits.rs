@@ -12,7 +12,7 @@ use tollgate_engine::calendar::zone_exists;
 
 use super::App;
 use super::auth::Role;
-use super::body::{self, AtMost, Text, Whole};
+use super::body::{self, OneOrMore, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::mail_shape::{self, MailCounts, MailSections};
 use super::path::{self, Place};
@@ -94,10 +94,10 @@ struct CountShown<'k> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "OverrideRequest")]
 struct OverrideBody<'b> {
-    /// The limits, as in `["2000/hour", "20000/day"]`; `["unlimited"]` is none at all. Nothing else
-    /// may stand beside them.
+    /// The limits, as in `["2000/hour", "20000/day"]`, or one alone, as in `"2000/hour"`;
+    /// `"unlimited"` is none at all. Nothing else may stand beside them.
     #[serde(borrow, default)]
-    limits: Option<AtMost<{ Plan::MOST_LIMITS }, Text<'b>>>,
+    limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
     #[serde(default, deserialize_with = "mail_shape::told")]
     #[schemars(with = "Option<Whole>")]
     messages_per_hour: Option<u64>,
