@@ -227,6 +227,23 @@ async fn bad_places_and_bad_limits_are_told_apart() {
     assert!(door.records.0.lock().is_empty(), "nothing was set");
 }
 
+#[tokio::test]
+async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
+    let door = Door::open();
+    for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
+        let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });
+        let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+        let detail = format!(
+            "`5 {field} per attempt` bounds `{field}`, which is part of the key of rule `{rule}` in policy `mail.accept`: a number that is bounded needs a field of its own"
+        );
+        assert_eq!((reply.status, reply.detail()), (400, detail));
+    }
+    assert_eq!(door.check("mail.accept", json!({ "sender": "a", "ip": "10.0.0.1" })).await.status, 200);
+    let limits = json!({ "limits": ["5 account per attempt"] });
+    let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+    assert_eq!(reply.status, 200, "a key of another policy is just a name");
+}
+
 /// Bodies that are nearly right, so that arbitrary changes reach deep.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let words = prop::sample::select(vec![

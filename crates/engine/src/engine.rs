@@ -294,7 +294,7 @@ impl Engine {
 
     fn renew_rule(&self, configured: &Configured, rule: &str) {
         let Some(base) = configured.base.rule(rule) else { return };
-        let renewed = Rule::clone(&configured.overrides.over_rule(base));
+        let renewed = Rule::clone(&configured.overrides.over_rule(base, &configured.base));
         let policies = self.current.load().policies.with_rule(renewed);
         self.current.store(Arc::new(Snapshot::new(policies, &self.meters)));
     }

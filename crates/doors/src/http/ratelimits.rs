@@ -7,7 +7,7 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::store::{Forget, Spot};
-use tollgate_core::{Limit, Plan, Policies, Rule, grammar};
+use tollgate_core::{Clash, Limit, Plan, Policies, Rule, grammar};
 use tollgate_engine::calendar::zone_exists;
 
 use super::App;
@@ -232,6 +232,9 @@ where
     let pinned = app.engine.pin();
     let place = find(&pinned.policies)?;
     let limits = wanted_limits(place.rule, &ask.body)?;
+    if let Some(clash) = Clash::find(&place.rule.name, &limits, pinned.policies.iter()) {
+        return Err(Problem::bad_request(clash.to_string()));
+    }
     app.engine.set_override(&place.rule.name, &place.key, limits).await?;
     note(app, ask, &place, "limits of a key set");
     let pinned = app.engine.pin();

@@ -30,6 +30,10 @@ impl Rules {
         self.usable.iter().find(|rule| *rule.name == *name)
     }
 
+    pub(super) fn usable(&self) -> &[Arc<Rule>] {
+        &self.usable
+    }
+
     pub(super) fn into_usable(self) -> Vec<Arc<Rule>> {
         self.usable
     }
