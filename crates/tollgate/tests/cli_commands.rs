@@ -306,7 +306,7 @@ fn the_token_comes_from_a_file_or_else_from_the_environment() {
     let table: [(&[&str], &str, Option<&str>); 4] = [
         (&["reload"], "from-the-environment", Some("Bearer from-the-environment")),
         (&["reload", "--token-file", file], "from-the-environment", Some("Bearer from-a-file")),
-        (&["--token-file", file, "reload"], "", Some("Bearer from-a-file")),
+        (&["reload", "--token-file", file], "", Some("Bearer from-a-file")),
         (&["reload"], "", None),
     ];
     for (arguments, variable, expected) in table {
