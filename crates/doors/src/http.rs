@@ -33,6 +33,7 @@ use tollgate_engine::Engine;
 pub use auth::{AccessKey, Role};
 use endpoint::Endpoint;
 use problem::Problem;
+pub use problem::TooLate;
 
 /// What the HTTP door is made of.
 pub struct HttpParts {

@@ -51,6 +51,24 @@ pub(crate) struct Correlation {
     pub(crate) given: Option<HeaderValue>,
 }
 
+/// What a request is answered with if it takes too long. How long that is, whoever serves the router
+/// says.
+pub struct TooLate(Correlation);
+
+impl TooLate {
+    /// For a request with these headers.
+    pub fn for_request(headers: &HeaderMap) -> Self {
+        Self(Correlation::of(headers))
+    }
+
+    /// The answer, instead of the router's.
+    pub fn answer(&self) -> Response {
+        let detail = "the whole request did not come, or was not answered, in time";
+        let (kind, title) = ("/problems/too-late", "Request timeout");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, kind, title, detail).answer(&self.0)
+    }
+}
+
 impl Correlation {
     /// The longest id that is taken over, in bytes.
     const MOST_BYTES: usize = 128;
