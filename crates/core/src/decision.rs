@@ -188,6 +188,17 @@ impl<'a> Decision<'a> {
         at + Span::from_micros(spread)
     }
 
+    /// How long to wait before asking again; `None` where no time can be told. A deferred attempt
+    /// waits for the moment it is deferred to, which may lie after the first one at which it would
+    /// pass.
+    pub fn wait(&self) -> Option<Span> {
+        match (self.verdict, self.retry) {
+            (Verdict::Defer(at), _) => Some(at.since(self.outcome.now)),
+            (_, When::After(span)) => Some(span),
+            _ => None,
+        }
+    }
+
     /// Whether the attempt may pass.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow

@@ -340,9 +340,9 @@ impl Engine {
             return;
         }
         let Some(held_back) = self.log_pace.lock().admit(now) else { return };
-        let retry_after = match decision.retry {
-            When::After(span) => Span::from_secs(span.as_secs_ceil()).to_string(),
-            When::Now | When::OnRelease | When::Never => String::from("never"),
+        let retry_after = match decision.wait() {
+            Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
+            None => String::from("never"),
         };
         let denied_by = &*line.rule.name;
         if held_back > 0 {
@@ -375,7 +375,7 @@ impl Engine {
             rule: decision.denied_by().map(|line| line.rule.name.to_string()),
             key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
             cost: decision.charges.cost,
-            retry: decision.retry,
+            retry: decision.wait().map_or(decision.retry, When::After),
         }
     }
 }

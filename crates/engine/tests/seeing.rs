@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule};
-use tollgate_core::{OnExceed, Span, Verdict};
+use tollgate_core::{Deferral, OnExceed, Span, Verdict, When};
 
 fn count(stand: &Stand, policy: &str, rule: &str, outcome: &str) -> u64 {
     let counts = stand.engine.meters.counts();
@@ -55,6 +55,25 @@ fn counts_survive_a_reload() {
     stand.engine.reload(set());
     decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap();
     assert_eq!(count(&stand, "api", "", "allow"), 2);
+}
+
+#[test]
+fn the_journal_tells_the_time_that_the_caller_was_told() {
+    let jitter = Span::from_secs(3_600);
+    let spread = OnExceed::Defer(Deferral { aligned: false, jitter });
+    let stand =
+        Stand::new(policies(vec![rule::with("slow", &["ip"], &["1/hour"], spread)], &[("api", &["slow"])]));
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        let pinned = stand.pin();
+        let decision = decide(&stand.engine, &pinned, "api", &[("ip", "192.0.2.1")]).unwrap();
+        if let Verdict::Defer(at) = decision.verdict {
+            waits.insert(0, When::After(at.since(decision.outcome.now)));
+        }
+    }
+    let journal = stand.engine.journal.latest(9);
+    assert_eq!(journal.iter().map(|entry| entry.retry).collect::<Vec<_>>(), waits);
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "they are spread");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use axum::http::HeaderValue;
 use tollgate_core::{Decision, Line, Timestamp, Verdict, When};
 use tollgate_engine::Engine;
 
-use super::headers::{wait, whole_secs};
+use super::headers::whole_secs;
 use super::json::Json;
 use super::problem::id_text;
 use super::shown::{self, Moment};
@@ -63,7 +63,7 @@ impl Answer<'_, '_> {
     pub(crate) fn write_refused(&self, id: &HeaderValue, json: &mut Json) {
         let line = self.decision.denied_by();
         let key = line.map(|line| self.engine.shown_key(line.rule, line.key));
-        let wait = wait(self.decision);
+        let wait = self.decision.wait();
         json.piece(
             r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"#,
         );

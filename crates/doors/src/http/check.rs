@@ -186,7 +186,7 @@ pub(crate) fn answer(
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         head.insert(headers::CORRELATION_ID, id);
         headers::rate_limit(decision, head);
-        headers::retry_after(headers::wait(decision), head);
+        headers::retry_after(decision.wait(), head);
     }
     if headers::wants_ietf(ask) {
         headers::ietf(decision, response.headers_mut());
