@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::fmt::Write;
 
 use axum::http::HeaderValue;
-use tollgate_core::{Decision, Line, Timestamp, Verdict, When};
+use tollgate_core::{Decision, Limit, Line, Timestamp, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::headers::whole_secs;
@@ -36,6 +36,15 @@ pub(crate) struct Answer<'d, 'a> {
 }
 
 impl Answer<'_, '_> {
+    /// The id under which something is held now: that of the attempt, or the one that was made up.
+    pub(crate) fn hold_id<'i>(&self, asked: Option<&'i str>) -> Option<Cow<'i, str>> {
+        let Decision { charges, outcome, .. } = self.decision;
+        let taken = |index: usize| outcome.repeated || outcome.taken & (1 << index) != 0;
+        let mut charges_held = charges.iter().enumerate().filter(|(index, _)| taken(*index));
+        let held = charges_held.any(|(_, charge)| charge.plan.limits().iter().any(Limit::holds));
+        held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
+    }
+
     /// Writes that the attempt may pass, under this id if it is to be told.
     pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
         json.piece(match standing {

@@ -43,7 +43,7 @@ struct CheckBody<'b, A> {
     /// How much it takes; 1 unless said otherwise, and 0 only looks.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once.
+    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
@@ -67,7 +67,7 @@ pub(crate) struct AttemptBody<'b> {
     /// How much it takes; 1 unless said otherwise, and 0 only looks.
     #[serde(default)]
     pub(crate) cost: Option<Whole>,
-    /// Under which id it holds what is limited at once.
+    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
     #[serde(borrow, default)]
     pub(crate) id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
@@ -112,7 +112,7 @@ async fn check(app: Arc<App>, ask: Ask) -> Answered {
     match Asked::<Object<AttemptBody<'_>>>::read(&ask.body) {
         Ok(Asked::One(attempt)) => {
             let pinned = app.engine.pin();
-            let then = |decision: &Decision<'_>| answer(&app, &ask, &attempt, decision, IdShown::No);
+            let then = |decision: &Decision<'_>| answer(&app, &ask, &attempt, decision, IdShown::WhereHeld);
             decide(&app, &pinned, &attempt, then).await
         }
         Ok(Asked::Several(attempts)) => {
@@ -130,11 +130,12 @@ async fn check_one_by_one(app: &App, ask: &Ask, problem: Problem) -> Answered {
     Ok(decide_all(app, ask, attempts.iter().map(Result::as_ref)).await)
 }
 
-/// Whether an answer says the id it was asked with.
+/// When an answer says the id that was asked with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IdShown {
-    Yes,
-    No,
+    Always,
+    /// Where something is held under it, or under one that was made up.
+    WhereHeld,
 }
 
 /// Decides one attempt, and makes something of the decision.
@@ -172,8 +173,9 @@ pub(crate) fn answer(
     let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
     let mut response;
     if decision.allowed() {
-        let id = attempt.id.as_ref().map(Text::as_str).filter(|_| shown == IdShown::Yes);
-        answer.write_allowed(id, Standing::Alone, &mut json);
+        let asked = attempt.id.as_ref().map(Text::as_str);
+        let id = answer.hold_id(asked).or(asked.filter(|_| shown == IdShown::Always).map(Into::into));
+        answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
         response = json_bytes(json.into_bytes());
         headers::rate_limit(decision, response.headers_mut());
     } else {
@@ -219,7 +221,8 @@ async fn decide_all<'r, 'b: 'r>(
         let write = |decision: &Decision<'_>| {
             let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
             if decision.allowed() {
-                answer.write_allowed(None, Standing::AmongSeveral, &mut json);
+                let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
+                answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
             } else {
                 answer.write_refused(&id, &mut json);
             }

@@ -127,7 +127,7 @@ async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
     let pinned = app.engine.pin();
-    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Yes);
+    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Always);
     check::decide(&app, &pinned, &attempt, then).await
 }
 

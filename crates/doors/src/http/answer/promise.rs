@@ -23,7 +23,7 @@ pub(crate) struct Allowed {
     origin: String,
     /// Whether the id was held already, so that nothing was taken.
     repeated: bool,
-    /// The id of the hold.
+    /// The id under which something is held, made up if none was sent; absent where nothing is.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
     /// What every rule that applied shows.
