@@ -53,7 +53,7 @@ pub struct Snapshot {
     /// The policies, with everything set at run time.
     pub policies: Policies,
     meters: Vec<PolicyMeter>,
-    /// Stands in for every policy while limits are switched off.
+    /// Stands in for every policy while limits are switched off: it charges nothing.
     off: Policy,
 }
 
@@ -395,12 +395,28 @@ impl Snapshot {
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         if !self.policies.enabled {
-            decision.open(&self.off, ticket, attempt.cost, attempt.id);
-            return Ok(());
+            return self.open_unlimited(attempt, ticket, decision);
         }
         let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
         policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+    }
+
+    /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
+    /// come to light on the day that they are switched on.
+    #[cold]
+    fn open_unlimited<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.policies.iter().next().is_some() {
+            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+        }
+        decision.open(&self.off, ticket, attempt.cost, attempt.id);
+        Ok(())
     }
 }
 
