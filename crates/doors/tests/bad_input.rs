@@ -50,6 +50,10 @@ const BAD_CHECKS: &[(&str, &str)] = &[
         "the value of `ip` is not an IPv4 or IPv6 address",
     ),
     (
+        r#"{"policy":"trial","fields":{"account":""}}"#,
+        "the value of `account` is empty; leave the field out if there is none",
+    ),
+    (
         r#"{"policy":"mail.accept","fields":{"ip":["10.0.0.1"]}}"#,
         "expected a string, a whole number of at least 0, or a boolean, not a list, at line 1 column 40",
     ),

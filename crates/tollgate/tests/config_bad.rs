@@ -432,30 +432,6 @@ policies:
 }
 
 #[test]
-fn what_makes_a_key_cannot_be_bounded_per_attempt() {
-    let clash = |limit: &str, field: &str, rule: &str, policy: &str| {
-        format!(
-            "`{limit}` bounds `{field}`, which is part of the key of rule `{rule}` in policy `{policy}`: a number that is bounded needs a field of its own"
-        )
-    };
-    let own = "rules: { a: { by: k, limits: [1/s, 5 k per attempt] } }\npolicies: { p: [a] }";
-    assert_eq!(
-        refusal(own, Format::Yaml),
-        format!("t.yaml:1:30: rules.a.limits: {}", clash("5 k per attempt", "k", "a", "p"))
-    );
-    let other = "rules:
-  a: { by: k, limits: 1/s, overrides: { x: [2/s, 7 size per attempt] } }
-  b: { by: [user, size], limits: 1/s }
-policies: { p: [a], q: [b, a] }";
-    assert_eq!(
-        refusal(other, Format::Yaml),
-        format!("t.yaml:2:39: rules.a.overrides: {}", clash("7 size per attempt", "size", "b", "q"))
-    );
-    let apart = other.replace("[b, a]", "[b]");
-    assert!(config::load_str(&apart, Format::Yaml, "t.yaml", std::iter::empty()).is_ok());
-}
-
-#[test]
 fn a_list_of_problems_has_an_end() {
     let rules: Vec<String> = (0..60).map(|index| format!("  r{index}: {{}}\n")).collect();
     let refusal = refusal(&format!("rules:\n{}", rules.concat()), Format::Yaml);

@@ -214,6 +214,7 @@ fn shown_of(rule: &Rule, key: &str) -> String {
 fn misfit(rule: &Rule, key: &str) -> String {
     let key = shown_of(rule, key);
     match &*rule.by {
+        [_] if key.is_empty() => "an empty value is no key".to_owned(),
         [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
         [field] => {
             let name = &field.name;
