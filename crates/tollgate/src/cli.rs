@@ -67,7 +67,8 @@ const SERVE: &str = "\
 Without --config it serves the built-in starter on http://127.0.0.1:8080, with its counters in
 ./tollgate.redb, and prints a request to try.
 
-SIGHUP, a changed file, and `tollgate reload` put changed rules and policies in force; counters stay.
+SIGHUP, a changed file, and `tollgate reload` put changed rules, policies and keys in force;
+counters stay.
 SIGTERM and Ctrl-C end it: open requests are answered, counters are saved.
 
 Example:

@@ -175,7 +175,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let key = app.engine.shown_key(place.rule, &place.key);
     tracing::info!(
         component = "http",
-        by = ask.caller(&app),
+        by = ask.caller(),
         rule = &*place.rule.name,
         key = &*key,
         ids = ids.len(),

@@ -274,7 +274,7 @@ fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
 
 async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
     app.engine.forget(Forget::All).await?;
-    tracing::info!(component = "http", by = ask.caller(&app), "all counts reset");
+    tracing::info!(component = "http", by = ask.caller(), "all counts reset");
     Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
 }
 
@@ -282,7 +282,7 @@ async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
     app.engine.forget(Forget::Rule(&rule.name)).await?;
-    tracing::info!(component = "http", by = ask.caller(&app), rule = &*rule.name, "counts of a rule reset");
+    tracing::info!(component = "http", by = ask.caller(), rule = &*rule.name, "counts of a rule reset");
     Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
 }
 
@@ -306,6 +306,6 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
 /// Tells the log who changed what.
 fn note(app: &App, ask: &Ask, place: &Place<'_>, what: &'static str) {
     let key = app.engine.shown_key(place.rule, &place.key);
-    let (by, rule) = (ask.caller(app), &*place.rule.name);
+    let (by, rule) = (ask.caller(), &*place.rule.name);
     tracing::info!(component = "http", by, rule, key = &*key, "{what}");
 }
