@@ -49,7 +49,7 @@ pub enum Command {
     Schema,
     /// What is asked of a running server.
     #[command(flatten)]
-    Remote(Remote),
+    Remote(Box<Remote>),
     /// Print a script that completes commands and options in a shell
     Completions(pages::Completions),
     /// Print the manual page, or write the pages of all commands

@@ -148,7 +148,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_too_long_is_told_so_as_a_problem() {
-        let router = Router::new().fallback(|| std::future::pending::<()>());
+        let router = Router::new().fallback(std::future::pending::<()>);
         let request = Request::post("/api/v1/check").header("x-correlation-id", "req-7").body(Body::empty());
         let response = answer(router, request.unwrap()).await.unwrap();
         assert_eq!(response.status(), 408);
