@@ -108,6 +108,8 @@ async fn every_mistake_is_told_from_every_other() {
         });
         assert_eq!(reply.settled(), expected);
     }
+    let reply = door.send(Method::POST, "/api/v1/check", &[], b"{\"policy\":\"\xff\"}".to_vec()).await;
+    assert_eq!((reply.status, &*reply.detail()), (400, "the body is not UTF-8 text after 11 bytes"));
     let counts = door.get("/api/v1/ratelimits/global/global").await.json();
     assert_eq!(counts["hourly_count"], 0, "nothing was charged");
 }

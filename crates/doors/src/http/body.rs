@@ -42,7 +42,11 @@ pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem>
     if body.trim_ascii().is_empty() {
         return Err(Problem::bad_request("the body is empty: expected an object"));
     }
-    let read = serde_json::from_slice(body).map(|Object(read)| read);
+    // Checked once as a whole, and not again for every string in it.
+    let text = std::str::from_utf8(body).map_err(|error| {
+        Problem::bad_request(format!("the body is not UTF-8 text after {} bytes", error.valid_up_to()))
+    })?;
+    let read = serde_json::from_str(text).map(|Object(read)| read);
     read.map_err(|error| Problem::bad_request(words::of(&error, body)))
 }
 
