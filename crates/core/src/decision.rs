@@ -236,6 +236,17 @@ impl<'a> Decision<'a> {
         at + Span::from_micros(spread)
     }
 
+    /// How long to wait before asking again; `None` where no time can be told. A deferred attempt
+    /// waits for the moment it is deferred to, which may lie after the first one at which it would
+    /// pass.
+    pub fn wait(&self) -> Option<Span> {
+        match (self.verdict, self.retry) {
+            (Verdict::Defer(at), _) => Some(at.since(self.outcome.now)),
+            (_, When::After(span)) => Some(span),
+            _ => None,
+        }
+    }
+
     /// Whether the attempt may pass.
     pub fn allowed(&self) -> bool {
         self.verdict == Verdict::Allow
@@ -307,10 +318,11 @@ impl Line<'_> {
         }
     }
 
-    /// How the limit that binds here is written.
-    pub fn binding_text(&self) -> Option<&'_ str> {
-        let (binding, _) = self.binding()?;
-        self.plan.written().find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| text)
+    /// As [`Line::binding`], with the limit as it is written.
+    pub fn binding_written(&self) -> Option<(&'_ str, Reading)> {
+        let (binding, reading) = self.binding()?;
+        let mut written = self.plan.written();
+        written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, reading))
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

@@ -134,7 +134,7 @@ bad.toml:2:16: rules.a.limits: the number needs to say how it is counted: `/hour
      ^
 bad.toml:3:16: rules.b.limits: an empty list: write `unlimited` if there is to be no limit
 ";
-    let words = tollgate(directory.path(), &["--config", "bad.toml", "check-config"], &[]);
+    let words = tollgate(directory.path(), &["check-config", "--config", "bad.toml"], &[]);
     assert_eq!((text(&words.stdout), text(&words.stderr)), ("", expected));
     assert_eq!(words.status.code(), Some(2));
 

@@ -16,6 +16,8 @@ pub struct Decision {
     /// Whether this id was charged before, so that nothing was charged now.
     #[serde(default)]
     pub repeated: bool,
+    /// Under which id something is held.
+    pub id: Option<String>,
     /// The rule that is named.
     pub denied_by: Option<String>,
     /// Its key.

@@ -104,13 +104,15 @@ fn tell(event: FileEvent) {
     }
 }
 
-impl From<&ApiKey> for AccessKey {
-    fn from(key: &ApiKey) -> Self {
+/// The configured keys, as the door knows them.
+pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
+    let key = |key: &ApiKey| {
         let role = match key.role {
             Role::Check => tollgate_doors::Role::Check,
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        Self { name: key.name.clone(), role, hash: key.token.bytes() }
-    }
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes() }
+    };
+    config.keys.iter().map(key).collect()
 }
