@@ -52,8 +52,14 @@ pub fn settle(store: &MemoryStore, charges: &Charges<'_>) -> bool {
     outcome.allowed
 }
 
-/// An engine over the memory store: policy `api` has one rule, `mail` has five.
+/// An engine over the memory store.
 pub fn engine() -> Engine {
+    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), fallback: None };
+    ready(Engine::start(policies(), parts)).unwrap()
+}
+
+/// Policy `api` has one rule, `mail` has five, `narrow` refuses nearly everybody.
+pub fn policies() -> Policies {
     let rule = |name: &str, by: Option<&str>, limits: &[&str]| {
         let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
         let by = by.iter().map(|name| Field { name: (*name).into(), kind: FieldKind::Text }).collect();
@@ -78,13 +84,14 @@ pub fn engine() -> Engine {
         rule("ip", Some("ip"), &windows),
         rule("api_key", Some("api_key"), &windows),
     ];
+    let narrow = rule("narrow", Some("user"), &["1/day"]);
     let policies = vec![
         Policy::new("api".into(), vec![Arc::clone(&api)], false),
         Policy::new("mail".into(), levels.to_vec(), false),
+        Policy::new("narrow".into(), vec![Arc::clone(&narrow)], false),
     ];
-    let rules = std::iter::once(api).chain(levels).collect();
-    let parts = Parts { store: Arc::new(store()), records: Arc::new(Nothing), fallback: None };
-    ready(Engine::start(Policies::new(true, rules, policies), parts)).unwrap()
+    let rules = [api, narrow].into_iter().chain(levels).collect();
+    Policies::new(true, rules, policies)
 }
 
 #[inline]

@@ -25,7 +25,7 @@ pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let parts = HttpParts {
         engine: Arc::new(engine()),
-        keys: Vec::new(),
+        keys: Arc::default(),
         reload: Arc::new(|| Ok(())),
         registry: Registry::default(),
     };

@@ -11,6 +11,7 @@ mod http;
 mod levels;
 mod memory;
 mod rounds;
+mod shared;
 mod threads;
 
 use std::alloc::System;
@@ -22,8 +23,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 6] =
-        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run)];
+    let sections: [(&str, fn()); 7] =
+        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {

@@ -106,9 +106,7 @@ impl<'a> Charges<'a> {
     }
 
     /// Starts over, with no charges.
-    #[inline]
-    pub fn clear(&mut self, ticket: Ticket, cost: u64, id: Option<&'a str>) {
-        (self.ticket, self.cost, self.id) = (ticket, cost, id);
+    pub fn clear(&mut self) {
         self.calendar.clear();
         self.amounts.clear();
         self.list.clear();
@@ -128,6 +126,7 @@ impl<'a> Charges<'a> {
         self.add(Charge { plan, enforced, key });
     }
 
+    #[inline(always)]
     fn add(&mut self, charge: Charge<'a>) {
         assert!(self.list.len() < Self::MOST, "a policy has at most as many rules");
         self.list.push(charge);
@@ -174,6 +173,14 @@ impl<'a> Charges<'a> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
     }
 
+    /// When the number in this attempt that a limit bounds conforms. Other limits always do.
+    pub fn weigh_amount(&self, limit: &Limit) -> When {
+        match limit {
+            Limit::PerAttempt { .. } => limit.when(&State::Fresh, &self.draft_unchecked(Timestamp::ZERO)),
+            _ => When::Now,
+        }
+    }
+
     /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each
     /// limit of each charge, in order. An observed charge follows the verdict and never makes it: it
     /// is taken if the attempt is allowed and it conforms itself.
@@ -184,7 +191,7 @@ impl<'a> Charges<'a> {
     }
 
     /// The one limit that decides, if there is only one and it counts no holds.
-    #[inline]
+    #[inline(always)]
     pub fn lone(&self) -> Option<Lone<'_>> {
         let [charge] = &*self.list else { return None };
         let [limit] = charge.plan.limits() else { return None };
@@ -246,8 +253,9 @@ impl<'a> Charges<'a> {
         }
     }
 
+    /// What the charges ask of a limit at a moment that their calendar covers.
     #[inline]
-    fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
+    pub fn draft(&self, now: Timestamp) -> Result<Draft<'_>, Stale> {
         let covered = |period: &Period| {
             self.calendar.iter().any(|page| page.period == *period && page.end_at(now).is_some())
         };

@@ -118,11 +118,15 @@ impl<'a> Decision<'a> {
     /// Begins a decision by this policy, with no charges yet.
     #[inline]
     pub fn open(&mut self, policy: &'a Policy, ticket: Ticket, cost: u64, id: Option<&'a str>) {
+        // Only a decision that was opened before has anything to put away.
+        if self.policy.is_some() {
+            self.charges.clear();
+            self.verdict = Verdict::Deny;
+            self.retry = When::Now;
+            self.bound = None;
+        }
         self.policy = Some(policy);
-        self.charges.clear(ticket, cost, id);
-        self.verdict = Verdict::Deny;
-        self.retry = When::Now;
-        self.bound = None;
+        (self.charges.ticket, self.charges.cost, self.charges.id) = (ticket, cost, id);
     }
 
     /// The policy that decided.
@@ -181,7 +185,7 @@ impl<'a> Decision<'a> {
 
     /// Allows an attempt that no limit is asked about.
     pub fn allow_unmetered(&mut self) {
-        self.outcome.allowed = true;
+        self.outcome = Outcome { allowed: true, ..Outcome::default() };
         self.conclude(Origin::Fixed);
     }
 
@@ -230,6 +234,17 @@ impl<'a> Decision<'a> {
         }
         let spread = self.charges.ticket.0.checked_rem(how.jitter.as_micros()).unwrap_or(0);
         at + Span::from_micros(spread)
+    }
+
+    /// How long to wait before asking again; `None` where no time can be told. A deferred attempt
+    /// waits for the moment it is deferred to, which may lie after the first one at which it would
+    /// pass.
+    pub fn wait(&self) -> Option<Span> {
+        match (self.verdict, self.retry) {
+            (Verdict::Defer(at), _) => Some(at.since(self.outcome.now)),
+            (_, When::After(span)) => Some(span),
+            _ => None,
+        }
     }
 
     /// Whether the attempt may pass.
@@ -303,10 +318,11 @@ impl Line<'_> {
         }
     }
 
-    /// How the limit that binds here is written.
-    pub fn binding_text(&self) -> Option<&'_ str> {
-        let (binding, _) = self.binding()?;
-        self.plan.written().find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| text)
+    /// As [`Line::binding`], with the limit as it is written.
+    pub fn binding_written(&self) -> Option<(&'_ str, Reading)> {
+        let (binding, reading) = self.binding()?;
+        let mut written = self.plan.written();
+        written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, reading))
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

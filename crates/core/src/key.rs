@@ -34,6 +34,8 @@ pub enum FieldKind {
 /// Why a value cannot be part of a key. The caller's fault; nothing was charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueError {
+    /// Nothing at all: a field that there is none of is left out.
+    Empty,
     /// Longer than [`MOST_FIELD_BYTES`].
     TooLong {
         /// How long it is.
@@ -64,19 +66,21 @@ impl FieldKind {
     }
 
     /// Whether a value is in its comparable form already.
+    #[inline]
     pub(crate) fn is_plain(self, value: &str) -> bool {
+        (1..=MOST_FIELD_BYTES).contains(&value.len()) && (self == Self::Text || self.is_normal(value))
+    }
+
+    fn is_normal(self, value: &str) -> bool {
         let lower = || !value.bytes().any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase());
-        value.len() <= MOST_FIELD_BYTES
-            && match self {
-                Self::Text => true,
-                // The parser accepts only one spelling of an IPv4 address.
-                Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
-                Self::Ip { .. } => false,
-                Self::Domain => !value.ends_with('.') && lower(),
-                Self::Address => {
-                    !value.is_empty() && !value.starts_with('<') && !value.ends_with(['.', '>']) && lower()
-                }
-            }
+        match self {
+            Self::Text => true,
+            // The parser accepts only one spelling of an IPv4 address.
+            Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
+            Self::Ip { .. } => false,
+            Self::Domain => !value.ends_with('.') && lower(),
+            Self::Address => !value.starts_with('<') && !value.ends_with(['.', '>']) && lower(),
+        }
     }
 
     /// Appends a value in its comparable form.
@@ -84,13 +88,15 @@ impl FieldKind {
         if value.len() > MOST_FIELD_BYTES {
             return Err(ValueError::TooLong { bytes: value.len() });
         }
+        let start = out.len();
         match self {
-            Self::Text => out.extend_from_slice(value.as_bytes()),
-            Self::Ip { v4, v6 } => write_ip(value, v4, v6, out)?,
-            Self::Domain => write_domain(value, out),
             Self::Address => return Ok(write_address(value, out)),
+            Self::Text => out.extend_from_slice(value.as_bytes()),
+            Self::Domain => write_domain(value, out),
+            Self::Ip { .. } if value.is_empty() => {}
+            Self::Ip { v4, v6 } => write_ip(value, v4, v6, out)?,
         }
-        Ok(Presence::Present)
+        if out.len() == start { Err(ValueError::Empty) } else { Ok(Presence::Present) }
     }
 }
 
@@ -206,6 +212,7 @@ fn write_lower_ascii(value: &str, out: &mut KeyText) {
 impl core::fmt::Display for ValueError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
+            Self::Empty => f.write_str("is empty; leave the field out if there is none"),
             Self::TooLong { bytes } => {
                 write!(f, "is {bytes} bytes long; at most {MOST_FIELD_BYTES} are allowed")
             }

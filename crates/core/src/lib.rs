@@ -12,6 +12,7 @@
 extern crate alloc;
 
 pub mod charge;
+pub mod clash;
 pub mod decision;
 pub mod grammar;
 pub mod key;
@@ -26,6 +27,7 @@ pub mod ticket;
 pub mod time;
 
 pub use charge::{Charge, Charges, Outcome};
+pub use clash::Clash;
 pub use decision::{Decision, Line, Origin, Receipt, Verdict};
 pub use limit::{Limit, State};
 pub use outage::{OnOutage, Reason, Share};

@@ -189,6 +189,16 @@ impl Limit {
         matches!(self, Self::InFlight(_))
     }
 
+    /// Whether a state knows its takes by name, or is never forgotten while it counts any. One that
+    /// only counts cannot tell a take from others, so whoever forgets such states has to remember
+    /// since when it knows them.
+    pub fn names_takes(&self) -> bool {
+        match self {
+            Self::Sliding(_) | Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => true,
+            Self::Window(_) | Self::Calendar(_) | Self::Slotted(_) | Self::Bucket(_) => false,
+        }
+    }
+
     /// The calendar period that must be known to count this limit.
     pub fn calendar(&self) -> Option<&Period> {
         match self {

@@ -19,6 +19,7 @@ pub struct Plan {
     texts: Box<[Box<str>]>,
     salt: u64,
     calendar: bool,
+    secret: bool,
 }
 
 /// Limits that cannot stand together.
@@ -55,7 +56,18 @@ impl Plan {
         });
         let calendar = limits.iter().any(|limit| limit.calendar().is_some());
         let texts = limits.iter().map(|limit| limit.to_string().into()).collect();
-        Ok(Self { rule, limits: limits.into(), texts, salt, calendar })
+        Ok(Self { rule, limits: limits.into(), texts, salt, calendar, secret: false })
+    }
+
+    /// The same limits, of a rule whose keys nobody may read.
+    #[must_use]
+    pub fn with_secret_keys(self) -> Self {
+        Self { secret: true, ..self }
+    }
+
+    /// Whether nobody may read the keys that these limits hold at.
+    pub fn is_secret(&self) -> bool {
+        self.secret
     }
 
     /// The rule these limits belong to.

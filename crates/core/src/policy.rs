@@ -1,17 +1,17 @@
 //! Policies: which rules one kind of attempt passes, and how an attempt becomes charges.
 
+use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
 use hashbrown::HashMap;
-use smallvec::SmallVec;
 
 use crate::charge::Charges;
 use crate::key::ValueError;
 use crate::limit::Limit;
-use crate::rule::Rule;
+use crate::rule::{Rule, Values};
 use crate::{MAX_EXACT, Ticket};
 
 /// All policies and the rules they share: one consistent set, replaced as a whole.
@@ -38,13 +38,10 @@ pub struct Policy {
     fields: Vec<Arc<str>>,
     numbers: Vec<Arc<str>>,
     /// For each rule, which of `fields` make its key.
-    by: Vec<SmallVec<[u8; Rule::MOST_FIELDS]>>,
+    by: Vec<Box<[u8]>>,
     observes: bool,
     number: usize,
 }
-
-/// The value of each field that some rule uses, if the attempt has it.
-type Values<'a> = SmallVec<[Option<&'a str>; 8]>;
 
 /// What a door asks.
 #[derive(Clone, Copy, Debug)]
@@ -146,7 +143,7 @@ impl Policies {
     pub fn find(&self, name: &str) -> Result<&Policy, Mistake> {
         // A few names are compared faster than one is hashed.
         let found = if self.policies.len() <= 8 {
-            self.policies.iter().find(|policy| *policy.name == *name)
+            self.policies.iter().find(|policy| same(&policy.name, name))
         } else {
             self.by_name.get(name).map(|number| &self.policies[*number])
         };
@@ -216,16 +213,38 @@ impl Policy {
         if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
             return Err(Mistake::IdTooLong { bytes: id.len() });
         }
-        let mut values: Values<'a> = smallvec::smallvec![None; self.fields.len()];
-        self.find_values(attempt, charges, &mut values)?;
+        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, charges) }
+    }
+
+    /// Charges the one rule of a policy for its one field, if that is all there is and needs no
+    /// writing: the shortest way there is.
+    #[inline]
+    fn charge_plain<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> bool {
+        let ([rule], [field], [(name, value)]) = (&*self.rules, &*self.fields, attempt.fields) else {
+            return false;
+        };
+        let only = rule.enabled && self.numbers.is_empty() && same(field, name);
+        only && rule.charge_plain(Some(value), charges)
+    }
+
+    #[inline(never)]
+    fn charge_any<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
+        // Few policies use more fields than fit beside the call.
+        let mut few = [None; 8];
+        let mut many = Vec::new();
+        let values = few.get_mut(..self.fields.len()).unwrap_or_else(|| {
+            many.resize(self.fields.len(), None);
+            &mut many
+        });
+        self.find_values(attempt, charges, values)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
-            let value = |index: usize| values[usize::from(by[index])];
-            rule.charge(value, charges).map_err(|(index, error)| Mistake::BadValue {
+            let charged = rule.charge(Values { all: values, by }, charges);
+            charged.map_err(|(index, error)| Mistake::BadValue {
                 field: rule.by[index].name.to_string(),
                 error,
             })?;
         }
-        if charges.is_empty() && !self.allow_unmatched && !self.applies(&values) {
+        if charges.is_empty() && !self.allow_unmatched && !self.applies(values) {
             return Err(Mistake::NoRuleApplies {
                 policy: self.name.to_string(),
                 fields: self.fields.iter().map(ToString::to_string).collect(),
@@ -256,36 +275,71 @@ impl Policy {
         &'a self,
         attempt: &Attempt<'a>,
         charges: &mut Charges<'a>,
-        values: &mut Values<'a>,
+        values: &mut [Option<&'a str>],
     ) -> Result<(), Mistake> {
+        let mut next = 0;
         for (name, value) in attempt.fields {
-            let number = self.numbers.iter().find(|known| ***known == **name);
-            if let Some(known) = number {
-                if charges.amounts.iter().any(|(earlier, _)| earlier == name) {
-                    return Err(Mistake::RepeatedField { field: shown(name) });
-                }
-                let amount = value
-                    .parse()
-                    .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;
-                charges.amounts.push((known, amount));
-            }
-            match self.fields.iter().position(|known| **known == **name) {
+            let number = self.note_number(name, value, charges)?;
+            match self.position_of(name, next) {
                 Some(index) if values[index].is_some() => {
                     return Err(Mistake::RepeatedField { field: shown(name) });
                 }
-                Some(index) => values[index] = Some(value),
-                None if number.is_some() => {}
-                None => {
-                    return Err(Mistake::UnknownField {
-                        policy: self.name.to_string(),
-                        field: shown(name),
-                        near: nearest(name, self.fields()),
-                    });
+                Some(index) => {
+                    values[index] = Some(value);
+                    next = index + 1;
                 }
+                None if number => {}
+                None => return Err(self.unknown(name)),
             }
         }
         Ok(())
     }
+
+    /// Which of the fields has this name. Callers tend to keep to the order of the rules, so the
+    /// search begins where the last one ended.
+    #[inline]
+    fn position_of(&self, name: &str, next: usize) -> Option<usize> {
+        let is = |known: &Arc<str>| same(known, name);
+        match self.fields.get(next) {
+            Some(known) if is(known) => Some(next),
+            _ => self.fields.iter().position(is),
+        }
+    }
+
+    /// Notes a number that some limit bounds. Answers whether it is one.
+    #[inline]
+    fn note_number<'a>(
+        &'a self,
+        name: &str,
+        value: &str,
+        charges: &mut Charges<'a>,
+    ) -> Result<bool, Mistake> {
+        let Some(known) = self.numbers.iter().find(|known| same(known, name)) else { return Ok(false) };
+        if charges.amounts.iter().any(|(earlier, _)| *earlier == name) {
+            return Err(Mistake::RepeatedField { field: shown(name) });
+        }
+        let amount = value
+            .parse()
+            .map_err(|_| Mistake::BadValue { field: shown(name), error: ValueError::NotANumber })?;
+        charges.amounts.push((known, amount));
+        Ok(true)
+    }
+
+    #[cold]
+    fn unknown(&self, name: &str) -> Mistake {
+        Mistake::UnknownField {
+            policy: self.name.to_string(),
+            field: shown(name),
+            near: nearest(name, self.fields()),
+        }
+    }
+}
+
+/// Whether two names are equal. Names are short: calling a function that compares takes longer than
+/// comparing them.
+#[inline]
+fn same(one: &str, other: &str) -> bool {
+    one.len() == other.len() && one.bytes().zip(other.bytes()).all(|(one, other)| one == other)
 }
 
 fn position(names: &mut Vec<Arc<str>>, name: &Arc<str>) -> u8 {

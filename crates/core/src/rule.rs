@@ -64,9 +64,35 @@ pub struct Deferral {
     pub jitter: Span,
 }
 
+/// What an attempt says of the fields of a rule.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'v, 'a> {
+    /// The values of all fields of the policy.
+    pub(crate) all: &'v [Option<&'a str>],
+    /// Which of them make the rule's key.
+    pub(crate) by: &'v [u8],
+}
+
+impl<'a> Values<'_, 'a> {
+    #[inline]
+    fn of(self, index: usize) -> Option<&'a str> {
+        self.all[usize::from(self.by[index])]
+    }
+}
+
 impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
+
+    /// The same rule, with keys that nobody may read.
+    #[must_use]
+    pub fn with_secret_keys(mut self) -> Self {
+        let hide = |plan: &Arc<Plan>| Arc::new(Plan::clone(plan).with_secret_keys());
+        self.plan = hide(&self.plan);
+        self.overrides.values_mut().for_each(|plan| *plan = hide(plan));
+        self.secret = true;
+        self
+    }
 
     /// Whether this rule only counts and reports.
     pub fn observes(&self) -> bool {
@@ -74,6 +100,7 @@ impl Rule {
     }
 
     /// The limits at a key, by its text.
+    #[inline]
     pub fn plan_at(&self, key: &str) -> &Arc<Plan> {
         if self.overrides.is_empty() { &self.plan } else { self.overrides.get(key).unwrap_or(&self.plan) }
     }
@@ -93,38 +120,55 @@ impl Rule {
     }
 
     /// Charges this rule for the values of its fields, unless one of them is absent.
+    #[inline]
     pub(crate) fn charge<'a>(
         &'a self,
-        value: impl Fn(usize) -> Option<&'a str>,
+        values: Values<'_, 'a>,
         charges: &mut Charges<'a>,
     ) -> Result<(), (usize, ValueError)> {
-        let enforced = !self.observes();
-        if let Some(key) = self.plain_key(&value) {
-            let plan = self.plan_at(key);
-            if !plan.limits().is_empty() {
-                charges.push(plan, key, enforced);
-            }
-            return Ok(());
+        let first = values.by.first().and_then(|_| values.of(0));
+        if self.charge_plain(first, charges) { Ok(()) } else { self.charge_written(values, charges) }
+    }
+
+    /// Charges this rule if its key needs no writing, given the value of its first field. Answers
+    /// whether that was so.
+    #[inline(always)]
+    pub(crate) fn charge_plain<'a>(&'a self, first: Option<&'a str>, charges: &mut Charges<'a>) -> bool {
+        let Some(key) = self.plain_key(first) else { return false };
+        let plan = self.plan_at(key);
+        if !plan.limits().is_empty() {
+            charges.push(plan, key, !self.observes());
         }
+        true
+    }
+
+    /// As [`Rule::charge`], at a key that has to be written first.
+    #[inline(never)]
+    fn charge_written<'a>(
+        &'a self,
+        values: Values<'_, 'a>,
+        charges: &mut Charges<'a>,
+    ) -> Result<(), (usize, ValueError)> {
         let start = charges.text.len();
-        if self.write_key(value, &mut charges.text)? == Presence::Absent {
+        if self.write_key(|index| values.of(index), &mut charges.text)? == Presence::Absent {
             charges.text.truncate(start);
             return Ok(());
         }
         let key = core::str::from_utf8(&charges.text[start..]).expect("keys are written as text");
         let plan = self.plan_at(key);
         if !plan.limits().is_empty() {
-            charges.push_written(plan, start, enforced);
+            charges.push_written(plan, start, !self.observes());
         }
         Ok(())
     }
 
     /// The key, if it needs no writing: a rule without fields, or with one whose value is in its
     /// comparable form already.
-    fn plain_key<'a>(&'a self, value: impl Fn(usize) -> Option<&'a str>) -> Option<&'a str> {
-        match &*self.by {
-            [] => Some(&self.name),
-            [field] => value(0).filter(|value| field.kind.is_plain(value)),
+    #[inline(always)]
+    fn plain_key<'a>(&'a self, first: Option<&'a str>) -> Option<&'a str> {
+        match (&*self.by, first) {
+            ([], _) => Some(&self.name),
+            ([field], Some(value)) if field.kind.is_plain(value) => Some(value),
             _ => None,
         }
     }

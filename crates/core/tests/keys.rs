@@ -5,18 +5,21 @@ mod support;
 
 use proptest::prelude::*;
 use support::{policy, rule};
-use tollgate_core::key::FieldKind;
-use tollgate_core::{Attempt, Policy, Rule, Ticket};
+use tollgate_core::key::{FieldKind, ValueError};
+use tollgate_core::{Attempt, Mistake, Policy, Rule, Ticket};
 
 const NAMES: [&str; 4] = ["one", "two", "three", "four"];
 const IP: FieldKind = FieldKind::Ip { v4: 32, v6: 64 };
 
 /// The key under which a policy's only rule counts these fields; `None` if it does not apply.
 fn key(policy: &Policy, fields: &[(&str, &str)]) -> Option<String> {
+    written(policy, fields).unwrap_or_else(|mistake| panic!("{mistake}"))
+}
+
+fn written(policy: &Policy, fields: &[(&str, &str)]) -> Result<Option<String>, Mistake> {
     let attempt = Attempt { policy: "policy", fields, cost: 1, id: None };
-    let charges = policy.charges(&attempt, Ticket(1)).unwrap_or_else(|mistake| panic!("{mistake}"));
-    let charge = charges.iter().next()?;
-    Some(charges.key(charge).to_string())
+    let charges = policy.charges(&attempt, Ticket(1))?;
+    Ok(charges.iter().next().map(|charge| charges.key(charge).to_string()))
 }
 
 fn rule_of(kinds: &[FieldKind]) -> Rule {
@@ -32,8 +35,8 @@ fn key_of_one(kind: FieldKind, value: &str) -> Option<String> {
 fn value() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![",", "\\", "\\,", ",,", ":", "a", "b", "é", "漢", " ", "\0", "%"]);
     prop_oneof![
-        3 => prop::collection::vec(piece, 0..6).prop_map(|pieces| pieces.concat()),
-        1 => "\\PC{0,12}",
+        3 => prop::collection::vec(piece, 1..6).prop_map(|pieces| pieces.concat()),
+        1 => "\\PC{1,12}",
     ]
 }
 
@@ -104,8 +107,8 @@ proptest! {
     ) {
         let rule = rule_of(&kinds);
         let fields: Vec<_> = NAMES.into_iter().zip(values.iter().map(String::as_str)).take(kinds.len()).collect();
-        let written = key(&policy(vec![rule.clone()]), &fields);
-        if let Some(written) = written {
+        // What nothing is left of is a mistake.
+        if let Ok(Some(written)) = written(&policy(vec![rule.clone()]), &fields) {
             prop_assert_eq!(rule.key_of(&written).map(String::from), Some(written));
         }
     }
@@ -173,12 +176,30 @@ fn the_null_sender_skips_the_rule_and_no_other() {
 }
 
 #[test]
-fn a_missing_field_skips_the_rule_and_an_empty_one_does_not() {
+fn a_missing_field_skips_the_rule_and_an_empty_one_is_a_mistake() {
     let rule = rule_of(&[FieldKind::Text, FieldKind::Text]);
     let mut policy = policy(vec![rule]);
     policy.allow_unmatched = true;
     assert_eq!(key(&policy, &[(NAMES[0], "a")]), None);
-    assert_eq!(key(&policy, &[(NAMES[0], "a"), (NAMES[1], "")]).as_deref(), Some("a,"));
+    let empty = Mistake::BadValue { field: NAMES[1].into(), error: ValueError::Empty };
+    assert_eq!(written(&policy, &[(NAMES[0], "a"), (NAMES[1], "")]), Err(empty.clone()));
+    assert_eq!(empty.to_string(), "the value of `two` is empty; leave the field out if there is none");
+    for (kind, nothing) in [
+        (FieldKind::Text, ""),
+        (IP, ""),
+        (FieldKind::Domain, ""),
+        (FieldKind::Domain, "."),
+        (FieldKind::Domain, "。"),
+    ] {
+        let rule = rule_of(&[kind]);
+        let empty = Mistake::BadValue { field: NAMES[0].into(), error: ValueError::Empty };
+        assert_eq!(
+            written(&support::policy(vec![rule.clone()]), &[(NAMES[0], nothing)]),
+            Err(empty),
+            "{kind:?}"
+        );
+        assert_eq!(rule.key_of(nothing), None, "nobody can name it either");
+    }
 }
 
 #[test]

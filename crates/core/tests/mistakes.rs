@@ -91,7 +91,7 @@ fn a_value_is_refused_when_it_is_longer_than_a_key_may_be() {
 
 #[test]
 fn a_value_is_refused_when_it_is_not_what_its_field_holds() {
-    for ip in ["", "localhost", "192.0.2.256", "192.0.02.7", "1", "fe80::1%eth0"] {
+    for ip in ["localhost", "192.0.2.256", "192.0.02.7", "1", "fe80::1%eth0"] {
         let bad = Mistake::BadValue { field: "ip".into(), error: ValueError::NotAnIp };
         says(&mail(), &[("ip", ip), ("route", "/")], &bad, "not an IPv4 or IPv6 address");
     }

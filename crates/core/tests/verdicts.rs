@@ -192,3 +192,22 @@ fn an_allowed_attempt_has_a_receipt_for_what_was_taken_and_a_denied_one_has_none
     let (limit, reading) = denied.binding().unwrap();
     assert_eq!((limit.to_string().as_str(), reading.remaining), ("2/hour", 0));
 }
+
+#[test]
+fn a_decision_that_is_made_anew_keeps_nothing_of_the_last() {
+    let busy = policy(vec![rule("global", &[], &["2/hour"])]);
+    let idle = Policy::new("idle".into(), Vec::new(), true);
+    let attempt = Attempt { policy: "policy", fields: &[], cost: 3, id: Some("job") };
+    let mut decision = Decision::blank();
+    decision.open(&busy, Ticket(1), 3, Some("job"));
+    busy.charge(&attempt, &mut decision.charges).unwrap();
+    decision.outcome = decision.charges.settle(&mut [State::Fresh], at(0)).unwrap();
+    decision.conclude(Origin::Store);
+    assert!(!decision.allowed() && decision.denied_by().is_some());
+    decision.outcome.taken = 1;
+    decision.open(&idle, Ticket(2), 1, None);
+    decision.allow_unmetered();
+    assert!(decision.allowed() && decision.denied_by().is_none() && decision.lines().next().is_none());
+    assert_eq!((decision.charges.ticket, decision.charges.cost, decision.charges.id), (Ticket(2), 1, None));
+    assert_eq!((decision.outcome.taken, decision.outcome.readings.len()), (0, 0));
+}

@@ -12,6 +12,7 @@ mod endpoint;
 mod give;
 mod headers;
 mod holds;
+mod json;
 mod mail_shape;
 mod metrics;
 mod openapi;
@@ -29,16 +30,17 @@ use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tollgate_engine::Engine;
 
-pub use auth::{AccessKey, Role};
+pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
 use problem::Problem;
+pub use problem::TooLate;
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
     /// Who decides.
     pub engine: Arc<Engine>,
-    /// Who may ask for what. With none at all, everybody may do everything.
-    pub keys: Vec<AccessKey>,
+    /// Who may ask for what, for as long as nobody replaces them.
+    pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
     pub reload: Reload,
     /// The program's own metrics; those of the engine and of this door are added.
@@ -51,7 +53,7 @@ pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// What every request shares.
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
-    pub(crate) keys: Vec<AccessKey>,
+    pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,

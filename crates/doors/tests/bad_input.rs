@@ -10,18 +10,37 @@ use serde_json::json;
 
 /// What is sent to `/api/v1/check`, and what is said about it.
 const BAD_CHECKS: &[(&str, &str)] = &[
-    ("", "EOF while parsing a value, at line 1 column 0"),
-    ("{\n  \"policy\": mail\n}", "expected value, at line 2 column 13"),
-    (r#"{"policy":"mail.accept"} x"#, "trailing characters, at line 1 column 26"),
+    ("", "the body is empty: expected an object"),
+    (" \n", "the body is empty: expected an object"),
+    (r#"{"policy":"mail.acc"#, "the body ends too early, at line 1 column 19"),
+    (
+        "{\n  \"policy\": mail\n}",
+        "expected a string, a number, `true`, `false`, `null`, an object or a list, at line 2 column 13",
+    ),
+    (r#"{policy:"mail.accept"}"#, "expected the name of a member, in quotes, at line 1 column 2"),
+    (r#"{"policy":"mail.accept",}"#, "nothing follows the comma, at line 1 column 25"),
+    (r#"{"policy":"\ud800"}"#, "that escape stands for no character, at line 1 column 18"),
+    (r#"{"policy":"mail.accept"} x"#, "the body goes on after its end, at line 1 column 26"),
     ("[\"mail.accept\"]", "expected an object, not a list, at line 1 column 1"),
-    ("{}", "missing field `policy`"),
-    (r#"{"policy":7}"#, "invalid type: integer `7`, expected a string, at line 1 column 11"),
+    ("7", "expected an object, not the number 7, at line 1 column 1"),
+    ("null", "expected an object, not null, at line 1 column 4"),
+    ("{}", "`policy` is missing: which policy does the attempt pass?"),
+    (r#"{"policy":7}"#, "expected a string, not the number 7, at line 1 column 11"),
+    (r#"{"policy":{}}"#, "expected a string, not an object, at line 1 column 11"),
     (r#"{"policy":"mail.acept"}"#, "there is no policy `mail.acept`; did you mean `mail.accept`?"),
     (
         r#"{"policy":"mail.accept","feilds":{}}"#,
-        "unknown field `feilds`, expected one of `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 32",
+        "`feilds` is not known here; did you mean `fields`? at line 1 column 32",
     ),
-    (r#"{"policy":"mail.accept","policy":"x"}"#, "duplicate field `policy`, at line 1 column 32"),
+    (
+        r#"{"policy":"mail.accept","x":{}}"#,
+        "`x` is not known here; there may be `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 27",
+    ),
+    (r#"{"policy":"mail.accept","policy":"x"}"#, "`policy` is written twice, at line 1 column 32"),
+    (
+        r#"{"policy":"mail.accept","fields":["ip"]}"#,
+        "expected an object with the fields of the attempt, not a list, at line 1 column 34",
+    ),
     (
         r#"{"policy":"mail.accept","fields":{"sendr":"a"}}"#,
         "no rule of policy `mail.accept` knows the field `sendr`; did you mean `sender`?",
@@ -31,16 +50,20 @@ const BAD_CHECKS: &[(&str, &str)] = &[
         "the value of `ip` is not an IPv4 or IPv6 address",
     ),
     (
+        r#"{"policy":"trial","fields":{"account":""}}"#,
+        "the value of `account` is empty; leave the field out if there is none",
+    ),
+    (
         r#"{"policy":"mail.accept","fields":{"ip":["10.0.0.1"]}}"#,
-        "invalid type: sequence, expected a string, a whole number of at least 0, or a boolean, at line 1 column 40",
+        "expected a string, a whole number of at least 0, or a boolean, not a list, at line 1 column 40",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"recipients":-1}}"#,
-        "invalid type: integer `-1`, expected a string, a whole number of at least 0, or a boolean, at line 1 column 49",
+        "expected a string, a whole number of at least 0, or a boolean, not the number -1, at line 1 column 49",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"recipients":1.5}}"#,
-        "invalid type: floating point `1.5`, expected a string, a whole number of at least 0, or a boolean, at line 1 column 50",
+        "expected a string, a whole number of at least 0, or a boolean, not the number 1.5, at line 1 column 50",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"recipients":"few","sender":"a"}}"#,
@@ -49,31 +72,28 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     (r#"{"policy":"mail.accept","fields":{"sender":"a","sender":"b"}}"#, "the field `sender` was sent twice"),
     (
         r#"{"policy":"mail.accept","cost":-1}"#,
-        "invalid value: integer `-1`, expected a whole number of at least 0, at line 1 column 33",
+        "expected a whole number of at least 0, not the number -1, at line 1 column 33",
     ),
     (
         r#"{"policy":"mail.accept","cost":1.5}"#,
-        "invalid type: floating point `1.5`, expected a whole number of at least 0, at line 1 column 34",
+        "expected a whole number of at least 0, not the number 1.5, at line 1 column 34",
     ),
     (
         r#"{"policy":"mail.accept","cost":"2"}"#,
-        r#"invalid type: string "2", expected a whole number of at least 0, at line 1 column 34"#,
+        r#"expected a whole number of at least 0, not the text "2", at line 1 column 34"#,
     ),
     (
         r#"{"policy":"mail.accept","cost":9223372036854775808}"#,
         "the cost 9223372036854775808 is beyond the largest exact number, 9007199254740991",
     ),
-    (
-        r#"{"policy":"mail.accept","dry_run":1}"#,
-        "invalid type: integer `1`, expected a boolean, at line 1 column 35",
-    ),
+    (r#"{"policy":"mail.accept","dry_run":1}"#, "expected a boolean, not the number 1, at line 1 column 35"),
     (
         r#"{"policy":"jobs"}"#,
         "no rule of policy `jobs` applies: its rules need some of the fields account; set `allow_unmatched` to let such attempts pass",
     ),
     (r#"{"policy":"mail.accept","attempts":[]}"#, "beside `attempts` there may be nothing else"),
     (r#"{"cost":1,"attempts":[]}"#, "beside `attempts` there may be nothing else"),
-    (r#"{"attempts":{}}"#, "invalid type: map, expected a list of at most 100, at line 1 column 12"),
+    (r#"{"attempts":{}}"#, "expected a list of at most 100, not an object, at line 1 column 13"),
 ];
 
 #[tokio::test]
@@ -88,6 +108,8 @@ async fn every_mistake_is_told_from_every_other() {
         });
         assert_eq!(reply.settled(), expected);
     }
+    let reply = door.send(Method::POST, "/api/v1/check", &[], b"{\"policy\":\"\xff\"}".to_vec()).await;
+    assert_eq!((reply.status, &*reply.detail()), (400, "the body is not UTF-8 text after 11 bytes"));
     let counts = door.get("/api/v1/ratelimits/global/global").await.json();
     assert_eq!(counts["hourly_count"], 0, "nothing was charged");
 }
@@ -197,7 +219,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "beside `limits` there may be nothing else"),
         (
             json!({ "messages_per_hour": -1 }),
-            "invalid value: integer `-1`, expected a whole number of at least 0, at line 1 column 23",
+            "expected a whole number of at least 0, not the number -1, at line 1 column 23",
         ),
         (
             json!({ "messages_per_hour": 1_u64 << 53 }),
@@ -209,6 +231,23 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
     }
     assert!(door.records.0.lock().is_empty(), "nothing was set");
+}
+
+#[tokio::test]
+async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
+    let door = Door::open();
+    for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
+        let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });
+        let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+        let detail = format!(
+            "`5 {field} per attempt` bounds `{field}`, which is part of the key of rule `{rule}` in policy `mail.accept`: a number that is bounded needs a field of its own"
+        );
+        assert_eq!((reply.status, reply.detail()), (400, detail));
+    }
+    assert_eq!(door.check("mail.accept", json!({ "sender": "a", "ip": "10.0.0.1" })).await.status, 200);
+    let limits = json!({ "limits": ["5 account per attempt"] });
+    let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+    assert_eq!(reply.status, 200, "a key of another policy is just a name");
 }
 
 /// Bodies that are nearly right, so that arbitrary changes reach deep.

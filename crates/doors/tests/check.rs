@@ -5,6 +5,7 @@ mod door;
 use axum::http::Method;
 use door::Door;
 use serde_json::{Value, json};
+use tollgate_core::Policies;
 
 /// What a limit is, how much it holds, how much is left, and milliseconds to its reset and retry.
 type Shown<'l> = (&'l str, u64, u64, Option<u64>, Option<u64>);
@@ -237,7 +238,7 @@ async fn several_attempts_are_decided_one_after_the_other() {
     assert!(decisions[0]["receipt"].is_string());
     assert_eq!(decisions[1]["denied_by"], "sender");
     assert_eq!(decisions[1]["retry_after"], 3_600);
-    let detail = "invalid value: integer `-1`, expected a whole number of at least 0, at line 1 column 10";
+    let detail = "expected a whole number of at least 0, not the number -1, at line 1 column 10";
     assert_eq!(decisions[2]["detail"], detail);
     assert_eq!(decisions[3]["detail"], "there is no policy `mail.acept`; did you mean `mail.accept`?");
     assert_eq!(decisions[4]["rules"][1]["remaining"], 0);
@@ -311,4 +312,19 @@ async fn limits_that_are_switched_off_allow_everything() {
     });
     assert_eq!((reply.status, reply.json()), (200, expected));
     assert!(reply.headers_like("x-ratelimit").is_empty());
+    for (policy, fields, mistake) in [
+        ("mail.acept", json!({}), "there is no policy `mail.acept`; did you mean `mail.accept`?"),
+        (
+            "mail.accept",
+            json!({ "sendr": "a" }),
+            "no rule of policy `mail.accept` knows the field `sendr`; did you mean `sender`?",
+        ),
+        ("mail.accept", json!({ "ip": "10.0.0" }), "the value of `ip` is not an IPv4 or IPv6 address"),
+    ] {
+        let reply = door.check(policy, fields).await;
+        assert_eq!((reply.status, &*reply.detail()), (400, mistake), "a mistake is one all the same");
+    }
+    let none = Policies::new(false, Vec::new(), Vec::new());
+    let door = Door::with(none, Vec::new(), door::StoreKind::Gone);
+    assert_eq!(door.check("any", json!({ "x": 1 })).await.status, 200, "there is nothing to mistake");
 }

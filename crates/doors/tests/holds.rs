@@ -120,13 +120,43 @@ async fn the_callers_books_are_the_truth() {
 }
 
 #[tokio::test]
+async fn a_check_tells_the_id_under_which_it_holds() {
+    let door = Door::open();
+    let attempt = json!({ "policy": "jobs", "fields": { "account": "acme" } });
+    let one = door.post("/api/v1/check", attempt.clone()).await.json();
+    let several = door.post("/api/v1/check", json!({ "attempts": [attempt] })).await.json();
+    let ids = [&one["id"], &several["decisions"][0]["id"]].map(|id| id.as_str().unwrap());
+    assert_ne!(ids[0], ids[1]);
+    for id in ids {
+        let released = door.delete(&format!("/api/v1/holds/jobs/acme/{id}")).await;
+        assert_eq!(released.json(), json!({ "released": true }), "{id}");
+    }
+    for _ in 0..2 {
+        let own = door.post("/api/v1/check", hold("jobs", "deal-7")).await.json();
+        assert_eq!(own["id"], "deal-7", "the caller's own, held already or not");
+    }
+    for body in [
+        json!({ "policy": "jobs", "fields": { "account": "acme" }, "dry_run": true }),
+        json!({ "policy": "jobs", "fields": { "account": "acme" }, "cost": 0 }),
+        json!({ "policy": "trial", "fields": { "account": "acme" }, "id": "deal-7" }),
+    ] {
+        let reply = door.post("/api/v1/check", body.clone()).await;
+        assert_eq!((reply.status, reply.json().get("id")), (200, None), "nothing is held: {body}");
+    }
+}
+
+#[tokio::test]
 async fn a_hold_needs_an_id() {
     let door = Door::open();
     let reply =
         door.post("/api/v1/holds", json!({ "policy": "jobs", "fields": { "account": "acme" } })).await;
-    assert_eq!((reply.status, &*reply.detail()), (400, "missing field `id`, at line 1 column 45"));
+    assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing, at line 1 column 45"));
     let reply = door.post("/api/v1/holds", json!({ "policy": "jobs", "id": "1", "dry_run": true })).await;
-    assert!(reply.detail().starts_with("unknown field `dry_run`"), "{}", reply.detail());
+    assert!(
+        reply.detail().starts_with("`dry_run` is not known here; there may be `policy`,"),
+        "{}",
+        reply.detail()
+    );
 }
 
 #[tokio::test]
@@ -154,7 +184,7 @@ async fn a_receipt_gives_back_once() {
     }
     assert_eq!(
         door.post("/api/v1/give", json!({})).await.detail(),
-        "missing field `receipt`, at line 1 column 2"
+        "`receipt` is missing, at line 1 column 2"
     );
     assert_eq!(door.get("/api/v1/ratelimits/trial/acme").await.json()["limits"][0]["used"], 2);
     assert_eq!(Door::without_store().post("/api/v1/give", give.clone()).await.status, 503);

@@ -183,6 +183,17 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
     let plan = pinned.policies.rule("sender").unwrap().plan_at("a@example.com").to_string();
     assert_eq!(plan, "2/hour, 20/day");
 
+    for body in [r#"{"limits":"5/hour"}"#, r#"{"limits":"5\/hour"}"#] {
+        let alone = door.send(Method::PUT, path, &[], body.as_bytes().to_vec()).await;
+        let shown = (alone.status, &alone.json()["limits"][0]["limit"]);
+        assert_eq!(shown, (200, &json!("5/hour")), "one is a list of one");
+    }
+    let other = door.put(path, json!({ "limits": 5 })).await;
+    assert_eq!(
+        other.detail(),
+        "expected a string, or a list of at most 8, not the number 5, at line 1 column 11"
+    );
+
     let removed = door.delete(&format!("{path}/override")).await;
     assert_eq!((removed.status, removed.json()), (200, json!({ "removed": true })));
     assert_eq!(door.delete(&format!("{path}/override")).await.json(), json!({ "removed": false }));

@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use axum::http::Method;
 use door::{Door, documented};
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tollgate_doors::{AccessKey, Role};
 
 /// Every endpoint, with a request that is right, and the least role that may send it.
 const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
@@ -43,6 +45,22 @@ async fn ask(
     headers: &[(&str, &str)],
 ) -> door::Reply {
     door.send(method.parse().expect("a method"), path, headers, body.as_bytes().to_vec()).await
+}
+
+#[tokio::test]
+async fn keys_are_replaced_while_the_door_is_open() {
+    let door = Door::open();
+    let status = async |token: &str| {
+        let headers = [("x-api-key", token)];
+        door.send(Method::GET, "/api/v1/ratelimits", &headers, Vec::new()).await.status
+    };
+    assert_eq!(status("old").await, 200, "anybody");
+    let key =
+        |name: &str| AccessKey { name: name.into(), role: Role::Read, hash: Sha256::digest(name).into() };
+    door.keys.replace(vec![key("old")]);
+    assert_eq!([status("old").await, status("new").await], [200, 401]);
+    door.keys.replace(vec![key("new")]);
+    assert_eq!([status("old").await, status("new").await], [401, 200]);
 }
 
 #[tokio::test]

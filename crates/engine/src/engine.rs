@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records, Rule,
-    Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
+    Answer, Attempt, Charges, Decision, Mistake, Origin, Outcome, Plan, Policies, Policy, Receipt, Records,
+    Rule, Span, Store, StoreError, Ticket, Timestamp, Verdict, When,
 };
 
 use crate::calendar::{Calendars, page};
@@ -18,7 +18,7 @@ use crate::journal::{Entry, Journal};
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
-use crate::receipt::{Forged, Form, Home, Seal, Seals};
+use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Aim, Fallback, Shared};
 use crate::ticket;
 
@@ -61,7 +61,7 @@ pub struct Snapshot {
     /// No other set has this number.
     pub(crate) number: u64,
     meters: Vec<PolicyMeter>,
-    /// Stands in for every policy while limits are switched off.
+    /// Stands in for every policy while limits are switched off: it charges nothing.
     off: Policy,
 }
 
@@ -159,18 +159,21 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
-        let ticket = ticket::next();
-        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
-        pinned.open(attempt, ticket, decision)?;
+        let timed = self.begin(pinned, attempt, decision)?;
         if decision.charges.is_empty() {
             decision.allow_unmetered();
         } else if let Some(shared) = &self.shared {
             // Boxed, so that the future of a store in this process does not have to hold room for it.
             Box::pin(self.decide_shared(shared, pinned, attempt, decision)).await?;
         } else {
-            self.calendars.fill(&mut decision.charges);
-            if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
-                self.take_again(decision, error).await?;
+            match self.store.take(&decision.charges, &mut decision.outcome) {
+                // An answer that is there already need not be awaited.
+                Answer::Ready(Some(Ok(()))) => {}
+                answer => {
+                    if let Err(error) = answer.await {
+                        self.take_again(decision, error).await?;
+                    }
+                }
             }
             decision.conclude(Origin::Store);
         }
@@ -180,6 +183,21 @@ impl Engine {
             self.meters.latency.observe(nanos as f64 / 1e9);
         }
         Ok(())
+    }
+
+    /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
+    #[inline]
+    fn begin<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<Option<u64>, Fault> {
+        let ticket = ticket::next();
+        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
+        pinned.open(attempt, ticket, decision)?;
+        self.calendars.fill(&mut decision.charges);
+        Ok(timed)
     }
 
     /// Says what [`Engine::decide`] would, and takes nothing.
@@ -225,15 +243,30 @@ impl Engine {
         Err(Fault::Store(error))
     }
 
-    /// The receipt of an allowed attempt, sealed.
+    /// The receipt of an allowed attempt, sealed; `None` if nothing was taken.
     pub fn receipt(&self, decision: &Decision<'_>) -> Option<String> {
+        let mut text = Vec::new();
+        self.write_receipt(decision, &mut text);
+        (!text.is_empty()).then(|| String::from_utf8(text).expect("receipts are text"))
+    }
+
+    /// As [`Engine::receipt`], appended to a text that is written already.
+    pub fn write_receipt(&self, decision: &Decision<'_>, text: &mut Vec<u8>) {
+        if decision.outcome.taken == 0 {
+            return;
+        }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let taken = decision.lines().filter(|line| line.taken).map(|line| (&*line.rule.name, line.key));
-        let secret = decision.lines().any(|line| line.taken && line.rule.secret);
-        let form = if secret { Form::Closed } else { Form::Open };
         let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
-        let sealed = |seal: &Seal| seal.seal_parts(form, ticket, decision.outcome.now, cost, taken);
-        if decision.outcome.taken == 0 { None } else { self.seals.with(home, sealed) }
+        self.seals.with(home, |seal| {
+            let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
+            for line in decision.lines().filter(|line| line.taken) {
+                draft.add(&line.rule.name, line.key);
+                if line.rule.secret {
+                    draft.close();
+                }
+            }
+            draft.seal();
+        });
     }
 
     /// Gives back what a receipt stands for: once.
@@ -334,7 +367,7 @@ impl Engine {
 
     fn renew_rule(&self, configured: &Configured, rule: &str) {
         let Some(base) = configured.base.rule(rule) else { return };
-        let renewed = Rule::clone(&configured.overrides.over_rule(base));
+        let renewed = Rule::clone(&configured.overrides.over_rule(base, &configured.base));
         let current = self.current.load();
         let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
         let policies = current.policies.with_rule(renewed);
@@ -383,9 +416,9 @@ impl Engine {
             return;
         }
         let Some(held_back) = self.log_pace.lock().admit(now) else { return };
-        let retry_after = match decision.retry {
-            When::After(span) => Span::from_secs(span.as_secs_ceil()).to_string(),
-            When::Now | When::OnRelease | When::Never => String::from("never"),
+        let retry_after = match decision.wait() {
+            Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
+            None => String::from("never"),
         };
         let denied_by = &*line.rule.name;
         if held_back > 0 {
@@ -419,7 +452,7 @@ impl Engine {
             rule: decision.denied_by().map(|line| line.rule.name.to_string()),
             key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
             cost: decision.charges.cost,
-            retry: decision.retry,
+            retry: decision.wait().map_or(decision.retry, When::After),
         }
     }
 }
@@ -441,12 +474,28 @@ impl Snapshot {
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         if !self.policies.enabled {
-            decision.open(&self.off, ticket, attempt.cost, attempt.id);
-            return Ok(());
+            return self.open_unlimited(attempt, ticket, decision);
         }
         let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
         policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+    }
+
+    /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
+    /// come to light on the day that they are switched on.
+    #[cold]
+    fn open_unlimited<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.policies.iter().next().is_some() {
+            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+        }
+        decision.open(&self.off, ticket, attempt.cost, attempt.id);
+        Ok(())
     }
 }
 

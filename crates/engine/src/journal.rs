@@ -34,7 +34,7 @@ pub struct Entry {
     pub key: Option<String>,
     /// How much was asked for.
     pub cost: u64,
-    /// When the same attempt would pass.
+    /// When to ask again, as the caller was told.
     pub retry: When,
 }
 

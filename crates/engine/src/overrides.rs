@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tollgate_core::{Limit, Plan, Policies, Policy, Rule, grammar};
+use tollgate_core::{Clash, Limit, Plan, Policies, Policy, Rule, grammar};
 
 /// What was set at run time, by rule and key.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ impl Overrides {
 
     /// The configured policies with everything set at run time laid over them.
     pub(crate) fn over(&self, base: &Policies) -> Policies {
-        let rules: Vec<Arc<Rule>> = base.rules().iter().map(|rule| self.over_rule(rule)).collect();
+        let rules: Vec<Arc<Rule>> = base.rules().iter().map(|rule| self.over_rule(rule, base)).collect();
         let find = |name: &str| rules.iter().find(|rule| *rule.name == *name).cloned();
         let policies = base.iter().map(|policy| {
             let own = policy.rules.iter().filter_map(|rule| find(&rule.name)).collect();
@@ -76,17 +76,27 @@ impl Overrides {
         Policies::new(base.enabled, rules.clone(), policies.collect())
     }
 
-    /// A configured rule with what was set for its keys laid over it.
-    pub(crate) fn over_rule(&self, rule: &Arc<Rule>) -> Arc<Rule> {
+    /// A configured rule with what was set for its keys laid over it. What no longer goes with the
+    /// configured policies is left out for as long as it does not.
+    pub(crate) fn over_rule(&self, rule: &Arc<Rule>, base: &Policies) -> Arc<Rule> {
         let Some(keys) = self.by_rule.get(&*rule.name).filter(|keys| !keys.is_empty()) else {
             return Arc::clone(rule);
         };
         let mut rule = Rule::clone(rule);
         for (key, limits) in keys {
+            if let Some(clash) = Clash::find(&rule.name, limits, base.iter()) {
+                tracing::warn!(
+                    component = "engine",
+                    rule = &*rule.name,
+                    %clash,
+                    "limits of a key that were set at run time are left out"
+                );
+                continue;
+            }
             if let Ok(plan) = Plan::new(Arc::clone(&rule.name), limits.to_vec()) {
                 rule.overrides.insert(key.as_str().into(), Arc::new(plan));
             }
         }
-        Arc::new(rule)
+        Arc::new(if rule.secret { rule.with_secret_keys() } else { rule })
     }
 }

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use data_encoding::BASE64URL_NOPAD;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use smallvec::SmallVec;
 use tollgate_core::{Receipt, Ticket, Timestamp};
 
 /// Seals receipts and opens them again.
@@ -35,13 +34,20 @@ pub(crate) enum Home {
     Local,
 }
 
+/// A receipt as far as it is written: at the end of the text that it will be a part of, as bytes.
+pub(crate) struct Draft<'s> {
+    seal: &'s Seal,
+    text: &'s mut Vec<u8>,
+    start: usize,
+}
+
 /// A text that is no receipt of ours. The caller's fault; nothing was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
 /// Whether what a receipt says can be read by whoever holds it. The first byte of its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
+enum Form {
     Open = 1,
     Closed = 2,
 }
@@ -95,34 +101,31 @@ impl Seal {
 
     /// The receipt as text.
     pub fn seal(&self, receipt: &Receipt) -> String {
-        let taken = receipt.taken.iter().map(|(rule, key)| (rule.as_str(), key.as_str()));
-        self.seal_parts(Form::Closed, receipt.ticket, receipt.at, receipt.cost, taken)
+        let mut text = Vec::new();
+        let mut draft = self.draft(receipt.ticket, receipt.at, receipt.cost, &mut text);
+        for (rule, key) in &receipt.taken {
+            draft.add(rule, key);
+        }
+        draft.close();
+        draft.seal();
+        String::from_utf8(text).expect("what is encoded is text")
     }
 
-    /// As [`Seal::seal`], from the parts of a receipt that nobody needs to hold.
-    pub(crate) fn seal_parts<'t>(
-        &self,
-        form: Form,
+    /// Begins a receipt whose parts nobody needs to hold, to be appended to a text. It is open unless
+    /// it is closed.
+    pub(crate) fn draft<'s>(
+        &'s self,
         ticket: Ticket,
         at: Timestamp,
         cost: u64,
-        taken: impl Iterator<Item = (&'t str, &'t str)>,
-    ) -> String {
-        let mut bytes: SmallVec<[u8; 256]> = SmallVec::new();
-        bytes.push(form as u8);
+        text: &'s mut Vec<u8>,
+    ) -> Draft<'s> {
+        let start = text.len();
+        text.push(Form::Open as u8);
         for number in [ticket.0, at.as_micros(), cost] {
-            bytes.extend_from_slice(&number.to_le_bytes());
+            text.extend_from_slice(&number.to_le_bytes());
         }
-        for text in taken.flat_map(|(rule, key)| [rule, key]) {
-            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
-            bytes.extend_from_slice(text.as_bytes());
-        }
-        if form == Form::Closed {
-            self.mask(&mut bytes);
-        }
-        let tag = self.tag(&bytes);
-        bytes.extend_from_slice(&tag);
-        BASE64URL_NOPAD.encode(&bytes)
+        Draft { seal: self, text, start }
     }
 
     /// The receipt that a text stands for, if it was sealed with this secret.
@@ -166,6 +169,38 @@ impl Seal {
         let mut hasher = SipHasher24::new_with_keys(self.tag_keys.0, self.tag_keys.1);
         hasher.write(bytes);
         hasher.finish128().as_u128().to_le_bytes()
+    }
+}
+
+impl Draft<'_> {
+    /// Adds a charge that was taken.
+    pub(crate) fn add(&mut self, rule: &str, key: &str) {
+        for text in [rule, key] {
+            self.text.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            self.text.extend_from_slice(text.as_bytes());
+        }
+    }
+
+    /// Hides the rules and keys, once the receipt is sealed.
+    pub(crate) fn close(&mut self) {
+        self.text[self.start] = Form::Closed as u8;
+    }
+
+    /// Puts the sealed text in the place of the bytes.
+    pub(crate) fn seal(self) {
+        let Self { seal, text, start } = self;
+        if text[start] == Form::Closed as u8 {
+            seal.mask(&mut text[start..]);
+        }
+        let tag = seal.tag(&text[start..]);
+        text.extend_from_slice(&tag);
+        let end = text.len();
+        let length = BASE64URL_NOPAD.encode_len(end - start);
+        text.resize(end + length, 0);
+        let (bytes, encoded) = text.split_at_mut(end);
+        BASE64URL_NOPAD.encode_mut(&bytes[start..], encoded);
+        text.copy_within(end.., start);
+        text.truncate(start + length);
     }
 }
 

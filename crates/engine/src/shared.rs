@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Store, StoreError, Timestamp,
+    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
+    Timestamp,
 };
 
 use crate::breaker::Pass;
@@ -22,6 +23,8 @@ pub struct Fallback {
     pub store: Arc<dyn Store>,
     /// A clock that neither jumps nor stands still; when it began does not matter.
     pub clock: Arc<dyn Clock>,
+    /// How often the shared store is asked for its health while it can be used.
+    pub health_every: Span,
 }
 
 /// How the store does.
@@ -55,7 +58,7 @@ impl Shared {
         let gate = Arc::new(Gate::new(fallback.clock));
         let retractions = Retractions::default();
         let meters = StoreMeters::new(Arc::clone(&gate), retractions.dropped.clone());
-        let schedule = Schedule::new(gate.now());
+        let schedule = Schedule::new(gate.now(), fallback.health_every);
         Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, schedule, meters }
     }
 

@@ -9,10 +9,14 @@ use crate::overrides::Overrides;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
-pub(crate) struct Schedule(Mutex<Due>);
+pub(crate) struct Schedule {
+    due: Mutex<Due>,
+    health_every: Span,
+}
 
 #[derive(Debug)]
 struct Due {
+    health_at: Timestamp,
     records_at: Timestamp,
     /// The version of the records that are in force; `None` if they were never read.
     version: Option<u64>,
@@ -33,13 +37,28 @@ const RECORDS_EVERY: Span = Span::from_millis(500);
 const RETRACTIONS: usize = 256;
 
 impl Schedule {
-    pub(crate) fn new(now: Timestamp) -> Self {
-        Self(Mutex::new(Due { records_at: now + RECORDS_EVERY, version: None }))
+    pub(crate) fn new(now: Timestamp, health_every: Span) -> Self {
+        let due = Due { health_at: now + health_every, records_at: now + RECORDS_EVERY, version: None };
+        Self { due: Mutex::new(due), health_every }
+    }
+
+    /// The store's health is known, and need not be asked for again for a while.
+    fn is_well(&self, now: Timestamp) {
+        self.due.lock().health_at = now + self.health_every;
+    }
+
+    /// Whether it is time to ask the store for its health; if so, it is not for a while.
+    fn health_due(&self, now: Timestamp) -> bool {
+        let is_due = self.due.lock().health_at <= now;
+        if is_due {
+            self.is_well(now);
+        }
+        is_due
     }
 
     /// Whether it is time to look at the records; if so, it is not for a while.
     fn records_due(&self, now: Timestamp) -> bool {
-        let due = &mut *self.0.lock();
+        let due = &mut *self.due.lock();
         let is_due = due.records_at <= now;
         if is_due {
             due.records_at = now + RECORDS_EVERY;
@@ -48,11 +67,11 @@ impl Schedule {
     }
 
     pub(crate) fn has_read(&self, version: u64) {
-        self.0.lock().version = Some(version);
+        self.due.lock().version = Some(version);
     }
 
     fn version(&self) -> Option<u64> {
-        self.0.lock().version
+        self.due.lock().version
     }
 }
 
@@ -79,14 +98,16 @@ impl Engine {
         };
         if let Ok(kept) = read.await {
             self.put_in_force(kept);
+            shared.schedule.is_well(shared.gate.now());
             probing.succeeded();
         }
     }
 
-    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. One
-    /// that has just failed is asked again, so that few attempts have to find out.
+    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. What
+    /// can still be read may no longer be written, so its health is asked for beside that; and at once
+    /// when it has just failed, so that few attempts have to find out.
     async fn follow(&self, shared: &Shared) {
-        if shared.gate.is_strained() {
+        if shared.schedule.health_due(shared.gate.now()) || shared.gate.is_strained() {
             // What comes of it is noted on the way.
             let _ = self.ask(self.store.probe()).await;
         }

@@ -10,6 +10,7 @@ thread_local! {
 
 /// A ticket that no other take has. Each thread walks its own stretch of a sequence that visits
 /// every number once, from a random place.
+#[inline]
 pub(crate) fn next() -> Ticket {
     NEXT.with(|next| {
         if next.get() == 0 {

@@ -371,6 +371,18 @@ fn a_store_that_failed_once_is_asked_until_it_is_known_how_it_does() {
 }
 
 #[test]
+fn a_store_is_asked_for_its_health_though_it_answers() {
+    let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
+    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    for _ in 0..80 {
+        node.advance(Span::from_millis(250));
+        repeat(1, &node);
+        node.tend();
+    }
+    assert_eq!(probes(), 2, "every ten seconds, in twenty");
+}
+
+#[test]
 fn what_was_set_here_is_not_lost_to_what_was_read_before() {
     let node = Centre::new().node(one(&["10/hour"], "local 50%"));
     let other = node.link.centre.node(one(&["10/hour"], "local 50%"));

@@ -38,6 +38,22 @@ fn what_was_pinned_before_a_reload_still_decides() {
 }
 
 #[test]
+fn an_override_that_no_attempt_could_meet_any_more_is_left_out() {
+    let by = |field| policies(vec![rule::rejecting("a", &[field], &["2/hour"])], &[("api", &["a"])]);
+    let stand = Stand::new(by("user"));
+    let limits = vec!["5 size per attempt".parse().unwrap()];
+    block_on(stand.engine.set_override("a", "x", limits)).unwrap();
+    stand.engine.reload(by("size"));
+    let pinned = stand.pin();
+    let decision = decide(&stand.engine, &pinned, "api", &[("size", "x")]).unwrap();
+    assert_eq!(decision.binding().unwrap().0.number(), 2);
+    stand.engine.reload(by("user"));
+    let pinned = stand.pin();
+    let decision = decide(&stand.engine, &pinned, "api", &[("user", "x"), ("size", "6")]).unwrap();
+    assert!(!decision.allowed(), "it is not forgotten");
+}
+
+#[test]
 fn an_override_holds_at_once_survives_a_restart_and_a_reload_and_goes_when_removed() {
     let base = || policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]);
     let stand = Stand::new(base());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule};
-use tollgate_core::{OnExceed, Span, Verdict};
+use tollgate_core::{Deferral, OnExceed, Span, Verdict, When};
 
 fn count(stand: &Stand, policy: &str, rule: &str, outcome: &str) -> u64 {
     let counts = stand.engine.meters.counts();
@@ -58,6 +58,25 @@ fn counts_survive_a_reload() {
 }
 
 #[test]
+fn the_journal_tells_the_time_that_the_caller_was_told() {
+    let jitter = Span::from_secs(3_600);
+    let spread = OnExceed::Defer(Deferral { aligned: false, jitter });
+    let stand =
+        Stand::new(policies(vec![rule::with("slow", &["ip"], &["1/hour"], spread)], &[("api", &["slow"])]));
+    let mut waits = Vec::new();
+    for _ in 0..10 {
+        let pinned = stand.pin();
+        let decision = decide(&stand.engine, &pinned, "api", &[("ip", "192.0.2.1")]).unwrap();
+        if let Verdict::Defer(at) = decision.verdict {
+            waits.insert(0, When::After(at.since(decision.outcome.now)));
+        }
+    }
+    let journal = stand.engine.journal.latest(9);
+    assert_eq!(journal.iter().map(|entry| entry.retry).collect::<Vec<_>>(), waits);
+    assert!(waits.iter().any(|wait| *wait != waits[0]), "they are spread");
+}
+
+#[test]
 fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
     let mut secret = rule::rejecting("token", &["api_key"], &["1/hour"]);
     secret.secret = true;
@@ -102,9 +121,13 @@ fn switched_off_everything_passes_and_nothing_is_counted_against_anybody() {
     let mut off = policies(vec![rule::rejecting("ip", &["ip"], &["1/hour"])], &[("api", &["ip"])]);
     off.enabled = false;
     let stand = Stand::new(off);
-    for policy in ["api", "api", "no such policy"] {
-        assert!(decide(&stand.engine, &stand.pin(), policy, &[("whatever", "x")]).unwrap().allowed());
+    for _ in 0..3 {
+        assert!(decide(&stand.engine, &stand.pin(), "api", &[("ip", "192.0.2.1")]).unwrap().allowed());
     }
+    assert!(
+        decide(&stand.engine, &stand.pin(), "no such policy", &[]).is_err(),
+        "a mistake is no matter of limits"
+    );
     assert!(stand.store.is_empty());
     assert_eq!(count(&stand, "api", "", "allow"), 0);
 }

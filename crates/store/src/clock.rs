@@ -1,6 +1,6 @@
 //! The clocks that stores in this process go by.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tollgate_core::{Clock, Span, Timestamp};
@@ -13,8 +13,10 @@ use tollgate_core::{Clock, Span, Timestamp};
 pub struct SystemClock {
     counter: quanta::Clock,
     start: u64,
+    /// What one step of the counter is worth, in microseconds over 2^64.
+    step: u64,
     /// Wall clock minus counter, in microseconds.
-    offset: AtomicI64,
+    offset: AtomicU64,
     /// The counter's time at which to compare again.
     compare_at: AtomicU64,
 }
@@ -31,20 +33,26 @@ pub struct SteadyClock {
 pub struct ManualClock(AtomicU64);
 
 const COMPARE_EVERY: u64 = 100_000;
-const STEP: i64 = 1_000_000;
+const STEP: u64 = 1_000_000;
 
 impl SystemClock {
     /// A clock that agrees with the wall clock.
     pub fn new() -> Self {
         let counter = quanta::Clock::new();
         let start = counter.raw();
-        let clock = Self { counter, start, offset: AtomicI64::new(0), compare_at: AtomicU64::new(0) };
-        clock.offset.store(wall_micros().wrapping_sub_unsigned(clock.elapsed()), Ordering::Relaxed);
+        let nanos = counter.delta_as_nanos(0, 1 << 40);
+        let step = u64::try_from((u128::from(nanos) << 24) / 1_000)
+            .expect("counters count faster than every microsecond");
+        let (offset, compare_at) = (AtomicU64::new(0), AtomicU64::new(0));
+        let clock = Self { counter, start, step, offset, compare_at };
+        clock.offset.store(wall_micros().saturating_sub(clock.elapsed()), Ordering::Relaxed);
         clock
     }
 
+    #[inline]
     fn elapsed(&self) -> u64 {
-        self.counter.delta_as_nanos(self.start, self.counter.raw()) / 1_000
+        let steps = self.counter.raw().saturating_sub(self.start);
+        ((u128::from(steps) * u128::from(self.step)) >> 64) as u64
     }
 
     #[cold]
@@ -54,9 +62,9 @@ impl SystemClock {
             return;
         }
         let offset = self.offset.load(Ordering::Relaxed);
-        let ahead = wall_micros().wrapping_sub_unsigned(elapsed) - offset;
-        let slewed = if ahead.abs() > STEP { ahead } else { ahead.max(-(COMPARE_EVERY as i64) / 1_000) };
-        self.offset.store(offset + slewed, Ordering::Relaxed);
+        let right = wall_micros().saturating_sub(elapsed);
+        let slewed = right.max(offset.saturating_sub(COMPARE_EVERY / 1_000));
+        self.offset.store(if right.abs_diff(offset) > STEP { right } else { slewed }, Ordering::Relaxed);
     }
 }
 
@@ -94,14 +102,14 @@ impl Clock for SystemClock {
         if elapsed >= compare_at {
             self.compare(elapsed, compare_at);
         }
-        Timestamp::from_micros(elapsed.saturating_add_signed(self.offset.load(Ordering::Relaxed)))
+        Timestamp::from_micros(elapsed + self.offset.load(Ordering::Relaxed))
     }
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the clock")]
-fn wall_micros() -> i64 {
+fn wall_micros() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+    Span::from(since).as_micros()
 }
 
 impl ManualClock {
@@ -140,7 +148,7 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
-        let apart = wall_micros().abs_diff(i64::try_from(clock.now().as_micros()).unwrap());
+        let apart = wall_micros().abs_diff(clock.now().as_micros());
         assert!(apart < 1_000_000, "{apart} µs");
     }
 

@@ -1,5 +1,6 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
+mod hash;
 mod holds;
 mod pack;
 mod plans;
@@ -9,16 +10,17 @@ mod shard;
 mod spent;
 mod table;
 
+use std::hint::black_box;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use smallvec::SmallVec;
 use tollgate_core::charge::Lone;
 use tollgate_core::limit::{Draft, Limit, State};
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
+use tollgate_core::{Charges, Clock, Outcome, Plan, Reading, Ticket, Timestamp, When};
 
+use hash::Secrets;
 use records::RecordBook;
 use shard::{Dirty, Located, Place, Shard, StateRow};
 use spent::Spent;
@@ -29,12 +31,11 @@ pub(crate) use table::KeyHash;
 
 /// A store in memory. Its counters end with the process.
 pub struct MemoryStore {
-    shards: Box<[Mutex<Shard>]>,
+    shards: Box<[Mutex<Shard>; SHARDS]>,
     clock: Arc<dyn Clock>,
     spent: Mutex<Spent>,
     records: RecordBook,
-    /// Two keys for two hashes, so that nobody outside can make keys collide.
-    secrets: [RapidSecrets; 2],
+    secrets: Secrets,
     secret: [u8; 32],
     max_keys: usize,
 }
@@ -42,11 +43,21 @@ pub struct MemoryStore {
 /// How many shards there are: enough that two threads seldom meet, few enough to cost nothing.
 const SHARDS: usize = 256;
 
-/// Whether charges may put in keys that are not there, and so need room for them.
+/// What charges are about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Aim {
+    /// They may put in keys that are not there, and so need room for them.
     Take,
     Look,
+    /// They give back what they took at this moment, unless it may have been forgotten since.
+    Give(Timestamp),
+}
+
+/// What is known once the states are there.
+struct Scene {
+    now: Timestamp,
+    /// Bit `i` is set if what charge `i` took may have been forgotten since.
+    lost: u32,
 }
 
 /// Whether a call changed anything that would have to be saved.
@@ -56,7 +67,7 @@ pub(crate) enum Trace {
     None,
 }
 
-type Guards<'s> = SmallVec<[(usize, MutexGuard<'s, Shard>); 6]>;
+type Locked<'s> = MutexGuard<'s, Shard>;
 
 /// One charge on its way to its shard.
 struct Stop {
@@ -82,11 +93,11 @@ impl MemoryStore {
     ) -> Self {
         let dirty = || (saving == Saving::On).then(Dirty::default);
         Self {
-            shards: (0..SHARDS).map(|_| Mutex::new(Shard::new(dirty()))).collect(),
+            shards: Box::new(std::array::from_fn(|_| Mutex::new(Shard::new(dirty())))),
             clock,
             spent: Mutex::new(Spent::new(saving)),
             records: RecordBook::new(saving),
-            secrets: seeds.map(RapidSecrets::seed),
+            secrets: Secrets::new(seeds),
             secret,
             max_keys,
         }
@@ -107,19 +118,27 @@ impl MemoryStore {
         self.len() == 0
     }
 
-    #[inline]
+    #[inline(always)]
     fn hash(&self, plan: &Plan, key: &str) -> KeyHash {
-        // A rule's salt sets its keys apart from equal ones of other rules.
-        let hash = |secrets| rapidhash_v3_nano_inline::<true, false>(key.as_bytes(), secrets) ^ plan.salt();
-        [hash(&self.secrets[0]), hash(&self.secrets[1])]
+        self.secrets.hash(plan, key)
     }
 
-    /// Locks the shards of all charges, in ascending order, each once.
-    fn lock(&self, keys: &[KeyHash]) -> Guards<'_> {
-        let mut numbers: SmallVec<[usize; 6]> = keys.iter().map(|key| shard_of(*key)).collect();
+    /// Where each charge has to go.
+    fn stops(&self, charges: &Charges<'_>) -> SmallVec<[Stop; 6]> {
+        let stop = |key| Stop { key, guard: 0, place: None };
+        charges.iter().map(|charge| stop(self.hash(charge.plan, charges.key(charge)))).collect()
+    }
+
+    /// Locks the shards of all stops, in ascending order, each once.
+    fn lock(&self, stops: &mut [Stop]) -> SmallVec<[Locked<'_>; 6]> {
+        let mut numbers: SmallVec<[usize; 6]> = stops.iter().map(|stop| shard_of(stop.key)).collect();
         numbers.sort_unstable();
         numbers.dedup();
-        numbers.into_iter().map(|number| (number, self.shards[number].lock())).collect()
+        for stop in stops {
+            let number = shard_of(stop.key);
+            stop.guard = numbers.iter().position(|locked| *locked == number).expect("it is among them");
+        }
+        numbers.into_iter().map(|number| self.shards[number].lock()).collect()
     }
 
     /// Runs `settle` over the states of all charges, with every shard they touch locked.
@@ -127,26 +146,35 @@ impl MemoryStore {
         &self,
         charges: &Charges<'_>,
         aim: Aim,
-        settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
+        settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         if charges.len() == 1 {
             return self.with_one(charges, aim, settle);
         }
-        let keys: SmallVec<[KeyHash; 6]> =
-            charges.iter().map(|charge| self.hash(charge.plan, charges.key(charge))).collect();
-        let mut guards = self.lock(&keys);
+        let mut stops = self.stops(charges);
+        let stops = &mut *stops;
+        let mut guards = self.lock(stops);
+        let guards = &mut *guards;
+        fetch(charges, stops, guards);
         let now = self.clock.now();
-        let mut stops = self.locate(charges, aim, &keys, &mut guards, now)?;
+        self.locate(charges, aim, stops, guards, now)?;
+        let mut lost = 0;
+        for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
+            if aim.is_late(&guards[stop.guard], charge.plan) {
+                stop.place = None;
+                lost |= 1 << index;
+            }
+        }
         let mut row = StateRow::new();
-        for (charge, stop) in charges.iter().zip(&stops) {
+        for (charge, stop) in charges.iter().zip(&*stops) {
             match stop.place {
-                Some(place) => guards[stop.guard].1.load(place, charge.plan, &mut row),
+                Some(place) => guards[stop.guard].load(place, charge.plan, &mut row),
                 None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
             }
         }
-        let settled = settle(&mut row, now);
+        let settled = settle(&mut row, Scene { now, lost });
         let changed = settled.as_ref().map_or(0, |(_, changed)| *changed);
-        put_back(charges, &mut stops, &mut guards, &mut row, changed);
+        put_back(charges, stops, guards, &mut row, changed);
         settled.map(|(value, _)| value)
     }
 
@@ -156,19 +184,20 @@ impl MemoryStore {
         &self,
         charges: &Charges<'_>,
         aim: Aim,
-        settle: impl FnOnce(&mut [State], Timestamp) -> Result<(T, u32), StoreError>,
+        settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         let charge = charges.iter().next().expect("there is one charge");
         let key = self.hash(charge.plan, charges.key(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let now = self.clock.now();
-        let place = self.place(&mut shard, key, charge.plan, aim, now)?;
+        let late = aim.is_late(&shard, charge.plan);
+        let place = self.place(&mut shard, key, charge.plan, aim, now)?.filter(|_| !late);
         let mut row = StateRow::new();
         match place {
             Some(place) => shard.load(place, charge.plan, &mut row),
             None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
         }
-        let settled = settle(&mut row, now);
+        let settled = settle(&mut row, Scene { now, lost: u32::from(late) });
         let changed = settled.as_ref().is_ok_and(|(_, changed)| *changed != 0);
         shard.put_back(key, place, charge.plan, &mut row, changed);
         settled.map(|(value, _)| value)
@@ -203,18 +232,16 @@ impl MemoryStore {
         &self,
         charges: &Charges<'_>,
         aim: Aim,
-        keys: &[KeyHash],
-        guards: &mut Guards<'_>,
+        stops: &mut [Stop],
+        guards: &mut [Locked<'_>],
         now: Timestamp,
-    ) -> Result<SmallVec<[Stop; 6]>, StoreError> {
+    ) -> Result<(), StoreError> {
         let mut moves = 0;
         'again: loop {
-            let mut stops = SmallVec::new();
-            for (charge, key) in charges.iter().zip(keys) {
-                let number = shard_of(*key);
-                let guard = guards.iter().position(|(locked, _)| *locked == number).expect("it is locked");
-                let shard = &mut guards[guard].1;
-                let place = match shard.locate(*key, charge.plan, now) {
+            for (index, charge) in charges.iter().enumerate() {
+                let Stop { key, guard, .. } = stops[index];
+                let shard = &mut guards[guard];
+                stops[index].place = match shard.locate(key, charge.plan, now) {
                     Located::At(place) => Some(place),
                     Located::Moved => {
                         moves += 1;
@@ -222,14 +249,14 @@ impl MemoryStore {
                         continue 'again;
                     }
                     Located::Vacant if self.lacks_room(shard, charge.plan, aim) => {
-                        self.make_room(shard, now, keys)?;
+                        let keep: SmallVec<[KeyHash; 6]> = stops.iter().map(|stop| stop.key).collect();
+                        self.make_room(shard, now, &keep)?;
                         continue 'again;
                     }
                     Located::Vacant => None,
                 };
-                stops.push(Stop { key: *key, guard, place });
             }
-            return Ok(stops);
+            return Ok(());
         }
     }
 
@@ -245,14 +272,13 @@ impl MemoryStore {
 
     /// Settles one bucket or window in its slot, if that is where it is: the shortest way there is.
     #[inline]
-    fn take_alone(&self, lone: &Lone<'_>, charges: &Charges<'_>, outcome: &mut Outcome) -> bool {
+    fn settle_alone(&self, lone: &Lone<'_>, charges: &Charges<'_>) -> Option<(Reading, Timestamp)> {
         let key = self.hash(lone.plan, lone.key);
         let mut shard = self.shards[shard_of(key)].lock();
-        let Some(index) = shard.find_single(key, lone.plan) else { return false };
+        let (index, slot) = shard.find_single(key, lone.plan)?;
         let now = self.clock.now();
         let (cost, ticket) = (charges.cost, charges.ticket);
         let draft = Draft { cost, id: None, ticket, now, amounts: &[], calendar: &[] };
-        let slot = shard.single(index);
         let reading = match lone.limit {
             Limit::Bucket(limit) => {
                 let (level, reading) = limit.settle(slot.level(), &draft);
@@ -264,31 +290,36 @@ impl MemoryStore {
                 slot.set_tally(tally);
                 reading
             }
-            _ => return false,
+            _ => return None,
         };
-        outcome.conclude(now, reading, cost);
-        if outcome.taken != 0 {
+        if reading.when == When::Now && cost > 0 {
             shard.touch_at(Place::Narrow(index), key);
         }
-        true
+        Some((reading, now))
     }
 
     #[inline]
     pub(crate) fn take_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        if let Some(lone) = charges.lone()
-            && self.take_alone(&lone, charges, outcome)
-        {
-            return Ok(());
+        // What came of it is written down when the lock is free again.
+        match charges.lone().and_then(|lone| self.settle_alone(&lone, charges)) {
+            Some((reading, now)) => outcome.conclude(now, reading, charges.cost),
+            None => self.take_together(charges, outcome)?,
         }
+        Ok(())
+    }
+
+    /// Kept apart, so that the shortest way needs little of the stack.
+    #[inline(never)]
+    fn take_together(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
         let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
-        self.with_states(charges, aim, |states, now| {
+        self.with_states(charges, aim, |states, Scene { now, .. }| {
             charges.settle_into(states, now, outcome).map_err(stale)?;
             Ok(((), outcome.taken))
         })
     }
 
     pub(crate) fn peek_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        self.with_states(charges, Aim::Look, |states, now| {
+        self.with_states(charges, Aim::Look, |states, Scene { now, .. }| {
             charges.survey_into(states, now, outcome).map_err(stale)?;
             Ok(((), 0))
         })
@@ -310,7 +341,10 @@ impl MemoryStore {
         if left.is_empty() {
             return Ok(Given::TooOld);
         }
-        self.with_states(&left, Aim::Look, |states, now| {
+        self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
+            if lost.count_ones() as usize == left.len() {
+                return Ok((Given::TooOld, 0));
+            }
             left.refund(states, taken_at, now);
             Ok((Given::Back, u32::MAX))
         })
@@ -327,7 +361,7 @@ impl MemoryStore {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
-        self.with_states(&charges, aim, |states, now| {
+        self.with_states(&charges, aim, |states, Scene { now, .. }| {
             let (report, trace) = holds::obey(spot.plan, states, order, now);
             Ok(((report, trace), u32::from(trace == Trace::Left)))
         })
@@ -358,25 +392,45 @@ impl MemoryStore {
     }
 }
 
+impl Aim {
+    /// Whether it is too late to give back to a key of this plan.
+    #[inline]
+    fn is_late(self, shard: &Shard, plan: &Plan) -> bool {
+        matches!(self, Self::Give(taken_at) if shard.may_have_lost(plan, taken_at))
+    }
+}
+
+/// Touches the slots of all keys in one go, so that they come from far memory side by side.
+#[inline]
+fn fetch(charges: &Charges<'_>, stops: &[Stop], guards: &[Locked<'_>]) {
+    let stops = charges.iter().zip(stops);
+    let touched = stops.map(|(charge, stop)| guards[stop.guard].fetch(stop.key, charge.plan));
+    black_box(touched.fold(false, |touched, slot| touched | slot));
+}
+
 /// Writes the states back: first where there is a place, then those of new keys, because putting a
 /// key in may move others.
 fn put_back(
     charges: &Charges<'_>,
-    stops: &mut [Stop],
-    guards: &mut Guards<'_>,
-    row: &mut StateRow,
+    stops: &[Stop],
+    guards: &mut [Locked<'_>],
+    row: &mut [State],
     changed: u32,
 ) {
-    for fresh in [false, true] {
-        let mut start = 0;
-        for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
-            let states = &mut row[start..start + charge.plan.limits().len()];
-            start += states.len();
+    let mut put = |fresh: bool| {
+        let mut rest = &mut *row;
+        for (index, (charge, stop)) in charges.iter().zip(stops).enumerate() {
+            let (states, after) = rest.split_at_mut(charge.plan.limits().len());
+            rest = after;
             if stop.place.is_none() == fresh {
                 let taken = changed & (1 << index) != 0;
-                guards[stop.guard].1.put_back(stop.key, stop.place, charge.plan, states, taken);
+                guards[stop.guard].put_back(stop.key, stop.place, charge.plan, states, taken);
             }
         }
+    };
+    put(false);
+    if stops.iter().any(|stop| stop.place.is_none()) {
+        put(true);
     }
 }
 

@@ -465,6 +465,29 @@ fn flipped_bytes_never_stop_the_start_nor_lose_the_file() {
 }
 
 #[test]
+fn a_flipped_bit_that_leaves_a_possible_number_is_noticed_all_the_same() {
+    // Seven bits to a byte, lowest first, and a mark on all but the last.
+    const WRITTEN: [u8; 7] = [0x91, 0x92, 0x93, 0x94, 0x95, 0x96, 0x17];
+    let taken = WRITTEN.iter().rev().fold(0, |number: u64, byte| number << 7 | u64::from(byte & 0x7f));
+    let place = Place::new();
+    let store = place.open();
+    take(&store, &plan("client", "9007199254740991 in total"), "ada", taken, 1);
+    put(&store, "record", &[0x5a; 5_000]);
+    drop(store);
+    let sound = fs::read(place.path()).unwrap();
+    assert!(!opens_or_sets_aside(&place, &sound, "the sound file"));
+    for what in [&WRITTEN[..], &[0x5a; 5_000]] {
+        let spots = (0..sound.len() - what.len()).filter(|at| sound[*at..].starts_with(what));
+        let spots: Vec<usize> = spots.collect();
+        assert!(!spots.is_empty(), "it is in the file");
+        // Older versions of a page may lie about in the file: all of them are damaged.
+        let mut bytes = sound.clone();
+        spots.iter().for_each(|at| bytes[at + what.len() / 2] ^= 1);
+        assert!(opens_or_sets_aside(&place, &bytes, "a bit in a value"), "it was used as if it were sound");
+    }
+}
+
+#[test]
 fn truncated_files_never_stop_the_start_nor_lose_the_file() {
     let (place, sound) = sound_file();
     let mut dice = u64::from(std::process::id()) | 1;

@@ -39,6 +39,13 @@ impl Full {
         self.try_take(plan, key, cost).unwrap()
     }
 
+    /// Gives back what a ticket took of a key at the start.
+    fn give(&mut self, plan: &Arc<Plan>, key: &str, cost: u64, ticket: u64) -> Given {
+        let mut charges = Charges::new(Ticket(ticket), cost, None);
+        charges.push(plan, key, true);
+        ready(self.store.give(&charges, START)).unwrap()
+    }
+
     /// Asks for one of each of so many keys.
     fn flood(&mut self, plan: &Arc<Plan>, keys: std::ops::Range<usize>) {
         let mut key = String::new();
@@ -122,6 +129,71 @@ fn when_most_keys_are_blocked_new_ones_are_served_all_the_same() {
         assert!(full.take(&strict, &format!("blocked {number}"), 10));
     }
     assert!(full.store.len() <= MAX_KEYS + SLACK);
+}
+
+#[test]
+fn a_receipt_of_a_key_forgotten_for_others_takes_nothing_from_what_came_after() {
+    for limit in ["10/hour", "10/hour burst 10", "10/hour sliding by 5m", "10/hour sliding"] {
+        let mut full = Full::new(MAX_KEYS);
+        let plan = plan("client", &[limit]);
+        assert!(full.take(&plan, "ada", 4));
+        let ticket = full.ticket;
+        full.flood(&self::plan("others", &["10/week"]), 0..MAX_KEYS * 5);
+        assert!(full.take(&plan, "ada", 10), "{limit}: it was forgotten");
+        let named = limit == "10/hour sliding";
+        let given = full.give(&plan, "ada", 4, ticket);
+        assert_eq!(given, if named { Given::Back } else { Given::TooOld }, "{limit}");
+        assert!(!full.take(&plan, "ada", 1), "{limit}: nothing came back");
+    }
+}
+
+#[test]
+fn forgetting_others_spoils_receipts_of_what_only_counts() {
+    for (limit, good) in [("10/hour burst 10", Given::TooOld), ("10/hour sliding", Given::Back)] {
+        let mut full = Full::new(MAX_KEYS);
+        let plan = plan("client", &[limit]);
+        full.flood(&self::plan("others", &["10/week"]), 0..MAX_KEYS * 2);
+        assert!(full.take(&plan, "ada", 10));
+        let ticket = full.ticket;
+        assert_eq!(full.give(&plan, "ada", 10, ticket), good, "{limit}");
+        assert_eq!(full.take(&plan, "ada", 10), good == Given::Back, "{limit}");
+    }
+}
+
+#[test]
+fn forgetting_idle_keys_spoils_no_receipt() {
+    let mut full = Full::new(MAX_KEYS);
+    full.clock.set(START - Span::from_secs(120));
+    full.flood(&plan("idle", &["10/min"]), 0..MAX_KEYS * 2);
+    full.clock.set(START);
+    let plan = plan("client", &["10/hour burst 10"]);
+    let before = full.store.len();
+    for number in 0..1_000 {
+        let key = format!("client {number}");
+        assert!(full.take(&plan, &key, 10));
+        let ticket = full.ticket;
+        assert_eq!(full.give(&plan, &key, 10, ticket), Given::Back);
+        assert!(full.take(&plan, &key, 10));
+    }
+    assert_eq!(full.store.len(), before, "each of them took the place of an idle one");
+}
+
+#[test]
+fn a_store_that_was_full_of_pinned_keys_has_room_again_once_one_may_go() {
+    let mut full = Full::new(256);
+    let pinned = plan("pinned", &["1 in total"]);
+    let keys: Vec<String> = (0..4_000).map(|number| number.to_string()).collect();
+    let mut held = Vec::new();
+    for key in &keys {
+        if full.try_take(&pinned, key, 1).is_ok() {
+            held.push((key, full.ticket));
+        }
+    }
+    assert_eq!(held.len(), full.store.len());
+    assert!(keys.iter().rev().take(500).all(|key| full.try_take(&pinned, key, 1) != Ok(true)));
+    held.iter().for_each(|(key, ticket)| assert_eq!(full.give(&pinned, key, 1, *ticket), Given::Back));
+    let admitted = keys.iter().rev().filter(|key| full.try_take(&pinned, key, 1) == Ok(true)).count();
+    assert_eq!(admitted, held.len(), "every place was free again");
 }
 
 #[test]

@@ -9,23 +9,25 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::command::{Reach, Remote, pages, plain};
+use crate::command::{Remote, pages, plain};
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "tollgate", version, after_help = VARIABLES)]
 pub struct Cli {
-    /// The configuration file (.yaml, .yml or .toml); the built-in starter if there is none
-    #[arg(long, global = true, value_name = "FILE", env = "TOLLGATE_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// How to reach a running server.
-    #[command(flatten)]
-    pub reach: Reach,
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Where the configuration is.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigFile {
+    /// The configuration file (.yaml, .yml or .toml); the built-in starter if there is none
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    pub config: Option<PathBuf>,
 }
 
 /// What can be done.
@@ -33,14 +35,21 @@ pub struct Cli {
 pub enum Command {
     /// Serve: decide attempts over HTTP until told to end
     #[command(after_help = SERVE)]
-    Serve,
+    Serve(ConfigFile),
     /// Check the configuration and say in words what each rule bounds
-    CheckConfig,
+    CheckConfig {
+        /// Where the configuration is.
+        #[command(flatten)]
+        file: ConfigFile,
+        /// Print JSON instead of words
+        #[arg(long)]
+        json: bool,
+    },
     /// Print the JSON Schema of the configuration file
     Schema,
     /// What is asked of a running server.
     #[command(flatten)]
-    Remote(Remote),
+    Remote(Box<Remote>),
     /// Print a script that completes commands and options in a shell
     Completions(pages::Completions),
     /// Print the manual page, or write the pages of all commands
@@ -58,7 +67,8 @@ const SERVE: &str = "\
 Without --config it serves the built-in starter on http://127.0.0.1:8080, with its counters in
 ./tollgate.redb, and prints a request to try.
 
-SIGHUP, a changed file, and `tollgate reload` put changed rules and policies in force; counters stay.
+SIGHUP, a changed file, and `tollgate reload` put changed rules, policies and keys in force;
+counters stay.
 SIGTERM and Ctrl-C end it: open requests are answered, counters are saved.
 
 Example:
@@ -75,14 +85,13 @@ pub fn run(
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
-        Command::CheckConfig => {
-            let format =
-                if cli.reach.json { check_config::Format::Json } else { check_config::Format::Words };
-            check_config::run(cli.config.as_deref(), environment, format, out, err).map_err(Into::into)
+        Command::CheckConfig { file, json } => {
+            let format = if json { check_config::Format::Json } else { check_config::Format::Words };
+            check_config::run(file.config.as_deref(), environment, format, out, err).map_err(Into::into)
         }
-        Command::Serve => crate::serve::run(cli.config, environment, out).map(|()| ExitCode::SUCCESS),
+        Command::Serve(file) => crate::serve::run(file.config, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Schema => print_schema(out).map_err(Into::into),
-        Command::Remote(remote) => remote.run(&cli.reach, &environment, out),
+        Command::Remote(remote) => remote.run(&environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),
         Command::Man(manual) => manual.run(Cli::command(), out),
     };

@@ -56,31 +56,40 @@ pub struct Reach {
     pub json: bool,
 }
 
+/// A command, with how to reach the server that it asks.
+#[derive(Args, Clone, Debug)]
+pub struct Asking<C: Args> {
+    #[command(flatten)]
+    command: C,
+    #[command(flatten)]
+    reach: Reach,
+}
+
 /// What can be asked of a running server.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Remote {
     /// Ask whether an attempt is allowed, and charge it
-    Check(check::Check),
+    Check(Asking<check::Check>),
     /// Show the counters of one key
-    Peek(peek::Peek),
+    Peek(Asking<peek::Peek>),
     /// Forget the counts of a key, of a rule, or of everything
-    Reset(reset::Reset),
+    Reset(Asking<reset::Reset>),
     /// Give one key limits of its own, or remove them
-    Set(set::Set),
+    Set(Asking<set::Set>),
     /// Give back what an allowed attempt took
-    Give(give::Give),
+    Give(Asking<give::Give>),
     /// Show, release or renew what is held at once
-    Holds(holds::Holds),
+    Holds(Asking<holds::Holds>),
     /// Watch decisions, the busiest policies and the most refused keys
-    Top(top::Top),
+    Top(Asking<top::Top>),
     /// Show the latest decisions
-    Decisions(decisions::Decisions),
+    Decisions(Asking<decisions::Decisions>),
     /// Show the configuration that the server works by
-    Config(config::ShowConfig),
+    Config(Asking<config::ShowConfig>),
     /// Make the server read its configuration again
-    Reload(reload::Reload),
+    Reload(Asking<reload::Reload>),
     /// Put load on the server and measure its answers
-    Bench(bench::Bench),
+    Bench(Asking<bench::Bench>),
 }
 
 /// What a command works with.
@@ -102,12 +111,8 @@ pub(crate) const DENIED: u8 = 1;
 
 impl Remote {
     /// Asks, and prints the answer.
-    pub fn run(
-        self,
-        reach: &Reach,
-        environment: &[(String, String)],
-        out: &mut dyn Write,
-    ) -> anyhow::Result<ExitCode> {
+    pub fn run(self, environment: &[(String, String)], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+        let reach = self.reach();
         let token = Token::find(reach.token_file.as_deref(), environment)?;
         let client = Client::new(reach.server.clone(), token, reach.timeout.into());
         let format = if reach.json { Format::Json } else { Format::Words };
@@ -121,19 +126,35 @@ impl Remote {
         done
     }
 
+    fn reach(&self) -> &Reach {
+        match self {
+            Self::Check(asking) => &asking.reach,
+            Self::Peek(asking) => &asking.reach,
+            Self::Reset(asking) => &asking.reach,
+            Self::Set(asking) => &asking.reach,
+            Self::Give(asking) => &asking.reach,
+            Self::Holds(asking) => &asking.reach,
+            Self::Top(asking) => &asking.reach,
+            Self::Decisions(asking) => &asking.reach,
+            Self::Config(asking) => &asking.reach,
+            Self::Reload(asking) => &asking.reach,
+            Self::Bench(asking) => &asking.reach,
+        }
+    }
+
     fn ask(self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Check(check) => check.run(session),
-            Self::Peek(peek) => peek.run(session),
-            Self::Reset(reset) => reset.run(session),
-            Self::Set(set) => set.run(session),
-            Self::Give(give) => give.run(session),
-            Self::Holds(holds) => holds.run(session),
-            Self::Top(top) => top.run(session),
-            Self::Decisions(decisions) => decisions.run(session),
-            Self::Config(config) => config.run(session),
-            Self::Reload(reload) => reload.run(session),
-            Self::Bench(bench) => bench.run(session),
+            Self::Check(asking) => asking.command.run(session),
+            Self::Peek(asking) => asking.command.run(session),
+            Self::Reset(asking) => asking.command.run(session),
+            Self::Set(asking) => asking.command.run(session),
+            Self::Give(asking) => asking.command.run(session),
+            Self::Holds(asking) => asking.command.run(session),
+            Self::Top(asking) => asking.command.run(session),
+            Self::Decisions(asking) => asking.command.run(session),
+            Self::Config(asking) => asking.command.run(session),
+            Self::Reload(asking) => asking.command.run(session),
+            Self::Bench(asking) => asking.command.run(session),
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod explain;
 mod fields;
 mod from_toml;
 mod from_yaml;
+mod hash_tags;
 pub mod keys;
 mod limits;
 pub mod listen;
@@ -37,7 +38,7 @@ pub use store::{StoreConfig, Sync};
 pub use tree::Place;
 
 use problem::Findings;
-use tree::Node;
+use tree::{Node, Value};
 
 /// What is used when no file is given.
 pub const STARTER: &str = include_str!("config/starter.yaml");
@@ -81,14 +82,15 @@ pub fn load(
     path: Option<&FilePath>,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
-    let Some(path) = path else { return load_str(STARTER, Format::Yaml, "(starter)", environment) };
+    let environment: HashMap<String, String> = environment.collect();
+    let Some(path) = path else { return load_starter(&environment) };
     let source = path.display().to_string();
     let fail = |message: String| ConfigError::of_source(&source, message);
     let format = Format::of(path).ok_or_else(|| {
         fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
-    load_str(&text, format, &source, environment)
+    load_tree(read_tree(&text, format, &source)?, &environment)
 }
 
 /// Reads the configuration from a text that problems call `source`.
@@ -98,18 +100,34 @@ pub fn load_str(
     source: &str,
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
+    load_tree(read_tree(text, format, source)?, &environment.collect())
+}
+
+/// Reads the starter. Nobody chose its store, so one that the environment names goes before it.
+fn load_starter(environment: &HashMap<String, String>) -> Result<Config, ConfigError> {
+    let mut tree = read_tree(STARTER, Format::Yaml, "(starter)")?;
+    if let (Value::Table(entries), true) = (&mut tree.value, variables::name_a_store(environment)) {
+        entries.retain(|entry| entry.key != "store");
+    }
+    load_tree(tree, environment)
+}
+
+fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
     let source: Arc<str> = Arc::from(source);
     let mut tree = match format {
         Format::Yaml => from_yaml::read(text, &source)?,
         Format::Toml => from_toml::read(text, &source)?,
     };
-    if matches!(tree.value, tree::Value::Null) {
-        tree.value = tree::Value::Table(Vec::new());
+    if matches!(tree.value, Value::Null) {
+        tree.value = Value::Table(Vec::new());
     }
-    let environment: HashMap<String, String> = environment.collect();
-    variables::apply(&mut tree, &environment)?;
+    Ok(tree)
+}
+
+fn load_tree(mut tree: Node, environment: &HashMap<String, String>) -> Result<Config, ConfigError> {
+    variables::apply(&mut tree, environment)?;
     let written = deserialize::read(&tree)?;
-    mean(written, &tree, &environment)
+    mean(written, &tree, environment)
 }
 
 /// The JSON Schema of a configuration file.
@@ -125,10 +143,13 @@ fn mean(
     let mut findings = Findings::new(tree);
     let keys = keys::mean(&written.keys.unwrap_or_default(), environment, &mut findings);
     let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
-    let store = store::mean(written.store.as_ref(), &mut findings);
+    let store = store::mean(written.store.as_ref(), environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
-    let policies = policies::mean(&written.policies.unwrap_or_default(), &rules, &mut findings);
+    let written_policies = written.policies.unwrap_or_default();
+    let tags = hash_tags::mean(&written_policies, &mut findings);
+    let policies = policies::mean(&written_policies, &rules, &mut findings);
+    let store = store.map(|store| store.tagged(tags));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),

@@ -17,11 +17,11 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_doors::{AccessKey, HttpParts, router};
+use tollgate_doors::{AccessKeys, HttpParts, router};
 
-use crate::config::Config;
-use assemble::Assembly;
-use reload::{Reloader, Source};
+use crate::config::{Config, StoreConfig};
+use assemble::{Assembly, access_keys};
+use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
 /// How long open requests may take to end once the program was told to.
@@ -40,8 +40,20 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
+    warn_of_trust(&config.store);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
+}
+
+/// Says so if the store is whoever answers for it.
+fn warn_of_trust(store: &StoreConfig) {
+    let StoreConfig::Redis(settings) = store else { return };
+    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
+        tracing::warn!(
+            component = "store",
+            "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
+        );
+    }
 }
 
 async fn serve(
@@ -54,11 +66,13 @@ async fn serve(
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
     let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
-    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), Arc::clone(&engine)));
+    let keys = Arc::new(AccessKeys::new(access_keys(&config)));
+    let in_force = InForce { engine: Arc::clone(&engine), keys: Arc::clone(&keys) };
+    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
-        keys: config.keys.iter().map(AccessKey::from).collect(),
+        keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         registry,
     };

@@ -78,7 +78,7 @@ fn so_many_requests_are_sent_and_counted() {
 
 #[test]
 fn words_have_a_table_of_latencies_and_counts() {
-    let run = limiter().run(&["bench", "--requests", "30"]);
+    let run = limiter().run(&["bench", "--policy", "api", "--requests", "30"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
     assert!(run.out.starts_with("30 requests in "), "{}", run.out);
     let words: Vec<Vec<&str>> = run.out.lines().map(|line| line.split_whitespace().collect()).collect();
@@ -95,7 +95,18 @@ fn every_decision_of_a_batch_is_counted() {
         }
         Reply::Json(200, r#"{"decisions":[{"status":200},{"status":429},{"status":503}]}"#)
     });
-    let run = server.run(&["bench", "--json", "--requests", "10", "--batch", "3", "--field", "ip=@9"]);
+    let run = server.run(&[
+        "bench",
+        "--policy",
+        "api",
+        "--json",
+        "--requests",
+        "10",
+        "--batch",
+        "3",
+        "--field",
+        "ip=@9",
+    ]);
     let report = report(&run);
     assert_eq!(
         (&report["allowed"], &report["denied"], &report["errors"]),
@@ -111,7 +122,8 @@ fn it_ends_by_itself_when_the_time_is_over_even_if_nobody_answers() {
     let server = Responder::start(|asked| {
         if asked.body.contains("dry_run") { Reply::Json(200, ALLOWED) } else { Reply::Hang }
     });
-    let run = server.run(&["bench", "--json", "--duration", "200ms", "--connections", "2"]);
+    let run =
+        server.run(&["bench", "--policy", "api", "--json", "--duration", "200ms", "--connections", "2"]);
     assert_eq!(run.code, 2, "nothing was measured");
     assert_eq!(report(&run)["requests"], 0);
 }
@@ -121,7 +133,7 @@ fn requests_without_an_answer_are_errors() {
     let server = Responder::start(|asked| {
         if asked.body.contains("dry_run") { Reply::Json(200, ALLOWED) } else { Reply::Close }
     });
-    let run = server.run(&["bench", "--json", "--requests", "20", "--connections", "2"]);
+    let run = server.run(&["bench", "--policy", "api", "--json", "--requests", "20", "--connections", "2"]);
     let report = report(&run);
     assert_eq!((run.code, &report["requests"], &report["errors"]), (2, &0.into(), &20.into()));
     assert!(report["first_error"].is_string());
@@ -131,19 +143,49 @@ fn requests_without_an_answer_are_errors() {
 fn nothing_is_flooded_with_what_the_server_refuses() {
     let problem = r#"{"title":"Bad request","status":400,"detail":"there is no policy `api`"}"#;
     let server = Responder::always(Reply::Problem(400, problem));
-    let run = server.run(&["bench", "--requests", "50"]);
+    let run = server.run(&["bench", "--policy", "api", "--requests", "50"]);
     assert_eq!((run.code, run.err.as_str()), (2, "error: Bad request: there is no policy `api`\n"));
     assert_eq!(server.asked().len(), 1);
 }
 
 #[test]
+fn without_a_policy_the_only_one_is_asked_about_or_that_of_the_starter() {
+    let rules = r#""enabled":true,"rules":{}"#;
+    let table = [
+        ("{\"mail\":[]}", Ok("mail")),
+        ("{\"api\":[],\"login\":[]}", Ok("api")),
+        ("{\"accept\":[],\"deliver\":[]}", Err("the server has accept, deliver")),
+        ("{}", Err("the server has none")),
+    ];
+    for (policies, expected) in table {
+        let configuration: &'static str = format!("{{{rules},\"policies\":{policies}}}").leak();
+        let server = Responder::start(move |asked| match asked.line.starts_with("GET ") {
+            true => Reply::Json(200, configuration),
+            false => Reply::Json(200, ALLOWED),
+        });
+        let run = server.run(&["bench", "--json", "--requests", "3"]);
+        match expected {
+            Ok(policy) => assert_eq!(report(&run)["policy"], policy),
+            Err(why) => {
+                let said = format!("error: say with --policy which policy to ask about: {why}\n");
+                assert_eq!((run.code, run.err), (2, said));
+                assert_eq!(server.asked().len(), 1);
+            }
+        }
+    }
+}
+
+#[test]
 fn an_interrupt_prints_what_there_is() {
     let server = limiter();
-    let child = program(&server.url(), &["bench", "--json", "--duration", "600s", "--connections", "2"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let child = program(
+        &server.url(),
+        &["bench", "--policy", "api", "--json", "--duration", "600s", "--connections", "2"],
+    )
+    .stdout(Stdio::piped())
+    .stderr(Stdio::piped())
+    .spawn()
+    .unwrap();
     server.wait_for(50);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let run = done(child.wait_with_output().unwrap());

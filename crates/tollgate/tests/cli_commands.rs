@@ -117,6 +117,15 @@ fn waits_deferrals_and_hopeless_attempts_have_headlines_of_their_own() {
 }
 
 #[test]
+fn an_id_that_was_made_up_is_told() {
+    let answer = r#"{"allowed":true,"verdict":"allow","id":"9f86d081884c7d65","rules":[],"receipt":"r"}"#;
+    let run = Responder::always(Reply::Json(200, answer)).run(&["check", "jobs"]);
+    assert_eq!(run.out, "allowed; no limit applies\n\nheld as 9f86d081884c7d65\n\nreceipt r\n");
+    let run = Responder::always(Reply::Json(200, answer)).run(&["check", "jobs", "--id", "mine"]);
+    assert_eq!(run.out, "allowed; no limit applies\n\nreceipt r\n");
+}
+
+#[test]
 fn a_repeated_id_and_an_attempt_without_limits_are_said() {
     let table = [
         (
@@ -319,7 +328,7 @@ fn the_token_comes_from_a_file_or_else_from_the_environment() {
     let table: [(&[&str], &str, Option<&str>); 4] = [
         (&["reload"], "from-the-environment", Some("Bearer from-the-environment")),
         (&["reload", "--token-file", file], "from-the-environment", Some("Bearer from-a-file")),
-        (&["--token-file", file, "reload"], "", Some("Bearer from-a-file")),
+        (&["reload", "--token-file", file], "", Some("Bearer from-a-file")),
         (&["reload"], "", None),
     ];
     for (arguments, variable, expected) in table {

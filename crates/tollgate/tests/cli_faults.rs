@@ -115,7 +115,7 @@ fn every_command_exits_with_2_when_it_is_refused() {
         &["decisions"],
         &["config"],
         &["reload"],
-        &["bench", "--requests", "1"],
+        &["bench", "--policy", "api", "--requests", "1"],
     ];
     for command in commands {
         let server = Responder::always(Reply::Problem(401, UNAUTHORIZED));
@@ -153,7 +153,7 @@ fn arguments_that_cannot_be_meant_exit_with_2_and_ask_nobody() {
         &["reload", "--token-file", "no-such-file"],
         &["bench", "--batch", "101"],
         &["bench", "--field", "ip=@0"],
-        &["bench", "--requests", "5", "--duration", "5s"],
+        &["bench", "--policy", "api", "--requests", "5", "--duration", "5s"],
     ];
     for arguments in wrong {
         let run = server.run(arguments);

@@ -55,6 +55,25 @@ fn every_command_that_asks_the_server_teaches_with_an_example() {
 }
 
 #[test]
+fn only_commands_that_ask_a_server_are_told_which() {
+    for command in COMMANDS.iter().chain(&["serve"]) {
+        let asks = !["serve", "check-config", "schema", "completions", "man"].contains(command);
+        let help = tollgate(&[command, "--help"]).out;
+        for option in ["--server", "--token-file", "--timeout"] {
+            assert_eq!(help.contains(option), asks, "{command} {option}");
+        }
+        assert_eq!(
+            help.contains("--config <FILE>"),
+            ["serve", "check-config"].contains(command),
+            "{command}"
+        );
+        assert_eq!(help.contains("--json"), asks || *command == "check-config", "{command}");
+    }
+    let wrong = run("no server at all", &["schema"], &[]);
+    assert_eq!((wrong.code, wrong.err.as_str()), (0, ""), "who asks nobody does not mind");
+}
+
+#[test]
 fn every_example_in_the_help_is_understood() {
     for command in &COMMANDS[2..] {
         let help = tollgate(&[command, "--help"]).out;

@@ -196,7 +196,8 @@ fn everything_is_forgotten_only_after_a_yes() {
 fn a_load_shows_its_progress_on_a_terminal() {
     let server = Responder::always(Reply::Json(200, r#"{"allowed":true,"verdict":"allow","rules":[]}"#));
     let mut terminal = Terminal::open();
-    let mut child = terminal.start(&server, &["bench", "--duration", "1s", "--connections", "1"], &[]);
+    let mut child =
+        terminal.start(&server, &["bench", "--policy", "api", "--duration", "1s", "--connections", "1"], &[]);
     terminal.wait_for("/s, 0 errors");
     assert_eq!(child.wait().unwrap().code(), Some(0));
     terminal.wait_for("requests in ");

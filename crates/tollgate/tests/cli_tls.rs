@@ -34,7 +34,7 @@ fn a_server_that_the_system_trusts_is_asked() {
     let trust = [("SSL_CERT_FILE", file.to_str().unwrap())];
     let check = run(&server.url(), &["check", "api"], &trust);
     assert_eq!((check.code, check.err.as_str()), (0, ""));
-    let bench = run(&server.url(), &["bench", "--json", "--requests", "20"], &trust);
+    let bench = run(&server.url(), &["bench", "--policy", "api", "--json", "--requests", "20"], &trust);
     assert_eq!((bench.code, bench.err.as_str()), (0, ""));
     assert_eq!(serde_json::from_str::<Value>(&bench.out).unwrap()["allowed"], 20);
 }
@@ -42,7 +42,7 @@ fn a_server_that_the_system_trusts_is_asked() {
 #[test]
 fn a_server_that_nobody_vouches_for_is_not_shown_the_token() {
     let (server, _) = server();
-    for command in [&["check", "api"][..], &["bench", "--requests", "1"]] {
+    for command in [&["check", "api"][..], &["bench", "--policy", "api", "--requests", "1"]] {
         let run = run(&server.url(), command, &[("TOLLGATE_TOKEN", "secret-token")]);
         assert!(run.code == 2 && run.err.to_lowercase().contains("certificate"), "{run:?}");
     }

@@ -362,14 +362,17 @@ fn what_happens_when_exceeded_is_one_of_four_things() {
 }
 
 #[test]
-fn stores_are_one_of_two_kinds_with_their_own_settings() {
+fn stores_are_of_one_kind_with_its_own_settings() {
     check_yaml(&[
         (
             "store: memry",
-            "t.yaml:1:8: store: `memry` is no store: write `memory` or `{ file: ./tollgate.redb }`; did you mean `memory`?",
+            "t.yaml:1:8: store: `memry` is no store: write `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`; did you mean `memory`?",
         ),
-        ("store: {}", "t.yaml:1:8: store: say where: `memory`, or `{ file: ./tollgate.redb }`"),
-        ("store: { memory: {}, file: x }", "t.yaml:1:8: store: keep one of `memory` and `file`"),
+        (
+            "store: {}",
+            "t.yaml:1:8: store: say where: `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`",
+        ),
+        ("store: { memory: {}, file: x }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
         (
             "store: { memory: {}, sync: always, max_keys: 5 }",
             "t.yaml:1:22: store.sync: this is a setting of file stores: memory is never written to disk

@@ -94,6 +94,36 @@ fn check_config_prints_json() {
 }
 
 #[test]
+fn check_config_says_where_redis_is_and_not_the_password() {
+    let table = [
+        ("redis://:hunter2@h/3", "in Redis at h:6379, database 3, under keys that begin with tollgate:"),
+        (
+            "rediss+cluster://u:hunter2@a,b:1",
+            "in the Redis Cluster at a:6379, b:1, by TLS, under keys that begin with tollgate:",
+        ),
+        (
+            "valkey+sentinel://:hunter2@a/main",
+            "in the Redis that the Sentinels at a:26379 call main, under keys that begin with tollgate:",
+        ),
+        (
+            "{ redis: 'rediss://:hunter2@h', tls_insecure: true, key_prefix: p }",
+            "in Redis at h:6379, by TLS with whoever answers, under keys that begin with p:",
+        ),
+    ];
+    let directory = tempfile::tempdir().unwrap();
+    for (store, words) in table {
+        let variables = [("TOLLGATE__STORE", store)];
+        let output = tollgate(directory.path(), &["check-config"], &variables);
+        let said = text(&output.stdout);
+        assert!(said.contains(&format!("keeps counters {words}\n")), "{said}{}", text(&output.stderr));
+        let json = tollgate(directory.path(), &["check-config", "--json"], &variables);
+        let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(answer["store"]["kind"], "redis");
+        assert!(!said.contains("hunter2") && !text(&json.stdout).contains("hunter2"));
+    }
+}
+
+#[test]
 fn check_config_prints_every_problem_and_exits_with_2() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::write(directory.path().join("bad.toml"), "[rules]\na = { limits = '5' }\nb = { limits = [] }\n")
@@ -104,7 +134,7 @@ bad.toml:2:16: rules.a.limits: the number needs to say how it is counted: `/hour
      ^
 bad.toml:3:16: rules.b.limits: an empty list: write `unlimited` if there is to be no limit
 ";
-    let words = tollgate(directory.path(), &["--config", "bad.toml", "check-config"], &[]);
+    let words = tollgate(directory.path(), &["check-config", "--config", "bad.toml"], &[]);
     assert_eq!((text(&words.stdout), text(&words.stderr)), ("", expected));
     assert_eq!(words.status.code(), Some(2));
 

@@ -92,6 +92,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
                 .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
+                .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .output()
                 .unwrap();
             assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));

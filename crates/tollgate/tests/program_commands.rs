@@ -190,7 +190,7 @@ fn a_server_that_is_gone_is_named() {
     let server = home.start();
     let url = server.url();
     server.stop();
-    let output = home.program().args(["--server", &url, "peek", "user", "ada"]).output().unwrap();
+    let output = home.program().args(["peek", "user", "ada", "--server", &url]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains(&url), "{}", text(&output.stderr));
 }

@@ -97,6 +97,44 @@ fn whether_it_lives_may_be_asked_by_anybody() {
 }
 
 #[test]
+fn keys_are_reloaded_all_or_none() {
+    let home = home();
+    let server = home.start();
+    let config = std::fs::read_to_string(home.path("tollgate.yaml")).unwrap();
+    let reload = |status: u16| {
+        let reply = server.ask_as(ADMIN, "POST", "/api/v1/reload", None);
+        assert_eq!(reply.status, status, "{}", reply.text());
+    };
+    let status = |token: &str| server.ask_as(token, "GET", "/api/v1/ratelimits", None).status;
+    let mut kept = server.connect();
+    let mut ask = |token: &str| kept.ask("GET", "/metrics", &[("x-api-key", token)], None).status;
+    assert_eq!([status(READ), ask(READ)], [200, 200]);
+
+    let changed = "another-token-0123456789";
+    std::fs::write(home.path("eye.token"), changed).unwrap();
+    reload(200);
+    assert_eq!([status(READ), ask(READ)], [401, 401], "also on a connection that was open before");
+    assert_eq!([status(changed), ask(changed)], [200, 200]);
+
+    // Broken in its policies: the keys stay, too.
+    let without = config.replace("  - { name: eye, role: read, token_file: ./eye.token }\n", "");
+    home.configure(&without.replace("p: [one]", "p: [two]"));
+    reload(422);
+    assert_eq!(status(changed), 200);
+    home.configure(&without);
+    reload(200);
+    assert_eq!([status(changed), status(ADMIN)], [401, 200]);
+
+    let start = config.find("keys:").unwrap();
+    let none = format!("{}{}", &config[..start], &config[config.find("rules:").unwrap()..]);
+    home.configure(&none);
+    reload(422);
+    assert_eq!(server.get("/metrics").status, 401, "what is half-written opens nothing");
+    let log = server.stop();
+    assert!(log.contains("there are no API keys left") && !log.contains("needs a restart"), "{log}");
+}
+
+#[test]
 fn without_keys_it_listens_to_nobody_but_this_machine() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let home = Home::empty().variable("TOLLGATE__LISTEN__HTTP", &format!("'{address}'"));

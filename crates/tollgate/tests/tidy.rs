@@ -6,12 +6,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 5] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("core", &[]),
     ("store", &["core"]),
+    ("redis", &["core"]),
     ("engine", &["core"]),
     ("doors", &["core", "engine"]),
-    ("tollgate", &["core", "doors", "engine", "store"]),
+    ("testbed", &[]),
+    ("tollgate", &["core", "doors", "engine", "redis", "store"]),
 ];
 
 fn root() -> PathBuf {
@@ -43,8 +45,12 @@ fn others() -> impl Iterator<Item = PathBuf> {
 
 #[test]
 fn crates_use_only_what_their_arrow_allows() {
-    for (name, allowed) in ARROWS {
-        let manifest = fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+    for entry in fs::read_dir(root().join("crates")).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap();
+        let arrow = ARROWS.iter().find(|(known, _)| *known == name);
+        let (_, allowed) = arrow.unwrap_or_else(|| panic!("{name} has no arrow"));
+        let manifest = fs::read_to_string(path.join("Cargo.toml")).unwrap();
         let own = manifest.split("[dev-dependencies]").next().unwrap();
         let used: BTreeSet<&str> = own
             .lines()

@@ -1,204 +1,189 @@
 //! Decisions as they are answered.
+//!
+//! The busiest part of the door, so the JSON is written by hand, straight from the decision.
+//! [`promise`] says what its shape is.
+
+pub(crate) mod promise;
 
 use std::borrow::Cow;
-use std::fmt::{self, Display};
+use std::fmt::Write;
 
 use axum::http::{HeaderValue, StatusCode};
-use schemars::JsonSchema;
-use serde::{Serialize, Serializer};
-use tollgate_core::{Decision, Line, Origin, Plan, Reading, Reason, Timestamp, Verdict, When};
+use tollgate_core::{Decision, Limit, Line, Origin, Reason, Timestamp, Verdict, When};
 use tollgate_engine::Engine;
 
-use super::headers::{wait, whole_secs};
-use super::problem::{ProblemBody, id_text};
-use super::shown::{self, Moment, Shown};
+use super::headers::whole_secs;
+use super::json::Json;
+use super::problem::id_text;
+use super::shown::{self, Moment};
 
-/// An attempt that may pass.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Allowed")]
-pub(crate) struct Allowed<'d, 'a> {
-    /// 200; only among several decisions.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    status: Option<u16>,
-    /// Always true.
-    allowed: bool,
-    /// Always `allow`.
-    verdict: &'static str,
-    /// The policy that decided.
-    policy: &'d str,
-    /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` when
-    /// there was nothing to ask.
-    origin: &'static str,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    /// Whether the id was held already, so that nothing was taken.
-    repeated: bool,
-    /// The id of the hold.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<&'d str>,
-    /// What every rule that applied shows.
-    #[schemars(with = "Vec<RuleShown<'d>>")]
-    rules: Rules<'d, 'a>,
-    /// What the attempt can be given back with; absent when nothing was taken.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    receipt: Option<String>,
+/// About how long an answer is, in bytes.
+pub(crate) const USUAL_BYTES: usize = 640;
+
+/// Whether a decision is the whole answer, or one of several.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Alone,
+    AmongSeveral,
 }
 
-/// An attempt that may not pass now: a problem, with the reasons beside it.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Refused")]
-pub(crate) struct Refused<'d, 'a> {
-    /// `/problems/rate-limit-exceeded`, or `/problems/store-unavailable` if an outage denies.
-    r#type: &'static str,
-    /// `Rate limit exceeded`, or `Store unavailable`.
-    title: &'static str,
-    /// 429, or 503 if an outage denies.
-    status: u16,
-    /// Who exceeded what, and when to come back.
-    #[schemars(with = "String")]
-    detail: Shown<Detail<'d>>,
-    /// The id of the request, as the caller sent it or as it was made up.
-    #[serde(rename = "correlationId")]
-    correlation_id: &'d str,
-    /// `rate limit exceeded`, or `store unavailable`.
-    error: &'static str,
-    /// Always false.
-    allowed: bool,
-    /// `deny`, `wait` or `defer`.
-    verdict: &'static str,
-    /// The policy that decided.
-    policy: &'d str,
-    /// `store`; without it `local` by the counters of this node, or `outage` by none.
-    origin: &'static str,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    /// The first rule that was exceeded, or that denies in an outage.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    denied_by: Option<&'d str>,
-    /// Its key.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    denied_key: Option<Cow<'d, str>>,
-    /// Whole seconds to wait, rounded up; absent when waiting does not help.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after: Option<u64>,
-    /// The same as `retry_after`.
-    #[serde(rename = "retryAfter", skip_serializing_if = "Option::is_none")]
-    retry_after_again: Option<u64>,
-    /// Milliseconds to wait, rounded up.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_ms: Option<u64>,
-    /// To when it is deferred (RFC 3339); only if the verdict is `defer`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(with = "Option<String>")]
-    defer_until: Option<Moment>,
-    /// What every rule that applied shows.
-    #[schemars(with = "Vec<RuleShown<'d>>")]
-    rules: Rules<'d, 'a>,
+/// A decision, and what is said beside it.
+pub(crate) struct Answer<'d, 'a> {
+    pub(crate) engine: &'d Engine,
+    /// The policy, as it was asked for.
+    pub(crate) policy: &'d str,
+    pub(crate) decision: &'d Decision<'a>,
 }
 
-/// Several decisions, in the order of the attempts.
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "decisions are written one by one; this only says what comes of it")]
-#[schemars(rename = "Decisions")]
-pub(crate) struct Batch<'d> {
-    decisions: Vec<OneOf<'d>>,
+impl Answer<'_, '_> {
+    /// The id under which something is held now: that of the attempt, or the one that was made up.
+    pub(crate) fn hold_id<'i>(&self, asked: Option<&'i str>) -> Option<Cow<'i, str>> {
+        let Decision { charges, outcome, .. } = self.decision;
+        let taken = |index: usize| outcome.repeated || outcome.taken & (1 << index) != 0;
+        let mut charges_held = charges.iter().enumerate().filter(|(index, _)| taken(*index));
+        let held = charges_held.any(|(_, charge)| charge.plan.limits().iter().any(Limit::holds));
+        held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
+    }
+
+    /// Writes that the attempt may pass, under this id if it is to be told.
+    pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
+        json.piece(match standing {
+            Standing::Alone => r#"{"allowed":true,"verdict":"allow","policy":"#,
+            Standing::AmongSeveral => r#"{"status":200,"allowed":true,"verdict":"allow","policy":"#,
+        });
+        json.text(self.policy);
+        self.write_origin(json);
+        json.piece(r#","repeated":"#);
+        json.truth(self.decision.outcome.repeated);
+        if let Some(id) = id {
+            json.piece(r#","id":"#);
+            json.text(id);
+        }
+        self.write_rules(json);
+        if self.decision.outcome.taken != 0 {
+            json.piece(r#","receipt":""#);
+            self.engine.write_receipt(self.decision, json.bytes());
+            json.piece("\"");
+        }
+        json.piece("}");
+    }
+
+    /// Writes that the attempt may not pass, as a problem of the request with this id.
+    pub(crate) fn write_refused(&self, id: &HeaderValue, json: &mut Json) {
+        let line = self.decision.denied_by();
+        let key = line.map(|line| self.engine.shown_key(line.rule, line.key));
+        let wait = self.decision.wait();
+        let kind = Kind::of(self.decision);
+        json.piece(kind.opening);
+        json.text(&detail(line.zip(key.as_ref()), wait.map(whole_secs), self.decision));
+        json.piece(r#","correlationId":"#);
+        json.text(id_text(id));
+        json.piece(kind.error);
+        json.text(shown::verdict(self.decision.verdict));
+        json.piece(r#","policy":"#);
+        json.text(self.policy);
+        self.write_origin(json);
+        if let (Some(line), Some(key)) = (line, key) {
+            json.piece(r#","denied_by":"#);
+            json.text(&line.rule.name);
+            json.piece(r#","denied_key":"#);
+            json.text(&key);
+        }
+        if let Some(wait) = wait {
+            json.piece(r#","retry_after":"#);
+            json.number(whole_secs(wait));
+            json.piece(r#","retryAfter":"#);
+            json.number(whole_secs(wait));
+            json.piece(r#","retry_after_ms":"#);
+            json.number(wait.as_millis_ceil().max(1));
+        }
+        if let Verdict::Defer(at) = self.decision.verdict {
+            json.piece(r#","defer_until":"#);
+            json.text(&Moment(at).to_string());
+        }
+        self.write_rules(json);
+        json.piece("}");
+    }
+
+    fn write_origin(&self, json: &mut Json) {
+        json.piece(r#","origin":"#);
+        json.text(shown::origin(self.decision.origin));
+        if let Some(reason) = shown::reason(self.decision.origin) {
+            json.piece(r#","reason":"#);
+            json.text(reason);
+        }
+    }
+
+    fn write_rules(&self, json: &mut Json) {
+        json.piece(r#","rules":["#);
+        for (index, line) in self.decision.lines().enumerate() {
+            json.piece(if index == 0 { r#"{"rule":"# } else { r#",{"rule":"# });
+            write_rule(self.engine, &line, self.decision.outcome.now, json);
+        }
+        json.piece("]");
+    }
 }
 
-#[derive(JsonSchema)]
-#[expect(dead_code, reason = "decisions are written one by one; this only says what comes of it")]
-#[schemars(rename = "OneOfSeveral", untagged)]
-enum OneOf<'d> {
-    Allowed(Allowed<'d, 'd>),
-    Refused(Box<Refused<'d, 'd>>),
-    Problem(ProblemBody<'d>),
-}
-
-/// One rule's part: of its limits, the one with the least left, or if one is exceeded the one with
-/// the longest wait.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RuleShown")]
-struct RuleShown<'d> {
-    /// The rule.
-    rule: &'d str,
-    /// The key it counted under; a made-up name where keys are secret.
-    key: Cow<'d, str>,
-    /// The limit, as it is written.
-    limit: Option<&'d str>,
-    /// The most that can ever be taken at once.
-    capacity: Option<u64>,
-    /// What can still be taken now.
-    remaining: Option<u64>,
-    /// Whole seconds, rounded up, until it is whole again; null if not by itself.
-    reset_after: Option<u64>,
-    /// Milliseconds until it is whole again.
-    reset_after_ms: Option<u64>,
-    /// Whether some limit of the rule is exceeded.
-    exceeded: bool,
-    /// Whether the rule only counts and reports.
-    observed: bool,
-    /// Every limit of the rule.
-    #[schemars(with = "Vec<LimitShown<'d>>")]
-    limits: Limits<'d>,
-}
-
-/// What one limit shows.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "LimitShown")]
-struct LimitShown<'d> {
-    /// The limit, as it is written.
-    limit: &'d str,
-    /// The most that can ever be taken at once.
-    capacity: u64,
-    /// What can still be taken now.
-    remaining: u64,
-    /// Milliseconds until it is whole again; null if not by itself.
-    reset_after_ms: Option<u64>,
-    /// Milliseconds until the attempt conforms; null if it does, or if waiting does not help.
-    retry_after_ms: Option<u64>,
-}
-
-/// The rules of a decision, written one by one as they are read off it.
-struct Rules<'d, 'a> {
-    engine: &'d Engine,
-    decision: &'d Decision<'a>,
-}
-
-struct Limits<'d> {
-    plan: &'d Plan,
-    readings: &'d [Reading],
-    now: Timestamp,
-}
-
-/// Who exceeded what, and when to come back.
-struct Detail<'d> {
-    line: Option<Line<'d>>,
-    key: Option<Cow<'d, str>>,
-    wait: Option<u64>,
-    retry: When,
-    origin: Origin,
+/// Writes a rule's part, behind the name of its first member.
+fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json) {
+    let exceeded = line.exceeded();
+    let (text, reading) = line.binding_written().unzip();
+    let reset = reading.and_then(|reading| reading.reset).map(|reset| reset.since(now));
+    json.text(&line.rule.name);
+    json.piece(r#","key":"#);
+    json.text(&engine.shown_key(line.rule, line.key));
+    json.piece(r#","limit":"#);
+    match text {
+        Some(text) => json.text(text),
+        None => json.piece("null"),
+    }
+    json.piece(r#","capacity":"#);
+    json.maybe(reading.map(|reading| reading.capacity));
+    json.piece(r#","remaining":"#);
+    json.maybe(reading.map(|reading| reading.remaining));
+    json.piece(r#","reset_after":"#);
+    json.maybe(reset.map(|reset| reset.as_secs_ceil()));
+    json.piece(r#","reset_after_ms":"#);
+    json.maybe(reset.map(|reset| reset.as_millis_ceil()));
+    json.piece(r#","exceeded":"#);
+    json.truth(exceeded);
+    json.piece(r#","observed":"#);
+    json.truth(line.rule.observes());
+    json.piece(r#","limits":["#);
+    for (index, ((_, limit), reading)) in line.plan.written().zip(line.readings).enumerate() {
+        json.piece(if index == 0 { r#"{"limit":"# } else { r#",{"limit":"# });
+        json.text(limit);
+        json.piece(r#","capacity":"#);
+        json.number(reading.capacity);
+        json.piece(r#","remaining":"#);
+        json.number(reading.remaining);
+        json.piece(r#","reset_after_ms":"#);
+        json.maybe(shown::reset_after_ms(*reading, now));
+        json.piece(r#","retry_after_ms":"#);
+        json.maybe(shown::retry_after_ms(reading.when));
+        json.piece("}");
+    }
+    json.piece("]}");
 }
 
 /// What every refusal of one kind says.
 struct Kind {
-    path: &'static str,
-    title: &'static str,
+    /// The beginning of the problem, up to its detail.
+    opening: &'static str,
+    /// What stands between the request's id and the verdict.
     error: &'static str,
     status: StatusCode,
 }
 
 const EXCEEDED: Kind = Kind {
-    path: "/problems/rate-limit-exceeded",
-    title: "Rate limit exceeded",
-    error: "rate limit exceeded",
+    opening: r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"#,
+    error: r#","error":"rate limit exceeded","allowed":false,"verdict":"#,
     status: StatusCode::TOO_MANY_REQUESTS,
 };
 
 const OUTAGE: Kind = Kind {
-    path: "/problems/store-unavailable",
-    title: "Store unavailable",
-    error: "store unavailable",
+    opening: r#"{"type":"/problems/store-unavailable","title":"Store unavailable","status":503,"detail":"#,
+    error: r#","error":"store unavailable","allowed":false,"verdict":"#,
     status: StatusCode::SERVICE_UNAVAILABLE,
 };
 
@@ -213,140 +198,28 @@ pub(crate) fn refused_with(decision: &Decision<'_>) -> StatusCode {
     Kind::of(decision).status
 }
 
-impl<'d, 'a> Allowed<'d, 'a> {
-    pub(crate) fn new(
-        engine: &'d Engine,
-        policy: &'d str,
-        decision: &'d Decision<'a>,
-        status: Option<u16>,
-        id: Option<&'d str>,
-        receipt: Option<String>,
-    ) -> Self {
-        Self {
-            status,
-            allowed: true,
-            verdict: shown::verdict(decision.verdict),
-            policy,
-            origin: shown::origin(decision.origin),
-            reason: shown::reason(decision.origin),
-            repeated: decision.outcome.repeated,
-            id,
-            rules: Rules { engine, decision },
-            receipt,
-        }
+/// Who exceeded what, and when to come back.
+fn detail(named: Option<(Line<'_>, &Cow<'_, str>)>, wait: Option<u64>, decision: &Decision<'_>) -> String {
+    let Some((line, key)) = named else { return "rate limit exceeded".to_owned() };
+    let mut text = line.rule.name.to_string();
+    if !line.rule.by.is_empty() {
+        text.push(' ');
+        text.push_str(key);
     }
-}
-
-impl<'d, 'a> Refused<'d, 'a> {
-    pub(crate) fn new(
-        engine: &'d Engine,
-        policy: &'d str,
-        decision: &'d Decision<'a>,
-        id: &'d HeaderValue,
-    ) -> Self {
-        let line = decision.denied_by();
-        let key = line.map(|line| engine.shown_key(line.rule, line.key));
-        let wait = wait(decision);
-        let secs = wait.map(whole_secs);
-        let kind = Kind::of(decision);
-        let (retry, origin) = (decision.retry, decision.origin);
-        let detail = Detail { line, key: key.clone(), wait: secs, retry, origin };
-        let defer_until = match decision.verdict {
-            Verdict::Defer(at) => Some(Moment(at)),
-            _ => None,
-        };
-        Self {
-            r#type: kind.path,
-            title: kind.title,
-            status: kind.status.as_u16(),
-            detail: Shown(detail),
-            correlation_id: id_text(id),
-            error: kind.error,
-            allowed: false,
-            verdict: shown::verdict(decision.verdict),
-            policy,
-            origin: shown::origin(decision.origin),
-            reason: shown::reason(decision.origin),
-            denied_by: line.map(|line| &*line.rule.name),
-            denied_key: key,
-            retry_after: secs,
-            retry_after_again: secs,
-            retry_after_ms: wait.map(|wait| wait.as_millis_ceil().max(1)),
-            defer_until,
-            rules: Rules { engine, decision },
-        }
+    if let Origin::Outage(reason) = decision.origin {
+        text.push_str(" cannot be counted: ");
+        text.push_str(in_words(reason));
     }
-}
-
-impl Serialize for Rules<'_, '_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let now = self.decision.outcome.now;
-        serializer.collect_seq(self.decision.lines().map(|line| RuleLine { engine: self.engine, line, now }))
+    if let Some((limit, _)) = line.binding_written() {
+        text.push_str(" exceeded ");
+        text.push_str(limit);
     }
-}
-
-struct RuleLine<'d> {
-    engine: &'d Engine,
-    line: Line<'d>,
-    now: Timestamp,
-}
-
-impl Serialize for RuleLine<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Self { engine, line, now } = self;
-        let binding = line.binding();
-        let reading = binding.map(|(_, reading)| reading);
-        let reset = reading.and_then(|reading| reading.reset).map(|reset| reset.since(*now));
-        let shown = RuleShown {
-            rule: &line.rule.name,
-            key: engine.shown_key(line.rule, line.key),
-            limit: line.binding_text(),
-            capacity: reading.map(|reading| reading.capacity),
-            remaining: reading.map(|reading| reading.remaining),
-            reset_after: reset.map(|reset| reset.as_secs_ceil()),
-            reset_after_ms: reset.map(|reset| reset.as_millis_ceil()),
-            exceeded: line.exceeded(),
-            observed: line.rule.observes(),
-            limits: Limits { plan: line.plan, readings: line.readings, now: *now },
-        };
-        shown.serialize(serializer)
+    match (wait, decision.retry) {
+        (Some(secs), _) => write!(text, "; retry after {secs} s").expect("writing to a string cannot fail"),
+        (None, When::OnRelease) => text.push_str("; retry when a hold has ended"),
+        (None, _) => text.push_str("; it can never pass"),
     }
-}
-
-impl Serialize for Limits<'_> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let limits = self.plan.written().zip(self.readings).map(|((_, limit), reading)| LimitShown {
-            limit,
-            capacity: reading.capacity,
-            remaining: reading.remaining,
-            reset_after_ms: shown::reset_after_ms(*reading, self.now),
-            retry_after_ms: shown::retry_after_ms(reading.when),
-        });
-        serializer.collect_seq(limits)
-    }
-}
-
-impl Display for Detail<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Some(line), Some(key)) = (&self.line, &self.key) else {
-            return f.write_str("rate limit exceeded");
-        };
-        f.write_str(&line.rule.name)?;
-        if !line.rule.by.is_empty() {
-            write!(f, " {key}")?;
-        }
-        if let Origin::Outage(reason) = self.origin {
-            write!(f, " cannot be counted: {}", in_words(reason))?;
-        }
-        if let Some((limit, _)) = line.binding() {
-            write!(f, " exceeded {limit}")?;
-        }
-        match (self.wait, self.retry) {
-            (Some(secs), _) => write!(f, "; retry after {secs} s"),
-            (None, When::OnRelease) => f.write_str("; retry when a hold has ended"),
-            (None, _) => f.write_str("; it can never pass"),
-        }
-    }
+    text
 }
 
 fn in_words(reason: Reason) -> &'static str {

@@ -1,5 +1,8 @@
 //! Who may ask for what.
 
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use sha2::{Digest, Sha256};
@@ -15,6 +18,17 @@ pub struct AccessKey {
     pub role: Role,
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
+}
+
+/// The tokens that open the API. They are replaced all at once, while it is served; with none at all,
+/// everybody may do everything.
+#[derive(Debug, Default)]
+pub struct AccessKeys(ArcSwap<Vec<AccessKey>>);
+
+/// Who asks: one of the keys that were known then.
+pub(crate) struct Caller {
+    keys: Arc<Vec<AccessKey>>,
+    index: usize,
 }
 
 /// What a token may do; each role may also do what those before it may.
@@ -39,8 +53,43 @@ impl Role {
     }
 }
 
+impl AccessKeys {
+    /// These keys.
+    pub fn new(keys: Vec<AccessKey>) -> Self {
+        Self(ArcSwap::from_pointee(keys))
+    }
+
+    /// Whether everybody may do everything.
+    pub fn is_empty(&self) -> bool {
+        self.0.load().is_empty()
+    }
+
+    /// Knows these keys from now on, and no other: every request that is not admitted yet is asked for
+    /// one of them.
+    pub fn replace(&self, keys: Vec<AccessKey>) {
+        self.0.store(Arc::new(keys));
+    }
+
+    /// Who a request comes from, if it may do what `role` may; `None` where there are no keys.
+    pub(crate) fn admit(&self, role: Role, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
+        let keys = self.0.load();
+        if keys.is_empty() {
+            return Ok(None);
+        }
+        let index = admit(&keys, role, headers)?;
+        Ok(Some(Caller { keys: Arc::clone(&keys), index }))
+    }
+}
+
+impl Caller {
+    /// What its key is called in the log.
+    pub(crate) fn name(&self) -> &str {
+        &self.keys[self.index].name
+    }
+}
+
 /// The number of the key that a request came with, if it may do what `role` may.
-pub(crate) fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, Problem> {
+fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, Problem> {
     let token = token(headers).ok_or_else(Problem::unauthorized)?;
     let hash: [u8; 32] = Sha256::digest(token).into();
     // Every key is compared to its last byte, so that the time taken tells nothing.

@@ -1,80 +1,58 @@
 //! Reading JSON bodies: strings are borrowed from the body where they can be, and everything is
 //! bounded.
 
+mod lists;
+mod words;
+
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, Unexpected, Visitor};
 use smallvec::SmallVec;
 
 use super::problem::Problem;
+pub(crate) use lists::{AtMost, OneOrMore};
 
 /// The most fields that an attempt may bring.
 pub(crate) const MOST_FIELDS: usize = 32;
 
-/// Text from a body, copied only if it was written with escapes.
+/// Text from a body, copied only if it was written with escapes or as a number.
 #[derive(Debug)]
-pub(crate) enum Text<'b> {
-    Given(&'b str),
-    Unescaped(String),
-    /// A number, where one may stand for its digits.
-    Number(Digits),
-}
-
-/// The digits of a number, without an allocation.
-#[derive(Debug)]
-pub(crate) struct Digits {
-    bytes: [u8; 20],
-    length: u8,
-}
+pub(crate) struct Text<'b>(Cow<'b, str>);
 
 /// A whole number of at least 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Whole(pub(crate) u64);
 
-/// The fields of an attempt, in the order in which they were written.
+/// The fields of an attempt, in the order in which they were written. Two are held in place: more
+/// would be moved from call to call for longer than they take to allocate.
 #[derive(Debug, Default)]
-pub(crate) struct Fields<'b>(pub(crate) SmallVec<[(Text<'b>, Text<'b>); 6]>);
+pub(crate) struct Fields<'b>(pub(crate) SmallVec<[(Text<'b>, Text<'b>); 2]>);
 
-/// A list of at most so many.
+/// A `T` that is written as an object. By itself serde would also take a list, for the members of the
+/// object in their order.
 #[derive(Debug)]
-pub(crate) struct AtMost<const MOST: usize, T>(pub(crate) Vec<T>);
+pub(crate) struct Object<T>(pub(crate) T);
 
 /// Reads a body, or says where it goes wrong.
 pub(crate) fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Problem> {
-    // A list would be taken for the members of the object in their order.
-    if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::bad_request("expected an object, not a list, at line 1 column 1"));
+    if body.trim_ascii().is_empty() {
+        return Err(Problem::bad_request("the body is empty: expected an object"));
     }
-    serde_json::from_slice(body).map_err(|error| {
-        let whole = error.to_string();
-        let message = whole.rsplit_once(" at line ").map_or(&*whole, |(message, _)| message);
-        // What was sent is part of the message, and can be long.
-        let message: String = message.chars().take(400).collect();
-        Problem::bad_request(format!("{message}, at line {} column {}", error.line(), error.column()))
-    })
+    // Checked once as a whole, and not again for every string in it.
+    let text = std::str::from_utf8(body).map_err(|error| {
+        Problem::bad_request(format!("the body is not UTF-8 text after {} bytes", error.valid_up_to()))
+    })?;
+    let read = serde_json::from_str(text).map(|Object(read)| read);
+    read.map_err(|error| Problem::bad_request(words::of(&error, body)))
 }
 
 impl Text<'_> {
     pub(crate) fn as_str(&self) -> &str {
-        match self {
-            Self::Given(text) => text,
-            Self::Unescaped(text) => text,
-            Self::Number(digits) => {
-                std::str::from_utf8(&digits.bytes[..usize::from(digits.length)]).expect("digits are text")
-            }
-        }
-    }
-}
-
-impl Digits {
-    fn of(number: u64) -> Self {
-        let mut buffer = itoa::Buffer::new();
-        let digits = buffer.format(number).as_bytes();
-        let mut bytes = [0; 20];
-        bytes[..digits.len()].copy_from_slice(digits);
-        Self { bytes, length: u8::try_from(digits.len()).expect("a number has at most 20 digits") }
+        &self.0
     }
 }
 
@@ -88,11 +66,11 @@ impl<'de> Visitor<'de> for TextVisitor {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
-        Ok(Text::Given(text))
+        Ok(Text(Cow::Borrowed(text)))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
-        Ok(Text::Unescaped(text.to_owned()))
+        Ok(Text(Cow::Owned(text.to_owned())))
     }
 }
 
@@ -115,19 +93,19 @@ impl<'de> Visitor<'de> for ValueVisitor {
     }
 
     fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Value<'de>, E> {
-        Ok(Value(Text::Given(text)))
+        Ok(Value(Text(Cow::Borrowed(text))))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Value<'de>, E> {
-        Ok(Value(Text::Unescaped(text.to_owned())))
+        Ok(Value(Text(Cow::Owned(text.to_owned()))))
     }
 
     fn visit_u64<E: Error>(self, number: u64) -> Result<Value<'de>, E> {
-        Ok(Value(Text::Number(Digits::of(number))))
+        Ok(Value(Text(Cow::Owned(itoa::Buffer::new().format(number).to_owned()))))
     }
 
     fn visit_bool<E: Error>(self, truth: bool) -> Result<Value<'de>, E> {
-        Ok(Value(Text::Given(if truth { "true" } else { "false" })))
+        Ok(Value(Text(Cow::Borrowed(if truth { "true" } else { "false" }))))
     }
 }
 
@@ -168,7 +146,7 @@ impl<'de: 'b, 'b> Visitor<'de> for FieldsVisitor<'b> {
     type Value = Fields<'b>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object of fields")
+        f.write_str("an object with the fields of the attempt")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields<'b>, A::Error> {
@@ -189,44 +167,37 @@ impl<'de: 'b, 'b> Deserialize<'de> for Fields<'b> {
     }
 }
 
-struct AtMostVisitor<const MOST: usize, T>(PhantomData<T>);
+struct ObjectVisitor<T>(PhantomData<T>);
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Visitor<'de> for AtMostVisitor<MOST, T> {
-    type Value = AtMost<MOST, T>;
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a list of at most {MOST}")
+        f.write_str("an object")
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<AtMost<MOST, T>, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = list.next_element()? {
-            if items.len() == MOST {
-                return Err(A::Error::custom(format_args!("more than {MOST} in one list")));
-            }
-            items.push(item);
-        }
-        Ok(AtMost(items))
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(map)).map(Object)
     }
 }
 
-impl<'de, const MOST: usize, T: Deserialize<'de>> Deserialize<'de> for AtMost<MOST, T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_seq(AtMostVisitor(PhantomData))
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
     }
 }
 
-impl<const MOST: usize, T: JsonSchema> JsonSchema for AtMost<MOST, T> {
+impl<T: JsonSchema> JsonSchema for Object<T> {
     fn inline_schema() -> bool {
-        true
+        T::inline_schema()
     }
 
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        format!("AtMost{MOST}{}", T::schema_name()).into()
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "type": "array", "items": generator.subschema_for::<T>(), "maxItems": MOST })
+        T::json_schema(generator)
     }
 }
 
@@ -235,7 +206,7 @@ impl JsonSchema for Text<'_> {
         true
     }
 
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "Text".into()
     }
 
@@ -249,7 +220,7 @@ impl JsonSchema for Whole {
         true
     }
 
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "Whole".into()
     }
 
@@ -259,7 +230,7 @@ impl JsonSchema for Whole {
 }
 
 impl JsonSchema for Fields<'_> {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "Fields".into()
     }
 

@@ -14,27 +14,27 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision};
+use tollgate_engine::Snapshot;
 
 use super::App;
-use super::answer::{Allowed, Batch, Refused, refused_with};
+use super::answer::promise::{Allowed, Batch, Refused};
+use super::answer::{self, Standing, refused_with};
 use super::auth::Role;
-use super::body::{self, AtMost, Fields, Text, Whole};
+use super::body::{self, AtMost, Fields, Object, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::headers;
+use super::json::Json;
 use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::json_bytes;
 
 /// The most attempts that one request may bring.
 const MOST_ATTEMPTS: usize = 100;
 
-/// Attempts that were not read yet: each answers for itself.
-type Attempts<'b> = AtMost<MOST_ATTEMPTS, &'b RawValue>;
-
-/// One attempt, or several in `attempts`.
+/// One attempt, or several in `attempts`, which are read as `A`.
 #[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, bound(deserialize = "A: Deserialize<'de>"))]
 #[schemars(rename = "CheckRequest")]
-struct CheckBody<'b> {
+struct CheckBody<'b, A> {
     /// Which policy the attempt passes.
     #[serde(borrow, default)]
     policy: Option<Text<'b>>,
@@ -43,16 +43,15 @@ struct CheckBody<'b> {
     /// How much it takes; 1 unless said otherwise, and 0 only looks.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once.
+    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
     #[serde(default)]
     dry_run: bool,
     /// Up to 100 attempts, decided one after the other; then nothing else may stand beside them.
-    #[serde(borrow, default)]
-    #[schemars(with = "Option<AtMost<MOST_ATTEMPTS, AttemptBody<'b>>>")]
-    attempts: Option<Attempts<'b>>,
+    #[serde(default)]
+    attempts: Option<AtMost<MOST_ATTEMPTS, A>>,
 }
 
 /// One attempt.
@@ -68,7 +67,7 @@ pub(crate) struct AttemptBody<'b> {
     /// How much it takes; 1 unless said otherwise, and 0 only looks.
     #[serde(default)]
     pub(crate) cost: Option<Whole>,
-    /// Under which id it holds what is limited at once.
+    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
     #[serde(borrow, default)]
     pub(crate) id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
@@ -76,62 +75,91 @@ pub(crate) struct AttemptBody<'b> {
     pub(crate) dry_run: bool,
 }
 
+/// What a body asks: one thing, or several that were read as `A`.
+enum Asked<'b, A> {
+    One(AttemptBody<'b>),
+    Several(Vec<A>),
+}
+
+impl<'b, A: Deserialize<'b>> Asked<'b, A> {
+    fn read(bytes: &'b [u8]) -> Result<Self, Problem> {
+        let CheckBody { policy, fields, cost, id, dry_run, attempts } = body::read(bytes)?;
+        match (policy, attempts) {
+            (Some(policy), None) => Ok(Self::One(AttemptBody { policy, fields, cost, id, dry_run })),
+            (None, Some(attempts)) if fields.0.is_empty() && cost.is_none() && id.is_none() && !dry_run => {
+                Ok(Self::Several(attempts.0))
+            }
+            (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
+            (None, None) => {
+                Err(Problem::bad_request("`policy` is missing: which policy does the attempt pass?"))
+            }
+        }
+    }
+}
+
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let operation = Operation::new("/api/v1/check", "Decide one attempt, or up to 100")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
-        .takes::<CheckBody<'_>>()
-        .answers::<Allowed<'_, '_>>()
+        .takes::<CheckBody<'_, Object<AttemptBody<'_>>>>()
+        .answers::<Allowed>()
         .answers::<Batch<'_>>()
-        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
-        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
+        .also::<Refused>(429, PROBLEM_JSON)
+        .also::<Refused>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     vec![Endpoint::new(Method::POST, "/api/v1/check", Some(Role::Check), check).does(operation)]
 }
 
 async fn check(app: Arc<App>, ask: Ask) -> Answered {
-    let CheckBody { policy, fields, cost, id, dry_run, attempts } = body::read(&ask.body)?;
-    match (policy, attempts) {
-        (Some(policy), None) => {
-            let attempt = AttemptBody { policy, fields, cost, id, dry_run };
-            decide(&app, &attempt, |decision| answer(&app, &ask, &attempt, decision, IdShown::No)).await
+    // What takes several attempts is boxed, so that the future of one does not have to hold room for it.
+    match Asked::<Object<AttemptBody<'_>>>::read(&ask.body) {
+        Ok(Asked::One(attempt)) => {
+            let pinned = app.engine.pin();
+            let then = |decision: &Decision<'_>| answer(&app, &ask, &attempt, decision, IdShown::WhereHeld);
+            decide(&app, &pinned, &attempt, then).await
         }
-        (None, Some(attempts)) if fields.0.is_empty() && cost.is_none() && id.is_none() && !dry_run => {
-            // Boxed, so that the future of one attempt does not have to hold room for it.
-            Box::pin(batch(&app, &ask, &attempts)).await
+        Ok(Asked::Several(attempts)) => {
+            Ok(Box::pin(decide_all(&app, &ask, attempts.iter().map(|attempt| Ok(&attempt.0)))).await)
         }
-        (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
-        (None, None) => Err(Problem::bad_request("missing field `policy`")),
+        Err(problem) => Box::pin(check_one_by_one(&app, &ask, problem)).await,
     }
 }
 
-/// Whether an answer says the id it was asked with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IdShown {
-    Yes,
-    No,
+/// Where one of several attempts is wrong it answers for itself, so they are read one by one.
+async fn check_one_by_one(app: &App, ask: &Ask, problem: Problem) -> Answered {
+    let Ok(Asked::Several(raw)) = Asked::<&RawValue>::read(&ask.body) else { return Err(problem) };
+    let attempts: Vec<Result<AttemptBody<'_>, Problem>> =
+        raw.iter().map(|raw| body::read(raw.get().as_bytes())).collect();
+    Ok(decide_all(app, ask, attempts.iter().map(Result::as_ref)).await)
 }
 
-/// Decides one attempt, and makes something of the decision while its policies are held still.
+/// When an answer says the id that was asked with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IdShown {
+    Always,
+    /// Where something is held under it, or under one that was made up.
+    WhereHeld,
+}
+
+/// Decides one attempt, and makes something of the decision.
 pub(crate) async fn decide<T>(
     app: &App,
+    pinned: &Snapshot,
     attempt: &AttemptBody<'_>,
     then: impl FnOnce(&Decision<'_>) -> T,
 ) -> Result<T, Problem> {
     let fields: SmallVec<[(&str, &str); 6]> =
         attempt.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let pinned = app.engine.pin();
     let wanted = Attempt {
         policy: attempt.policy.as_str(),
         fields: &fields,
         cost: attempt.cost.map_or(1, |cost| cost.0),
         id: attempt.id.as_ref().map(Text::as_str),
     };
-    let mut decision = Decision::blank();
     if attempt.dry_run {
-        decision = Box::pin(app.engine.peek(&pinned, &wanted)).await?;
-    } else {
-        app.engine.decide_into(&pinned, &wanted, &mut decision).await?;
+        return Ok(then(&Box::pin(app.engine.peek(pinned, &wanted)).await?));
     }
+    let mut decision = Decision::blank();
+    app.engine.decide_into(pinned, &wanted, &mut decision).await?;
     Ok(then(&decision))
 }
 
@@ -143,23 +171,26 @@ pub(crate) fn answer(
     decision: &Decision<'_>,
     shown: IdShown,
 ) -> Response {
-    let mut bytes = Vec::with_capacity(640);
+    let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
+    let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
     let mut response;
     if decision.allowed() {
-        write_allowed(app, attempt, decision, shown, None, &mut bytes);
-        response = json_bytes(bytes);
+        let asked = attempt.id.as_ref().map(Text::as_str);
+        let id = answer.hold_id(asked).or(asked.filter(|_| shown == IdShown::Always).map(Into::into));
+        answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
+        response = json_bytes(json.into_bytes());
         headers::rate_limit(decision, response.headers_mut());
     } else {
         let id = ask.correlation.id();
-        write_refused(app, attempt, decision, &id, &mut bytes);
-        response = Response::new(Body::from(bytes));
+        answer.write_refused(&id, &mut json);
+        response = Response::new(Body::from(json.into_bytes()));
         *response.status_mut() = refused_with(decision);
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         head.insert(headers::CORRELATION_ID, id);
         headers::rate_limit(decision, head);
-        headers::retry_after(headers::wait(decision), head);
+        headers::retry_after(decision.wait(), head);
     }
     if headers::wants_ietf(ask) {
         headers::ietf(decision, response.headers_mut());
@@ -167,56 +198,41 @@ pub(crate) fn answer(
     response
 }
 
-fn write_allowed(
+/// Decides attempts one after the other, all by the same policies; what is wrong with one does not
+/// touch the others.
+async fn decide_all<'r, 'b: 'r>(
     app: &App,
-    attempt: &AttemptBody<'_>,
-    decision: &Decision<'_>,
-    shown: IdShown,
-    status: Option<u16>,
-    bytes: &mut Vec<u8>,
-) {
-    let id = attempt.id.as_ref().map(Text::as_str).filter(|_| shown == IdShown::Yes);
-    let receipt = if attempt.dry_run { None } else { app.engine.receipt(decision) };
-    let body = Allowed::new(&app.engine, attempt.policy.as_str(), decision, status, id, receipt);
-    serde_json::to_writer(bytes, &body).expect("answers are plain text and numbers");
-}
-
-fn write_refused(
-    app: &App,
-    attempt: &AttemptBody<'_>,
-    decision: &Decision<'_>,
-    id: &HeaderValue,
-    bytes: &mut Vec<u8>,
-) {
-    let body = Refused::new(&app.engine, attempt.policy.as_str(), decision, id);
-    serde_json::to_writer(bytes, &body).expect("answers are plain text and numbers");
-}
-
-/// Decides attempts one after the other; what is wrong with one does not touch the others.
-async fn batch(app: &App, ask: &Ask, attempts: &Attempts<'_>) -> Answered {
+    ask: &Ask,
+    attempts: impl ExactSizeIterator<Item = Result<&'r AttemptBody<'b>, &'r Problem>>,
+) -> Response {
     let id = ask.correlation.id();
-    let mut bytes = Vec::with_capacity(640 * attempts.0.len());
-    bytes.extend_from_slice(br#"{"decisions":["#);
-    for (index, raw) in attempts.0.iter().enumerate() {
+    let pinned = app.engine.pin();
+    let mut json = Json::with_capacity(answer::USUAL_BYTES * attempts.len());
+    json.piece(r#"{"decisions":["#);
+    for (index, attempt) in attempts.enumerate() {
         if index > 0 {
-            bytes.push(b',');
+            json.piece(",");
         }
-        if let Err(problem) = decide_in_batch(app, raw.get(), &id, &mut bytes).await {
-            serde_json::to_writer(&mut bytes, &problem.body(&id)).expect("problems are plain text");
+        let attempt = match attempt {
+            Ok(attempt) => attempt,
+            Err(problem) => {
+                problem.write(&id, &mut json);
+                continue;
+            }
+        };
+        let write = |decision: &Decision<'_>| {
+            let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
+            if decision.allowed() {
+                let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
+                answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
+            } else {
+                answer.write_refused(&id, &mut json);
+            }
+        };
+        if let Err(problem) = decide(app, &pinned, attempt, write).await {
+            problem.write(&id, &mut json);
         }
     }
-    bytes.extend_from_slice(b"]}");
-    Ok(json_bytes(bytes))
-}
-
-async fn decide_in_batch(app: &App, raw: &str, id: &HeaderValue, bytes: &mut Vec<u8>) -> Result<(), Problem> {
-    let attempt: AttemptBody<'_> = body::read(raw.as_bytes())?;
-    let write = |decision: &Decision<'_>| {
-        if decision.allowed() {
-            write_allowed(app, &attempt, decision, IdShown::No, Some(200), bytes);
-        } else {
-            write_refused(app, &attempt, decision, id, bytes);
-        }
-    };
-    decide(app, &attempt, write).await
+    json.piece("]}");
+    json_bytes(json.into_bytes())
 }

@@ -15,7 +15,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::App;
-use super::auth::{self, Role};
+use super::auth::{Caller, Role};
 use super::problem::{Correlation, Problem};
 
 /// The longest body, in bytes, unless an endpoint says otherwise.
@@ -54,8 +54,7 @@ pub(crate) struct Ask {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) correlation: Correlation,
-    /// The number of the access key it came with.
-    key: Option<usize>,
+    caller: Option<Caller>,
 }
 
 /// What an endpoint comes to.
@@ -137,8 +136,8 @@ impl Operation {
 
 impl Ask {
     /// The name of the access key the request came with, for the log.
-    pub(crate) fn caller<'a>(&self, app: &'a App) -> &'a str {
-        self.key.map_or("anybody", |key| &app.keys[key].name)
+    pub(crate) fn caller(&self) -> &str {
+        self.caller.as_ref().map_or("anybody", Caller::name)
     }
 
     /// The value of a member of the query.
@@ -197,14 +196,14 @@ async fn enter(
     correlation: &Correlation,
     gate: Gate,
 ) -> Result<Ask, Problem> {
-    let key = match gate.role {
-        Some(role) if !app.keys.is_empty() => Some(auth::admit(&app.keys, role, &parts.headers)?),
-        _ => None,
+    let caller = match gate.role {
+        Some(role) => app.keys.admit(role, &parts.headers)?,
+        None => None,
     };
     check_query(parts.uri.query(), &app.queries[gate.index])?;
     let body = read(&parts, body, gate.most).await?;
     let Parts { uri, headers, .. } = parts;
-    Ok(Ask { uri, headers, body, correlation: correlation.clone(), key })
+    Ok(Ask { uri, headers, body, correlation: correlation.clone(), caller })
 }
 
 /// Refuses what nobody would look at: who resets `?rule=x` must not reset everything.

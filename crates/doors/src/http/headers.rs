@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use axum::http::header::{HeaderName, RETRY_AFTER};
 use axum::http::{HeaderMap, HeaderValue};
-use tollgate_core::{Decision, Limit, Line, Span, Timestamp, Verdict, When};
+use tollgate_core::{Decision, Limit, Line, Span, Timestamp, When};
 
 use super::endpoint::Ask;
 
@@ -37,16 +37,6 @@ pub(crate) fn rate_limit(decision: &Decision<'_>, headers: &mut HeaderMap) {
     headers.insert(REMAINING, reading.remaining.into());
     if let Some(reset) = reading.reset {
         headers.insert(RESET, reset.as_secs_ceil().into());
-    }
-}
-
-/// How long to wait before asking again; `None` where no time can be told. A deferred attempt waits
-/// for the moment it is deferred to, which may lie after the first one at which it would pass.
-pub(crate) fn wait(decision: &Decision<'_>) -> Option<Span> {
-    match (decision.verdict, decision.retry) {
-        (Verdict::Defer(at), _) => Some(at.since(decision.outcome.now)),
-        (_, When::After(span)) => Some(span),
-        _ => None,
     }
 }
 

@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Attempt, Limit, Rule};
+use tollgate_core::{Attempt, Decision, Limit, Rule};
 
 use super::App;
-use super::answer::{Allowed, Refused};
+use super::answer::promise::{Allowed, Refused};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Text, Whole};
 use super::check::{self, AttemptBody, IdShown};
@@ -105,9 +105,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let take = Operation::new("/api/v1/holds", "Decide an attempt and hold what is limited at once")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
-        .answers::<Allowed<'_, '_>>()
-        .also::<Refused<'_, '_>>(429, PROBLEM_JSON)
-        .also::<Refused<'_, '_>>(503, PROBLEM_JSON)
+        .answers::<Allowed>()
+        .also::<Refused>(429, PROBLEM_JSON)
+        .also::<Refused>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
     let renew = Operation::new("/api/v1/holds/{rule}/{key}/{id}/renew", "Renew a hold's lease");
     let release = Operation::new("/api/v1/holds/{rule}/{key}/{id}", "End a hold");
@@ -128,8 +128,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
-    check::decide(&app, &attempt, |decision| check::answer(&app, &ask, &attempt, decision, IdShown::Yes))
-        .await
+    let pinned = app.engine.pin();
+    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Always);
+    check::decide(&app, &pinned, &attempt, then).await
 }
 
 async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {
@@ -176,7 +177,7 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let key = app.engine.shown_key(place.rule, &place.key);
     tracing::info!(
         component = "http",
-        by = ask.caller(&app),
+        by = ask.caller(),
         rule = &*place.rule.name,
         key = &*key,
         ids = ids.len(),

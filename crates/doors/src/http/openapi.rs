@@ -1,4 +1,5 @@
-//! The OpenAPI 3.1 document, made from the endpoints and from the very types they read and write.
+//! The OpenAPI 3.1 document, made from the endpoints and from the types they read and write. Decisions are
+//! written by hand; `answer::promise` has their types.
 
 use std::collections::BTreeMap;
 

@@ -10,6 +10,7 @@ use tollgate_core::StoreError;
 use tollgate_engine::Fault;
 
 use super::headers::CORRELATION_ID;
+use super::json::Json;
 
 /// The media type of problems.
 pub(crate) const PROBLEM_JSON: &str = "application/problem+json";
@@ -48,6 +49,24 @@ pub(crate) struct ProblemBody<'p> {
 pub(crate) struct Correlation {
     /// What the caller sent, if it is fit to be sent back.
     pub(crate) given: Option<HeaderValue>,
+}
+
+/// What a request is answered with if it takes too long. How long that is, whoever serves the router
+/// says.
+pub struct TooLate(Correlation);
+
+impl TooLate {
+    /// For a request with these headers.
+    pub fn for_request(headers: &HeaderMap) -> Self {
+        Self(Correlation::of(headers))
+    }
+
+    /// The answer, instead of the router's.
+    pub fn answer(&self) -> Response {
+        let detail = "the whole request did not come, or was not answered, in time";
+        let (kind, title) = ("/problems/too-late", "Request timeout");
+        Problem::new(StatusCode::REQUEST_TIMEOUT, kind, title, detail).answer(&self.0)
+    }
 }
 
 impl Correlation {
@@ -118,8 +137,12 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
     }
 
-    /// Its body under this id.
-    pub(crate) fn body<'p>(&'p self, id: &'p HeaderValue) -> ProblemBody<'p> {
+    /// Writes its body under this id.
+    pub(crate) fn write(&self, id: &HeaderValue, json: &mut Json) {
+        serde_json::to_writer(json.bytes(), &self.body(id)).expect("a problem is plain text and numbers");
+    }
+
+    fn body<'p>(&'p self, id: &'p HeaderValue) -> ProblemBody<'p> {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
         ProblemBody {
             r#type: self.kind,

@@ -7,12 +7,12 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::store::{Forget, Spot};
-use tollgate_core::{Limit, Plan, Policies, Rule, grammar};
+use tollgate_core::{Clash, Limit, Plan, Policies, Rule, grammar};
 use tollgate_engine::calendar::zone_exists;
 
 use super::App;
 use super::auth::Role;
-use super::body::{self, AtMost, Text, Whole};
+use super::body::{self, OneOrMore, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::mail_shape::{self, MailCounts, MailSections};
 use super::path::{self, Place};
@@ -96,10 +96,10 @@ struct CountShown<'k> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "OverrideRequest")]
 struct OverrideBody<'b> {
-    /// The limits, as in `["2000/hour", "20000/day"]`; `["unlimited"]` is none at all. Nothing else
-    /// may stand beside them.
+    /// The limits, as in `["2000/hour", "20000/day"]`, or one alone, as in `"2000/hour"`;
+    /// `"unlimited"` is none at all. Nothing else may stand beside them.
     #[serde(borrow, default)]
-    limits: Option<AtMost<{ Plan::MOST_LIMITS }, Text<'b>>>,
+    limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
     #[serde(default, deserialize_with = "mail_shape::told")]
     #[schemars(with = "Option<Whole>")]
     messages_per_hour: Option<u64>,
@@ -235,6 +235,9 @@ where
     let pinned = app.engine.pin();
     let place = find(&pinned.policies)?;
     let limits = wanted_limits(place.rule, &ask.body)?;
+    if let Some(clash) = Clash::find(&place.rule.name, &limits, pinned.policies.iter()) {
+        return Err(Problem::bad_request(clash.to_string()));
+    }
     app.engine.set_override(&place.rule.name, &place.key, limits).await?;
     note(app, ask, &place, "limits of a key set");
     let pinned = app.engine.pin();
@@ -274,7 +277,7 @@ fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
 
 async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
     app.engine.forget(Forget::All).await?;
-    tracing::info!(component = "http", by = ask.caller(&app), "all counts reset");
+    tracing::info!(component = "http", by = ask.caller(), "all counts reset");
     Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
 }
 
@@ -282,7 +285,7 @@ async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
     app.engine.forget(Forget::Rule(&rule.name)).await?;
-    tracing::info!(component = "http", by = ask.caller(&app), rule = &*rule.name, "counts of a rule reset");
+    tracing::info!(component = "http", by = ask.caller(), rule = &*rule.name, "counts of a rule reset");
     Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
 }
 
@@ -306,6 +309,6 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
 /// Tells the log who changed what.
 fn note(app: &App, ask: &Ask, place: &Place<'_>, what: &'static str) {
     let key = app.engine.shown_key(place.rule, &place.key);
-    let (by, rule) = (ask.caller(app), &*place.rule.name);
+    let (by, rule) = (ask.caller(), &*place.rule.name);
     tracing::info!(component = "http", by, rule, key = &*key, "{what}");
 }

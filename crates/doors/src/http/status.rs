@@ -84,7 +84,7 @@ async fn show_metrics(app: Arc<App>, _: Ask) -> Answered {
 }
 
 async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
-    let by = ask.caller(&app);
+    let by = ask.caller();
     (app.reload)().map_err(|problems| {
         tracing::warn!(component = "http", by, problems, "reload refused: the old policies stay in force");
         Problem::bad_configuration(problems)

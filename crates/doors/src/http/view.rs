@@ -44,7 +44,8 @@ struct EntryShown {
     key: Option<String>,
     /// How much was asked for.
     cost: u64,
-    /// Milliseconds until it would have passed; null if it did, or if waiting does not help.
+    /// Milliseconds until it may be asked again, as the caller was told; null if it was allowed, or
+    /// if waiting does not help.
     retry_after_ms: Option<u64>,
 }
 

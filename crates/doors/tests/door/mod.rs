@@ -22,7 +22,7 @@ use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
 };
-use tollgate_doors::{AccessKey, HttpParts, Role, router};
+use tollgate_doors::{AccessKey, AccessKeys, HttpParts, Role, router};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
@@ -35,6 +35,7 @@ pub struct Door {
     pub router: Router,
     pub clock: Arc<ManualClock>,
     pub engine: Arc<Engine>,
+    pub keys: Arc<AccessKeys>,
     pub records: Arc<Notebook>,
     pub reloads: Arc<AtomicUsize>,
 }
@@ -82,6 +83,7 @@ impl Door {
         let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
             store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
             clock: Arc::clone(&clock) as _,
+            health_every: Span::from_secs(10),
         });
         let engine = Arc::new(start(policies, store, Arc::clone(&records), fallback));
         let reloads = Arc::new(AtomicUsize::new(0));
@@ -90,8 +92,14 @@ impl Door {
             0 => Ok(()),
             _ => Err("rules.sender.limits: `100/hou`, character 5: a period is …".to_owned()),
         });
-        let parts = HttpParts { engine: Arc::clone(&engine), keys, reload, registry: Registry::default() };
-        Self { router: router(parts), clock, engine, records, reloads }
+        let keys = Arc::new(AccessKeys::new(keys));
+        let parts = HttpParts {
+            engine: Arc::clone(&engine),
+            keys: Arc::clone(&keys),
+            reload,
+            registry: Registry::default(),
+        };
+        Self { router: router(parts), clock, engine, keys, records, reloads }
     }
 
     pub fn advance(&self, secs: u64) {

@@ -53,6 +53,7 @@ fn fits(limit: &Limit) -> bool {
 }
 
 /// Writes states into a slot's words. Only for plans that fit.
+#[inline]
 pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mut [u32]) {
     let stateful = plan.limits().iter().zip(states).filter(|(limit, _)| has_state(limit));
     for ((_, state), (word, half)) in stateful.zip(words.iter_mut().zip(halves)) {
@@ -61,18 +62,16 @@ pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mu
 }
 
 /// Reads states back from a slot's words.
+#[inline]
 pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
-    let mut at = 0;
+    let mut packed = words.iter().zip(halves);
     for limit in plan.limits() {
-        if has_state(limit) {
-            row.push(unpack_one(limit, words[at], halves[at]));
-            at += 1;
-        } else {
-            row.push(State::Fresh);
-        }
+        let packed = if has_state(limit) { packed.next() } else { None };
+        row.push(packed.map_or(State::Fresh, |(word, half)| unpack_one(limit, *word, *half)));
     }
 }
 
+#[inline]
 fn pack_one(state: &State) -> (u64, u32) {
     match state {
         State::Tally(tally) => packed_tally(*tally),
@@ -82,6 +81,7 @@ fn pack_one(state: &State) -> (u64, u32) {
     }
 }
 
+#[inline]
 fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
     match limit {
         Limit::Bucket(_) => level(word, half).into(),

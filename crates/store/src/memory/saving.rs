@@ -17,13 +17,17 @@ pub(crate) enum Saving {
     Off,
 }
 
+/// What no rule is called: under it is saved when keys were last forgotten for others, whatever their
+/// rules.
+const ANY: &str = "";
+
 /// How much is done under one lock, so that no decision waits long for it.
 const STEP: usize = 512;
 
 impl MemoryStore {
     /// Forgets every key that is as good as new. Nobody can tell, except by the room it makes.
     pub fn sweep(&self) {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             let mut from = Some(0);
             while let Some(start) = from {
                 let mut shard = shard.lock();
@@ -34,7 +38,7 @@ impl MemoryStore {
 
     /// Hands over everything that has changed, in steps between which the shards are free.
     pub(crate) fn drain<E>(&self, mut save: impl FnMut(Vec<Change>) -> Result<(), E>) -> Result<(), E> {
-        for shard in &self.shards {
+        for shard in self.shards.iter() {
             loop {
                 let (changes, more) = shard.lock().changed(STEP);
                 if !changes.is_empty() {
@@ -62,7 +66,12 @@ impl MemoryStore {
 
     /// The moments up to which single rules were forgotten, if they are to be saved.
     pub(crate) fn drain_forgotten(&self) -> Vec<(Box<str>, Timestamp)> {
-        self.spent.lock().changed_rules()
+        let evicted = self.shards.iter().map(|shard| shard.lock().evicted()).max().unwrap_or_default();
+        let mut spent = self.spent.lock();
+        if evicted > Timestamp::ZERO && spent.remembers(ANY, evicted) {
+            spent.forget(Some(ANY), evicted);
+        }
+        spent.changed_rules()
     }
 
     /// The moment up to which nothing can be given back.
@@ -72,6 +81,9 @@ impl MemoryStore {
 
     /// Puts in up to when a rule was forgotten.
     pub(crate) fn restore_forgotten(&mut self, rule: &str, forgotten: Timestamp) {
+        if rule == ANY {
+            self.shards.iter_mut().for_each(|shard| shard.get_mut().restore_evicted(forgotten));
+        }
         self.spent.get_mut().restore_rule(rule, forgotten);
     }
 
@@ -106,5 +118,44 @@ impl MemoryStore {
 
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::store::Given;
+    use tollgate_core::{Charges, Outcome};
+
+    use super::*;
+    use crate::ManualClock;
+
+    #[test]
+    fn what_was_forgotten_for_another_is_too_old_after_a_restart_as_well() {
+        let now = Timestamp::from_micros(1_760_000_045_000_000);
+        let store = || {
+            let clock = Arc::new(ManualClock::at(now));
+            MemoryStore::with(clock, 1, [1, 2], [0; 32], Saving::On)
+        };
+        let limit = "10/hour burst 10".parse().expect("a limit");
+        let plan = Arc::new(Plan::new("rule".into(), vec![limit]).expect("a plan"));
+        let first = store();
+        let mut outcome = Outcome::default();
+        // One key for each shard, and many more keys than shards.
+        for ticket in 0..1_000 {
+            let key = ticket.to_string();
+            let mut charges = Charges::new(Ticket(ticket), 1, None);
+            charges.push(&plan, &key, true);
+            first.take_now(&charges, &mut outcome).expect("there is room for one");
+        }
+        let forgotten = first.drain_forgotten();
+        assert_eq!(forgotten, [(ANY.into(), now)]);
+        assert!(first.drain_forgotten().is_empty(), "it is saved once");
+        let mut second = store();
+        forgotten.iter().for_each(|(rule, at)| second.restore_forgotten(rule, *at));
+        let mut charges = Charges::new(Ticket(1), 1, None);
+        charges.push(&plan, "1", true);
+        assert_eq!(second.give_now(&charges, now), Ok(Given::TooOld));
+        charges.ticket = Ticket(2_000);
+        assert_eq!(second.give_now(&charges, now + tollgate_core::Span::from_micros(1)), Ok(Given::Back));
     }
 }

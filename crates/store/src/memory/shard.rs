@@ -26,6 +26,10 @@ pub(crate) struct Shard {
     plans: Plans,
     /// Where the search for a key to forget goes on.
     hand: usize,
+    /// Whether it is known that no key here may be forgotten.
+    all_pinned: bool,
+    /// When a key that counted something was last forgotten for another.
+    evicted: Timestamp,
     /// The keys that have changed since they were last saved, if somebody saves them.
     dirty: Option<Dirty>,
 }
@@ -55,6 +59,8 @@ impl Shard {
             deep_free: Vec::new(),
             plans: Plans::default(),
             hand: 0,
+            all_pinned: false,
+            evicted: Timestamp::ZERO,
             dirty,
         }
     }
@@ -65,9 +71,10 @@ impl Shard {
 
     /// Finds a key. If it was written under another plan, its states are carried over first.
     pub(crate) fn locate(&mut self, key: KeyHash, plan: &Arc<Plan>, now: Timestamp) -> Located {
-        let place = match Fit::of(plan) {
-            Fit::Two => self.find_wide(key).or_else(|| self.find_narrow(key)),
-            Fit::One | Fit::Deep => self.find_narrow(key).or_else(|| self.find_wide(key)),
+        // Two limits are in a wide slot, in all but a few cases.
+        let place = match plan.limits().len() {
+            2 => self.find_wide(key).or_else(|| self.find_narrow(key)),
+            _ => self.find(key),
         };
         let Some(place) = place else { return Located::Vacant };
         if self.plans.is(self.tag(place).plan(), plan) {
@@ -81,18 +88,18 @@ impl Shard {
         Located::Moved
     }
 
-    /// Where a key is, if its one state is in a narrow slot under this very plan.
+    /// Touches the slot where a key of this plan probably is.
     #[inline]
-    pub(crate) fn find_single(&self, key: KeyHash, plan: &Arc<Plan>) -> Option<usize> {
-        let index = self.narrow.find(key)?;
-        let tag = self.narrow.at(index)?.tag;
-        (!tag.is_deep() && self.plans.is(tag.plan(), plan) && plan.limits().len() == 1).then_some(index)
+    pub(crate) fn fetch(&self, key: KeyHash, plan: &Plan) -> bool {
+        if plan.limits().len() == 2 { self.wide.fetch(key) } else { self.narrow.fetch(key) }
     }
 
-    /// The slot that [`Shard::find_single`] found.
+    /// The slot of a key and where it is, if its one state is in a narrow slot under this very plan.
     #[inline]
-    pub(crate) fn single(&mut self, index: usize) -> &mut Slot<1> {
-        self.narrow.at_mut(index)
+    pub(crate) fn find_single(&mut self, key: KeyHash, plan: &Arc<Plan>) -> Option<(usize, &mut Slot<1>)> {
+        let (index, slot) = self.narrow.find_slot(key)?;
+        let single = !slot.tag.is_deep() && self.plans.is(slot.tag.plan(), plan);
+        single.then_some((index, slot))
     }
 
     fn find(&self, key: KeyHash) -> Option<Place> {
@@ -130,7 +137,7 @@ impl Shard {
             }
             Place::Narrow(index) => {
                 let slot = self.narrow.at_mut(index);
-                if Fit::of(plan) == Fit::Deep {
+                if slot.tag.is_deep() {
                     row.extend(self.deep[slot.words[0] as usize].iter_mut().map(std::mem::take));
                 } else {
                     pack::unpack(plan, &slot.words, &slot.halves, row);
@@ -148,7 +155,7 @@ impl Shard {
             }
             Place::Narrow(index) => {
                 let slot = self.narrow.at_mut(index);
-                if Fit::of(plan) == Fit::Deep {
+                if slot.tag.is_deep() {
                     self.deep[slot.words[0] as usize].swap_with_slice(states);
                 } else {
                     pack::pack(plan, states, &mut slot.words, &mut slot.halves);
@@ -169,6 +176,7 @@ impl Shard {
     ) {
         match place {
             Some(place) => {
+                self.note_standing(plan, states);
                 self.save(place, plan, states);
                 if changed {
                     self.touch_at(place, key);
@@ -184,6 +192,7 @@ impl Shard {
 
     /// Puts a key in that is not there yet, and says where.
     pub(crate) fn insert(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) -> Place {
+        self.note_standing(plan, states);
         let tag = Tag::new(self.plans.enter(plan));
         let mut words = [0; 2];
         let mut halves = [0; 2];
@@ -226,7 +235,7 @@ impl Shard {
             Place::Wide(index) => drop(self.wide.remove(index)),
             Place::Narrow(index) => {
                 let slot = self.narrow.remove(index);
-                if Fit::of(&plan) == Fit::Deep {
+                if slot.tag.is_deep() {
                     self.deep[slot.words[0] as usize] = Box::default();
                     self.deep_free.push(slot.words[0] as usize);
                 }

@@ -93,22 +93,33 @@ impl<const N: usize> Table<N> {
     }
 
     /// Where the key is.
+    #[inline]
     pub(crate) fn find(&self, key: KeyHash) -> Option<usize> {
-        if self.len == 0 {
-            return None;
-        }
+        // An empty table has no home for anything.
         let mut index = self.home(key);
-        loop {
-            let slot = &self.slots[index];
+        let mut slot = self.slots.get(index)?;
+        while !slot.tag.is_empty() {
             // Compared by halves: as arrays they would be compared by a call.
-            if slot.key[0] == key[0] && slot.key[1] == key[1] && !slot.tag.is_empty() {
+            if slot.key[0] == key[0] && slot.key[1] == key[1] {
                 return Some(index);
             }
-            if slot.tag.is_empty() {
-                return None;
-            }
             index = self.after(index);
+            slot = &self.slots[index];
         }
+        None
+    }
+
+    /// Touches the slot where a search for the key begins.
+    #[inline]
+    pub(crate) fn fetch(&self, key: KeyHash) -> bool {
+        self.slots.get(self.home(key)).is_some_and(|slot| slot.tag.is_empty())
+    }
+
+    /// Where the key is, and its slot.
+    #[inline]
+    pub(crate) fn find_slot(&mut self, key: KeyHash) -> Option<(usize, &mut Slot<N>)> {
+        let index = self.find(key)?;
+        Some((index, &mut self.slots[index]))
     }
 
     /// The slot at an index, if it is not empty.

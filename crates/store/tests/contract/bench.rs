@@ -24,6 +24,13 @@ pub(crate) trait Bench: Sync {
     /// Moves the store's clock, forwards or back.
     fn set_time(&self, now: Timestamp);
 
+    /// Whether everything about an attempt happens at once. Where it does not, and a calendar turns
+    /// out to be stale in one place, counters elsewhere may have been brought to the present: nobody
+    /// can tell, unless the clock then goes back.
+    fn settles_at_once(&self) -> bool {
+        true
+    }
+
     /// Does something that nobody may notice, if there is anything: save, restart, sweep.
     fn disturb(&mut self) {}
 }

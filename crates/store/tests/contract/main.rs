@@ -10,6 +10,7 @@ mod differential;
 mod giving;
 mod holding;
 mod model;
+mod on_redis;
 mod recording;
 mod taking;
 mod together;
@@ -88,3 +89,7 @@ macro_rules! contract {
 contract!(memory, crate::bench::InMemory::new());
 contract!(file, crate::bench::WithFile::new(tollgate_store::file::Syncing::Interval));
 contract!(file_always, crate::bench::WithFile::new(tollgate_store::file::Syncing::Always));
+contract!(redis, crate::on_redis::OnRedis::redis());
+contract!(valkey, crate::on_redis::OnRedis::valkey());
+contract!(sentinel, crate::on_redis::OnRedis::sentinel());
+contract!(cluster, crate::on_redis::OnRedis::cluster());

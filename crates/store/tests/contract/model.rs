@@ -28,7 +28,7 @@ impl Model {
             let name = (charge.plan.rule().to_string(), charges.key(charge).to_owned());
             let fresh = || (charge.plan.clone(), vec![State::Fresh; charge.plan.limits().len()]);
             let (old, states) = self.states.remove(&name).unwrap_or_else(fresh);
-            let same = Arc::ptr_eq(&old, charge.plan);
+            let same = old == *charge.plan;
             row.extend(if same { states } else { charge.plan.adopt(&old, states, now) });
         }
         let result = settle(&mut row);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
 /// For whom the answer is.
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,51 @@ fn store_in_words(store: &StoreConfig) -> String {
             };
             format!("in {}, written {written}, for at most {max_keys} keys", path.display())
         }
+        StoreConfig::Redis(settings) => redis_in_words(settings),
     }
+}
+
+fn redis_in_words(settings: &RedisSettings) -> String {
+    let mut words = match &settings.topology {
+        Topology::Single(address) => format!("in Redis at {address}"),
+        Topology::Sentinel { sentinels, service } => {
+            format!("in the Redis that the Sentinels at {} call {service}", joined(sentinels))
+        }
+        Topology::Cluster { seeds } => format!("in the Redis Cluster at {}", joined(seeds)),
+    };
+    if settings.database != 0 {
+        words.push_str(&format!(", database {}", settings.database));
+    }
+    match &settings.tls {
+        None => {}
+        Some(tls) if tls.unverified => words.push_str(", by TLS with whoever answers"),
+        Some(_) => words.push_str(", by TLS"),
+    }
+    words.push_str(&format!(", under keys that begin with {}:", settings.prefix));
+    words
+}
+
+fn joined(addresses: &[Address]) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+fn redis_as_json(settings: &RedisSettings) -> Value {
+    let (topology, addresses, service) = match &settings.topology {
+        Topology::Single(address) => ("single", std::slice::from_ref(address), None),
+        Topology::Sentinel { sentinels, service } => ("sentinel", sentinels.as_slice(), Some(service)),
+        Topology::Cluster { seeds } => ("cluster", seeds.as_slice(), None),
+    };
+    json!({
+        "kind": "redis",
+        "topology": topology,
+        "addresses": addresses.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "service": service,
+        "user": settings.user,
+        "database": settings.database,
+        "tls": settings.tls.is_some(),
+        "key_prefix": settings.prefix,
+        "hash_tags": settings.tags,
+    })
 }
 
 fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
@@ -109,6 +154,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             "sync": match sync { Sync::Interval => "interval", Sync::Always => "always" },
             "max_keys": max_keys,
         }),
+        StoreConfig::Redis(settings) => redis_as_json(settings),
     };
     let keys: Vec<Value> =
         config.keys.iter().map(|key| json!({ "name": key.name, "role": key.role.to_string() })).collect();

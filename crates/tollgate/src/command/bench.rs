@@ -9,21 +9,23 @@ mod worker;
 
 use std::process::ExitCode;
 
+use anyhow::bail;
 use clap::Args;
 use tollgate_core::Span;
 
 use self::attempts::{Attempts, Source};
 use self::load::{Bound, Load};
-use super::{Format, Session, duration};
-use crate::client::Path;
+use super::{Format, Session, duration, plain};
+use crate::client::wire::Configuration;
+use crate::client::{Fault, Path};
 
 /// The load.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Bench {
-    /// The policy that the attempts pass
-    #[arg(long, value_name = "NAME", default_value = "api")]
-    policy: String,
+    /// The policy that the attempts pass; without it, the only one that the server has, or `api`
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
     /// A field of the attempts: `name=value`, or `name=@N` for N distinct random values
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = attempts::source)]
     fields: Vec<(String, Source)>,
@@ -41,6 +43,12 @@ pub struct Bench {
     batch: u8,
 }
 
+/// What to do where no policy can be guessed.
+const WHICH: &str = "say with --policy which policy to ask about";
+
+/// The policy of the starter configuration that suits a load.
+const STARTERS: &str = "api";
+
 const EXAMPLES: &str = "\
 Examples:
   tollgate bench --policy api --field ip=@1000
@@ -53,16 +61,38 @@ Exit codes: 0 measured, 2 an error, or no request was answered.";
 
 impl Bench {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let attempts = Attempts::new(&self.policy, &self.fields, self.batch);
+        let policy = match &self.policy {
+            Some(policy) => policy.clone(),
+            None => usual_policy(session)?,
+        };
+        let attempts = Attempts::new(&policy, &self.fields, self.batch);
         // One attempt that takes nothing tells what is wrong before anything is flooded.
         session.client.post(&Path::new(&["check"]), &attempts.rehearsal())?;
         let bound = self.requests.map_or(Bound::Time(self.duration.into()), Bound::Requests);
         let load = Load { client: session.client.clone(), attempts, connections: self.connections, bound };
         let report = load.run()?;
         match session.format {
-            Format::Json => writeln!(session.out, "{:#}", report.as_json(self, session.client.server()))?,
+            Format::Json => {
+                writeln!(session.out, "{:#}", report.as_json(self, &policy, session.client.server()))?
+            }
             Format::Words => session.say(report.to_string().as_bytes())?,
         }
         Ok(if report.tally.answered() > 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::cli::WRONG) })
+    }
+}
+
+/// The policy that is meant where none is said: the only one there is, or the starter's.
+fn usual_policy(session: &Session<'_>) -> anyhow::Result<String> {
+    let answer = match session.client.get(&Path::new(&["ratelimits"])) {
+        Err(fault @ Fault::Refused { .. }) => return Err(anyhow::Error::new(fault).context(WHICH)),
+        answer => answer?,
+    };
+    let Configuration { policies, .. } = answer.read(session.client.server())?;
+    let names: Vec<&str> = policies.keys().map(String::as_str).collect();
+    match &*names {
+        [] => bail!("{WHICH}: the server has none"),
+        [only] => Ok((*only).to_owned()),
+        _ if names.contains(&STARTERS) => Ok(STARTERS.to_owned()),
+        _ => bail!("{WHICH}: the server has {}", plain(&names.join(", "))),
     }
 }

@@ -78,6 +78,10 @@ impl Check {
         if !sheet.is_empty() {
             write!(out, "\n{sheet}")?;
         }
+        // Who gave the id knows it.
+        if let (Some(id), None) = (&decision.id, &self.id) {
+            writeln!(out, "\n{FAINT}held as{FAINT:#} {}", words::plain(id))?;
+        }
         if let Some(receipt) = &decision.receipt {
             writeln!(out, "\n{FAINT}receipt{FAINT:#} {}", words::plain(receipt))?;
         }

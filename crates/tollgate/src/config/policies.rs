@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_core::policy::nearest;
-use tollgate_core::{Policies, Policy, Rule};
+use tollgate_core::{Clash, Policies, Policy, Rule};
 
 use super::problem::{Findings, hint, shown};
 use super::raw::{Named, PolicyForm, PolicyTable};
@@ -19,7 +19,7 @@ pub(super) fn mean(written: &Named<PolicyForm>, rules: &Rules, findings: &mut Fi
         }
         let (names, allow_unmatched, path) = match form {
             PolicyForm::Rules(names) => (names, false, path),
-            PolicyForm::Table(PolicyTable { rules, allow_unmatched }) => {
+            PolicyForm::Table(PolicyTable { rules, allow_unmatched, hash_tag: _ }) => {
                 (rules, allow_unmatched.unwrap_or(false), path.key("rules"))
             }
         };
@@ -27,7 +27,22 @@ pub(super) fn mean(written: &Named<PolicyForm>, rules: &Rules, findings: &mut Fi
             policies.push(Policy::new(name.as_str().into(), rules, allow_unmatched));
         }
     }
+    check_bounds(&policies, rules, findings);
     policies
+}
+
+/// Finds limits that no attempt of some policy could meet.
+fn check_bounds(policies: &[Policy], rules: &Rules, findings: &mut Findings<'_>) {
+    for rule in rules.usable() {
+        let path = Path::of(&["rules", &rule.name]);
+        if let Some(clash) = Clash::find(&rule.name, rule.plan.limits(), policies.iter()) {
+            findings.value(&path.key("limits"), clash.to_string());
+        }
+        let mut own = rule.overrides.values();
+        if let Some(clash) = own.find_map(|own| Clash::find(&rule.name, own.limits(), policies.iter())) {
+            findings.value(&path.key("overrides"), clash.to_string());
+        }
+    }
 }
 
 /// The rules of these names, if all can be used.

@@ -30,6 +30,10 @@ impl Rules {
         self.usable.iter().find(|rule| *rule.name == *name)
     }
 
+    pub(super) fn usable(&self) -> &[Arc<Rule>] {
+        &self.usable
+    }
+
     pub(super) fn into_usable(self) -> Vec<Arc<Rule>> {
         self.usable
     }
@@ -113,7 +117,7 @@ fn mean_one(
             }
         }
     }
-    Some(Arc::new(rule))
+    Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
 }
 
 fn mean_by(
@@ -239,6 +243,7 @@ fn shown_of(rule: &Rule, key: &str) -> String {
 fn misfit(rule: &Rule, key: &str) -> String {
     let key = shown_of(rule, key);
     match &*rule.by {
+        [_] if key.is_empty() => "an empty value is no key".to_owned(),
         [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
         [field] => {
             let name = &field.name;

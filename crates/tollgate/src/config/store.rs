@@ -1,5 +1,8 @@
 //! Where counters are kept.
 
+mod redis;
+
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use tollgate_core::Span;
@@ -9,6 +12,7 @@ use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::{self, StoreForm, StoreTable};
 use super::tree::Path;
+use tollgate_redis::Settings as RedisSettings;
 
 /// Where counters are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +33,18 @@ pub enum StoreConfig {
         /// How many keys are remembered; 1,000,000 unless said otherwise.
         max_keys: usize,
     },
+    /// In Redis or Valkey.
+    Redis(Box<RedisSettings>),
+}
+
+impl StoreConfig {
+    /// The store that keeps the keys of these rules together, if it is one that keeps them apart.
+    pub(super) fn tagged(mut self, tags: HashMap<String, String>) -> Self {
+        if let Self::Redis(settings) = &mut self {
+            settings.tags = tags;
+        }
+        self
+    }
 }
 
 /// When a file store is written to disk.
@@ -45,6 +61,7 @@ impl StoreConfig {
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Memory { .. } | Self::File { .. } => false,
+            Self::Redis(_) => true,
         }
     }
 }
@@ -53,7 +70,13 @@ const MAX_KEYS: usize = 1_000_000;
 const FLUSH_INTERVAL: Span = Span::from_secs(10);
 const FILE: &str = "./tollgate.redb";
 
-pub(super) fn mean(written: Option<&StoreForm>, findings: &mut Findings<'_>) -> Option<StoreConfig> {
+const FORMS: &str = "`memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`";
+
+pub(super) fn mean(
+    written: Option<&StoreForm>,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<StoreConfig> {
     let path = Path::of(&["store"]);
     match written {
         None => Some(StoreConfig::File {
@@ -63,49 +86,93 @@ pub(super) fn mean(written: Option<&StoreForm>, findings: &mut Findings<'_>) -> 
             max_keys: MAX_KEYS,
         }),
         Some(StoreForm::Word(word)) if word == "memory" => Some(StoreConfig::Memory { max_keys: MAX_KEYS }),
+        // Whatever is like an address may have a password in it, and is read by who keeps it.
+        Some(StoreForm::Word(word)) if word.contains(':') => {
+            redis::mean(word, &path, &StoreTable::default(), &path, environment, findings)
+                .map(|settings| StoreConfig::Redis(Box::new(settings)))
+        }
         Some(StoreForm::Word(word)) => {
             let near = hint(nearest(word, ["memory"].into_iter()));
-            findings.value(
-                &path,
-                format!(
-                    "`{}` is no store: write `memory` or `{{ file: ./tollgate.redb }}`{near}",
-                    shown(word)
-                ),
-            );
+            findings.value(&path, format!("`{}` is no store: write {FORMS}{near}", shown(word)));
             None
         }
-        Some(StoreForm::Table(table)) => mean_table(table, &path, findings),
+        Some(StoreForm::Table(table)) => mean_table(table, &path, environment, findings),
     }
 }
 
-fn mean_table(table: &StoreTable, path: &Path, findings: &mut Findings<'_>) -> Option<StoreConfig> {
-    match (&table.memory, &table.file) {
-        (Some(memory), None) => {
-            let beside = [
-                ("flush_interval", table.flush_interval.is_some()),
-                ("sync", table.sync.is_some()),
-                ("max_keys", table.max_keys.is_some()),
-            ];
-            for (setting, _) in beside.into_iter().filter(|(_, written)| *written) {
-                let message = match setting {
-                    "max_keys" => "this belongs inside of `memory`: `{ memory: { max_keys: 1000000 } }`",
-                    _ => "this is a setting of file stores: memory is never written to disk",
-                };
-                findings.key(&path.key(setting), message);
-            }
+fn mean_table(
+    table: &StoreTable,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<StoreConfig> {
+    match (&table.memory, &table.file, &table.redis) {
+        (Some(memory), None, None) => {
+            refuse(
+                &of_files(table),
+                path,
+                findings,
+                "this is a setting of file stores: memory is never written to disk",
+            );
+            refuse(&of_redis(table), path, findings, OF_REDIS);
+            let inside = "this belongs inside of `memory`: `{ memory: { max_keys: 1000000 } }`";
+            refuse(&[("max_keys", table.max_keys.is_some())], path, findings, inside);
             max_keys(memory.max_keys, &path.key("memory"), findings)
                 .map(|max_keys| StoreConfig::Memory { max_keys })
         }
-        (None, Some(file)) => mean_file(table, file, path, findings),
-        (None, None) => {
-            findings.value(path, "say where: `memory`, or `{ file: ./tollgate.redb }`");
+        (None, Some(file), None) => {
+            refuse(&of_redis(table), path, findings, OF_REDIS);
+            mean_file(table, file, path, findings)
+        }
+        (None, None, Some(url)) => {
+            refuse(
+                &of_files(table),
+                path,
+                findings,
+                "this is a setting of file stores: Redis saves by itself",
+            );
+            let bounded = "Redis keeps as many keys as it has memory for: set its `maxmemory`";
+            refuse(&[("max_keys", table.max_keys.is_some())], path, findings, bounded);
+            redis::mean(url, &path.key("redis"), table, path, environment, findings)
+                .map(|settings| StoreConfig::Redis(Box::new(settings)))
+        }
+        (None, None, None) => {
+            findings.value(path, format!("say where: {FORMS}"));
             None
         }
-        (Some(_), Some(_)) => {
-            findings.value(path, "keep one of `memory` and `file`");
+        _ => {
+            findings.value(path, "keep one of `memory`, `file` and `redis`");
             None
         }
     }
+}
+
+const OF_REDIS: &str = "this is a setting of stores in Redis: write `redis` and its address beside it";
+
+/// Refuses each setting that was written and belongs to another store.
+fn refuse(settings: &[(&str, bool)], path: &Path, findings: &mut Findings<'_>, message: &str) {
+    for (setting, _) in settings.iter().filter(|(_, written)| *written) {
+        findings.key(&path.key(setting), message);
+    }
+}
+
+fn of_files(table: &StoreTable) -> [(&'static str, bool); 2] {
+    [("flush_interval", table.flush_interval.is_some()), ("sync", table.sync.is_some())]
+}
+
+fn of_redis(table: &StoreTable) -> [(&'static str, bool); 10] {
+    [
+        ("key_prefix", table.key_prefix.is_some()),
+        ("connect_timeout", table.connect_timeout.is_some()),
+        ("command_timeout", table.command_timeout.is_some()),
+        ("health_check_interval", table.health_check_interval.is_some()),
+        ("connections", table.connections.is_some()),
+        ("user", table.user.is_some()),
+        ("password_env", table.password_env.is_some()),
+        ("password_file", table.password_file.is_some()),
+        ("tls_ca", table.tls_ca.is_some()),
+        ("tls_insecure", table.tls_insecure.is_some()),
+    ]
 }
 
 fn mean_file(

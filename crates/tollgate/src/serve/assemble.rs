@@ -7,8 +7,9 @@ use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::AccessKey;
 use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
-use tollgate_store::{MemoryStore, SystemClock};
+use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
@@ -21,6 +22,9 @@ pub(crate) struct Assembly {
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
 }
 
+/// How many keys are remembered while the shared store cannot be used.
+const FALLBACK_KEYS: usize = 1_000_000;
+
 struct Kept {
     store: Arc<dyn Store>,
     records: Arc<dyn Records>,
@@ -32,7 +36,7 @@ struct Kept {
 pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut registry = Registry::default();
     metrics::build_info(&mut registry);
-    let kept = keep(&config.store, &mut registry)?;
+    let kept = keep(&config.store, &mut registry).await?;
     let parts = Parts { store: kept.store, records: kept.records, fallback: kept.fallback };
     let engine = Engine::start(config.policies.clone(), parts)
         .await
@@ -40,7 +44,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     Ok(Assembly { engine: Arc::new(engine), registry, flush: kept.flush })
 }
 
-fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
+async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
     let clock = Arc::new(SystemClock::new());
     match config {
         StoreConfig::Memory { max_keys } => {
@@ -74,6 +78,16 @@ fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
             let (records, saved) = (Arc::clone(&store), Arc::clone(&store));
             Ok(Kept { store, records, fallback: None, flush: Box::new(move || Ok(saved.flush()?)) })
         }
+        StoreConfig::Redis(settings) => {
+            let health_every = settings.health_check_interval.into();
+            let store =
+                RedisStore::start(RedisSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
+            let store = Arc::new(store);
+            let records = Arc::clone(&store);
+            let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
+            let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), health_every };
+            Ok(Kept { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) })
+        }
     }
 }
 
@@ -90,13 +104,15 @@ fn tell(event: FileEvent) {
     }
 }
 
-impl From<&ApiKey> for AccessKey {
-    fn from(key: &ApiKey) -> Self {
+/// The configured keys, as the door knows them.
+pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
+    let key = |key: &ApiKey| {
         let role = match key.role {
             Role::Check => tollgate_doors::Role::Check,
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        Self { name: key.name.clone(), role, hash: key.token.bytes() }
-    }
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes() }
+    };
+    config.keys.iter().map(key).collect()
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
-use axum::http::{Request, Response, StatusCode};
+use axum::body::{Body, Bytes};
+use axum::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -17,6 +17,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tollgate_doors::TooLate;
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -130,13 +131,35 @@ fn serve_connection(
     builder.clone().serve_connection(stream, service).into_owned()
 }
 
-async fn answer(router: Router, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+async fn answer<B>(router: Router, request: Request<B>) -> Result<Response<Body>, Infallible>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
+{
+    let late = TooLate::for_request(request.headers());
     match tokio::time::timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await {
         Ok(answer) => answer,
-        Err(_) => {
-            let mut response = Response::new(Body::empty());
-            *response.status_mut() = StatusCode::REQUEST_TIMEOUT;
-            Ok(response)
-        }
+        Err(_) => Ok(late.answer()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_too_long_is_told_so_as_a_problem() {
+        let router = Router::new().fallback(std::future::pending::<()>);
+        let request = Request::post("/api/v1/check").header("x-correlation-id", "req-7").body(Body::empty());
+        let response = answer(router, request.unwrap()).await.unwrap();
+        assert_eq!(response.status(), 408);
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        assert_eq!(response.headers()["x-correlation-id"], "req-7");
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let expected = serde_json::json!({
+            "type": "/problems/too-late", "title": "Request timeout", "status": 408,
+            "detail": "the whole request did not come, or was not answered, in time", "correlationId": "req-7",
+        });
+        assert_eq!(body, expected);
     }
 }

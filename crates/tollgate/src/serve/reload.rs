@@ -7,8 +7,11 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use tollgate_core::Policies;
+use tollgate_doors::AccessKeys;
 use tollgate_engine::Engine;
 
+use super::assemble::access_keys;
 use crate::config::{self, Config, ConfigError};
 
 /// Where the configuration comes from.
@@ -17,12 +20,18 @@ pub(crate) struct Source {
     pub(crate) environment: Vec<(String, String)>,
 }
 
-/// Reads the configuration again and puts its policies in force, all of them or none.
+/// What is replaced by a reload.
+pub(crate) struct InForce {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) keys: Arc<AccessKeys>,
+}
+
+/// Reads the configuration again and puts its policies and keys in force, all of them or none.
 pub(crate) struct Reloader {
     source: Source,
     /// What the server was started with.
     started: Config,
-    engine: Arc<Engine>,
+    in_force: InForce,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -49,8 +58,8 @@ impl Source {
 
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
-    pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, engine: Arc<Engine>) -> Self {
-        Self { source, started, engine, last: Mutex::new(last) }
+    pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
+        Self { source, started, in_force, last: Mutex::new(last) }
     }
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
@@ -59,31 +68,38 @@ impl Reloader {
         // Before it is loaded: what changes in between is then seen as a change.
         *last = self.source.bytes();
         let config = self.source.load()?;
-        if self.loses_everything(&config) {
+        if let Some(message) = self.loses_everything(&config) {
             let source = self.source.path.as_ref().map(|path| path.display().to_string());
-            let message = "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`";
             return Err(ConfigError::of_source(&source.unwrap_or_default(), message.to_owned()));
         }
         for setting in needing_a_restart(&self.started, &config) {
             tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
         }
-        self.engine.reload(config.policies);
+        self.in_force.keys.replace(access_keys(&config));
+        self.in_force.engine.reload(config.policies);
         Ok(())
     }
 
-    /// Whether policies are in force and the configuration has none.
-    fn loses_everything(&self, config: &Config) -> bool {
-        let pinned = self.engine.pin();
-        config.policies.enabled
-            && config.policies.iter().next().is_none()
-            && pinned.policies.iter().next().is_some()
+    /// Why a configuration without policies, or without keys, is not put in the place of one that has
+    /// them.
+    fn loses_everything(&self, config: &Config) -> Option<&'static str> {
+        let none = |policies: &Policies| policies.iter().next().is_none();
+        if config.policies.enabled && none(&config.policies) && !none(&self.in_force.engine.pin().policies) {
+            return Some(
+                "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`",
+            );
+        }
+        let opens = config.keys.is_empty() && !self.in_force.keys.is_empty();
+        opens.then_some(
+            "there are no API keys left, so anybody could do everything: the file may be half-written; to serve without keys, restart",
+        )
     }
 
     /// Reloads and says in the log what came of it.
     pub(crate) fn reload_and_tell(&self) {
         match self.reload() {
             Ok(()) => {
-                let pinned = self.engine.pin();
+                let pinned = self.in_force.engine.pin();
                 let (rules, policies) = (pinned.policies.rules().len(), pinned.policies.iter().count());
                 tracing::info!(component = "config", rules, policies, "the configuration was reloaded");
             }
@@ -106,7 +122,6 @@ impl Reloader {
 fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'static str> {
     let changed = [
         ("listen", started.listen != now.listen),
-        ("keys", started.keys != now.keys),
         ("store", started.store != now.store),
         ("log", started.log != now.log),
     ];

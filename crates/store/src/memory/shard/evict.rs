@@ -2,9 +2,9 @@
 
 use smallvec::SmallVec;
 use tollgate_core::limit::{Idle, State};
-use tollgate_core::{Plan, Timestamp};
+use tollgate_core::{Limit, Plan, Timestamp};
 
-use super::pack::{self, Fit};
+use super::pack;
 use super::{KeyHash, Place, Shard, StateRow};
 
 /// What may be done with a key to make room for another.
@@ -27,6 +27,8 @@ struct Search {
     open: usize,
     blocked: usize,
     met: usize,
+    /// Whether it has passed over a key that is to be kept.
+    spared: bool,
 }
 
 /// How many open keys are weighed against each other before one is forgotten.
@@ -41,6 +43,9 @@ impl Shard {
     /// else of a few open ones the one that would be idle first, else a blocked one. The keys to be
     /// kept are left alone. Answers whether there was any.
     pub(crate) fn make_room(&mut self, now: Timestamp, keep: &[KeyHash]) -> bool {
+        if self.all_pinned {
+            return false;
+        }
         let width = self.width();
         let mut search = Search::default();
         for count in 1..=REACH.min(width) {
@@ -65,15 +70,50 @@ impl Shard {
                 }
             }
         }
-        let Some((_, _, key)) = search.best else { return false };
+        let Some((standing, _, key)) = search.best else {
+            // All were looked at, and need not be again until one of them may go.
+            self.all_pinned = !search.spared;
+            return false;
+        };
+        if standing > Standing::Idle {
+            self.evicted = self.evicted.max(now);
+        }
         self.forget(key);
         true
+    }
+
+    /// Whether what a plan's limits took at a moment may have been forgotten here since, and begun
+    /// anew.
+    pub(crate) fn may_have_lost(&self, plan: &Plan, taken_at: Timestamp) -> bool {
+        taken_at <= self.evicted && !plan.limits().iter().all(Limit::names_takes)
+    }
+
+    /// When a key that counted something was last forgotten for another.
+    pub(crate) fn evicted(&self) -> Timestamp {
+        self.evicted
+    }
+
+    /// As far as is known from a file.
+    pub(crate) fn restore_evicted(&mut self, evicted: Timestamp) {
+        self.evicted = self.evicted.max(evicted);
+    }
+
+    /// Notes that a key has these states now.
+    #[inline]
+    pub(super) fn note_standing(&mut self, plan: &Plan, states: &[State]) {
+        if self.all_pinned {
+            self.all_pinned = plan.idle(states) == Idle::Never;
+        }
     }
 
     /// Looks at the next slot.
     fn look(&mut self, search: &mut Search, now: Timestamp, keep: &[KeyHash]) {
         self.hand = if self.hand + 1 >= self.width() { 0 } else { self.hand + 1 };
-        let Some((key, _)) = self.nth(self.hand).filter(|(key, _)| !keep.contains(key)) else { return };
+        let Some((key, _)) = self.nth(self.hand) else { return };
+        if keep.contains(&key) {
+            search.spared = true;
+            return;
+        }
         let (standing, idle) = self.standing(self.place_of_nth(self.hand), now);
         search.met += 1;
         search.open += usize::from(standing == Standing::Open);
@@ -94,7 +134,7 @@ impl Shard {
             }
             Place::Narrow(index) => {
                 let slot = self.narrow.at(index).expect("a place is not empty");
-                if Fit::of(plan) == Fit::Deep {
+                if slot.tag.is_deep() {
                     return judge(plan, &self.deep[slot.words[0] as usize], now);
                 }
                 pack::unpack(plan, &slot.words, &slot.halves, &mut row);
@@ -134,5 +174,34 @@ fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Standing, Idle) {
 impl Search {
     fn is_over(&self) -> bool {
         self.open == SAMPLE || self.best.is_some_and(|(standing, ..)| standing == Standing::Idle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_micros(1_760_000_045_000_000);
+
+    #[test]
+    fn keys_that_are_all_pinned_are_looked_through_once_until_one_may_go() {
+        let total = Arc::new(Plan::new("total".into(), vec![Limit::Total { max: 1 }]).expect("one limit"));
+        let mut shard = Shard::new(None);
+        let keys = (1..=100).map(|number| [number, number << 57]);
+        for key in keys {
+            shard.insert(key, &total, &[State::Total(1)]);
+        }
+        assert!(!shard.make_room(NOW, &[[7, 7 << 57]]), "one is kept, the others are pinned");
+        assert!(!shard.all_pinned, "the one that was kept might go another time");
+        assert!(!shard.make_room(NOW, &[]));
+        assert!(shard.all_pinned, "nothing need be looked at again");
+        let place = shard.find([7, 7 << 57]);
+        shard.put_back([7, 7 << 57], place, &total, &mut [State::Total(1)], true);
+        assert!(shard.all_pinned, "a key that stays pinned changes nothing");
+        shard.put_back([7, 7 << 57], place, &total, &mut [State::Fresh], true);
+        assert!(shard.make_room(NOW, &[]), "what it held was given back");
+        assert_eq!(shard.evicted(), Timestamp::ZERO, "it counted nothing");
     }
 }

@@ -22,12 +22,12 @@ const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), 
 
 impl Report {
     /// The result and what it is the result of.
-    pub(super) fn as_json(&self, bench: &Bench, server: &Server) -> Value {
+    pub(super) fn as_json(&self, bench: &Bench, policy: &str, server: &Server) -> Value {
         let micros: Map<String, Value> =
             self.latencies().map(|(name, nanos)| (name.to_owned(), json!(nanos as f64 / 1e3))).collect();
         json!({
             "server": server.to_string(),
-            "policy": bench.policy,
+            "policy": policy,
             "connections": bench.connections,
             "batch": bench.batch,
             "interrupted": self.end == End::Interrupted,

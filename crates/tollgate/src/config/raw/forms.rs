@@ -65,18 +65,20 @@ pub(in crate::config) struct IpForm {
     pub(in crate::config) v6: Option<u64>,
 }
 
-/// `memory`, `{ memory: { max_keys: … } }` or `{ file: PATH, … }`.
+/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis or Valkey, or
+/// `{ redis: ADDRESS, … }`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum StoreForm {
-    /// `memory`: counters are lost when the program ends.
-    Word(#[schemars(regex(pattern = "^memory$"))] String),
+    /// `memory`: counters are lost when the program ends. Or an address, as in
+    /// `redis://localhost:6379`.
+    Word(#[schemars(regex(pattern = ADDRESS_OR_MEMORY))] String),
     /// A store with its settings.
-    Table(StoreTable),
+    Table(Box<StoreTable>),
 }
 
-/// A store with its settings: either `memory`, or `file` with those beside it.
-#[derive(Debug, Deserialize, JsonSchema)]
+/// A store with its settings: `memory`, `file` or `redis`, with those beside it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
 pub(in crate::config) struct StoreTable {
@@ -91,9 +93,40 @@ pub(in crate::config) struct StoreTable {
     /// `interval` writes every `flush_interval`, `always` before every answer; `interval` unless
     /// said otherwise.
     pub(in crate::config) sync: Option<SyncForm>,
-    /// How many keys are remembered; 1000000 unless said otherwise.
+    /// How many keys are remembered, in a file; 1000000 unless said otherwise.
     #[schemars(range(min = 1))]
     pub(in crate::config) max_keys: Option<u64>,
+    /// Keep counters in Redis or Valkey, at this address.
+    #[schemars(regex(pattern = ADDRESS), example = "redis://localhost:6379")]
+    pub(in crate::config) redis: Option<String>,
+    /// What every key in Redis begins with; `tollgate` unless said otherwise.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.:/-]{1,65}$"))]
+    pub(in crate::config) key_prefix: Option<String>,
+    /// How long a command to Redis may take; `50ms` unless said otherwise.
+    #[schemars(example = "50ms")]
+    pub(in crate::config) command_timeout: Option<String>,
+    /// How long making a connection to Redis may take; `1s` unless said otherwise.
+    #[schemars(example = "1s")]
+    pub(in crate::config) connect_timeout: Option<String>,
+    /// How many connections to each server of Redis there are; 2 unless said otherwise.
+    #[schemars(range(min = 1, max = 64))]
+    pub(in crate::config) connections: Option<u64>,
+    /// How often Redis is asked for its health; `10s` unless said otherwise.
+    #[schemars(example = "10s")]
+    pub(in crate::config) health_check_interval: Option<String>,
+    /// The user that Redis knows, if the address names none.
+    pub(in crate::config) user: Option<String>,
+    /// The environment variable that holds the password for Redis, if the address has none.
+    #[schemars(example = &"TOLLGATE_REDIS_PASSWORD")]
+    pub(in crate::config) password_env: Option<String>,
+    /// The file that holds the password for Redis, if the address has none.
+    pub(in crate::config) password_file: Option<String>,
+    /// The file with the authorities that vouch for Redis, as PEM; those of the system unless said
+    /// otherwise.
+    pub(in crate::config) tls_ca: Option<String>,
+    /// Whether whoever answers is taken for Redis, without anybody vouching; false unless said
+    /// otherwise.
+    pub(in crate::config) tls_insecure: Option<bool>,
 }
 
 /// The settings of a store in memory.
@@ -156,6 +189,10 @@ pub(in crate::config) struct PolicyTable {
     /// Whether an attempt to which no rule applies is allowed instead of being a mistake; false
     /// unless said otherwise.
     pub(in crate::config) allow_unmatched: Option<bool>,
+    /// What the keys of its rules are tagged with in Redis, so that a Cluster keeps them together
+    /// and an attempt stays all or nothing there.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(in crate::config) hash_tag: Option<String>,
 }
 
 /// Reads a setting for which null means something else than absence.
@@ -225,9 +262,9 @@ read_forms!(FieldForm, "`text`, `ip`, `address`, `domain` or `{ ip: { v4: 24, v6
     word => FieldForm::Word,
     table => FieldForm::Ip,
 });
-read_forms!(StoreForm, "`memory` or a table, as in `{ file: ./tollgate.redb }`", {
+read_forms!(StoreForm, "`memory`, an address or a table, as in `{ file: ./tollgate.redb }`", {
     word => StoreForm::Word,
-    table => StoreForm::Table,
+    table => |table| StoreForm::Table(Box::new(table)),
 });
 read_forms!(OnExceedForm, "`reject`, `defer`, `wait 5s`, `observe` or `{ defer: { … } }`", {
     word => OnExceedForm::Word,
@@ -237,6 +274,10 @@ read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`"
     list => PolicyForm::Rules,
     table => PolicyForm::Table,
 });
+
+const ADDRESS: &str = r"^((redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
+const ADDRESS_OR_MEMORY: &str =
+    r"^(memory|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
 
 /// The grammar, as far as a pattern can say it.
 const LIMIT_PATTERN: &str = concat!(

@@ -1,0 +1,257 @@
+//! A cluster: which node has which slot, and what to do when that changes.
+//!
+//! A node that does not have a key says so and runs nothing, so asking the right one is safe. All else
+//! that fails is not tried again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::pool::{Errand, Pool, Way};
+use crate::resp::{Reply, write_command};
+use crate::settings::{Address, Settings};
+use crate::wire::Failure;
+
+/// How many slots there are.
+const SLOTS: usize = 16_384;
+/// How often one command may be sent elsewhere.
+const MOST_TURNS: usize = 8;
+/// How long to wait before asking again about keys that are on the move.
+const MOVING: Duration = Duration::from_millis(3);
+
+/// The nodes of a cluster.
+pub(crate) struct Cluster {
+    settings: Arc<Settings>,
+    tls: Option<Arc<ClientConfig>>,
+    seeds: Vec<Address>,
+    runtime: Handle,
+    nodes: Mutex<HashMap<Address, Arc<Pool>>>,
+    owners: RwLock<Vec<Option<Arc<Pool>>>>,
+    refreshing: AtomicBool,
+}
+
+/// Where a node says that a key is.
+enum Elsewhere {
+    Moved(Address),
+    Asked(Address),
+    Moving,
+}
+
+impl Cluster {
+    /// Starts to connect to the seeds.
+    pub(crate) fn start(
+        settings: &Arc<Settings>,
+        tls: Option<Arc<ClientConfig>>,
+        seeds: &[Address],
+        runtime: &Handle,
+    ) -> Arc<Self> {
+        let cluster = Self {
+            settings: Arc::clone(settings),
+            tls,
+            seeds: seeds.to_vec(),
+            runtime: runtime.clone(),
+            nodes: Mutex::new(HashMap::new()),
+            owners: RwLock::new(vec![None; SLOTS]),
+            refreshing: AtomicBool::new(false),
+        };
+        seeds.iter().for_each(|seed| drop(cluster.node(seed)));
+        Arc::new(cluster)
+    }
+
+    /// The connections to a node, begun if there are none.
+    fn node(&self, address: &Address) -> Arc<Pool> {
+        let mut nodes = self.nodes.lock();
+        let pool = nodes.entry(address.clone()).or_insert_with(|| {
+            Arc::new(Pool::start(&self.settings, self.tls.clone(), Some(address.clone()), &self.runtime))
+        });
+        Arc::clone(pool)
+    }
+
+    /// Every node that has slots, once.
+    pub(crate) fn masters(&self) -> Vec<Arc<Pool>> {
+        let mut masters: Vec<Arc<Pool>> = Vec::new();
+        for owner in self.owners.read().iter().flatten() {
+            if !masters.iter().any(|known| Arc::ptr_eq(known, owner)) {
+                masters.push(Arc::clone(owner));
+            }
+        }
+        masters
+    }
+
+    /// Whether every slot has a node to which a connection is up, or why not.
+    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+        if self.owners.read().iter().any(Option::is_none) {
+            return Err("some slots of the cluster have no node".into());
+        }
+        self.masters().iter().try_for_each(|master| master.ready())
+    }
+
+    /// Does an errand where a key is.
+    pub(crate) async fn run(
+        self: &Arc<Self>,
+        key: &str,
+        errand: Errand<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let slot = usize::from(slot_of(key));
+        let (mut target, mut way) = (self.owner(slot).await?, Way::Straight);
+        for _ in 0..MOST_TURNS {
+            let reply = target.run(way, errand, deadline).await.inspect_err(|_| self.refresh_soon())?;
+            let Reply::Error(error) = &reply else { return Ok(reply) };
+            let Some(elsewhere) = self.elsewhere(error) else { return Ok(reply) };
+            match elsewhere {
+                Elsewhere::Moved(address) => {
+                    (target, way) = (self.node(&address), Way::Straight);
+                    self.owners.write()[slot] = Some(Arc::clone(&target));
+                    self.refresh_soon();
+                }
+                Elsewhere::Asked(address) => (target, way) = (self.node(&address), Way::Asking),
+                Elsewhere::Moving => self.pause(deadline).await?,
+            }
+            target.wait_until_up(deadline).await;
+        }
+        Err(Failure::NotSent("its keys keep moving from node to node".into()))
+    }
+
+    /// Where an error says that the key is; nothing if it says something else.
+    fn elsewhere(&self, error: &str) -> Option<Elsewhere> {
+        let mut words = error.split(' ');
+        let kind = words.next()?;
+        if kind == "TRYAGAIN" {
+            return Some(Elsewhere::Moving);
+        }
+        let address = || {
+            let (host, port) = error.split(' ').nth(2)?.rsplit_once(':')?;
+            Some(Address::Tcp { host: self.host(host), port: port.parse().ok()? })
+        };
+        match kind {
+            "MOVED" => address().map(Elsewhere::Moved),
+            "ASK" => address().map(Elsewhere::Asked),
+            _ => None,
+        }
+    }
+
+    /// A node that does not know its own host is where the seeds are.
+    fn host(&self, host: &str) -> String {
+        match (host, self.seeds.first()) {
+            ("" | "?", Some(Address::Tcp { host, .. })) => host.clone(),
+            _ => host.to_owned(),
+        }
+    }
+
+    async fn pause(&self, deadline: Instant) -> Result<(), Failure> {
+        if Instant::now() + MOVING >= deadline {
+            return Err(Failure::NotSent("its keys are on the move".into()));
+        }
+        let timer = {
+            let _context = self.runtime.enter();
+            tokio::time::sleep(MOVING)
+        };
+        timer.await;
+        Ok(())
+    }
+
+    async fn owner(self: &Arc<Self>, slot: usize) -> Result<Arc<Pool>, Failure> {
+        if let Some(owner) = &self.owners.read()[slot] {
+            return Ok(Arc::clone(owner));
+        }
+        self.refresh_soon();
+        Err(Failure::NotSent("it is not known yet which node has which keys".into()))
+    }
+
+    /// Learns the slots anew in the background, unless somebody is at it.
+    pub(crate) fn refresh_soon(self: &Arc<Self>) {
+        if !self.refreshing.swap(true, Ordering::AcqRel) {
+            let cluster = Arc::clone(self);
+            self.runtime.spawn(async move {
+                cluster.refresh().await;
+                // So that a cluster in pieces is not asked all the time.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                cluster.refreshing.store(false, Ordering::Release);
+            });
+        }
+    }
+
+    /// Asks the nodes in turn which has which slots, until one knows.
+    pub(crate) async fn refresh(&self) {
+        let mut known: Vec<Arc<Pool>> = self.nodes.lock().values().cloned().collect();
+        known.extend(self.seeds.iter().map(|seed| self.node(seed)));
+        let mut command = Vec::new();
+        write_command(&mut command, &[b"CLUSTER", b"SLOTS"]);
+        for node in known {
+            let deadline = Instant::now() + self.settings.connect_timeout;
+            if let Ok(reply) = node.run(Way::Straight, Errand::Command(&command), deadline).await
+                && let Some(ranges) = self.read_slots(&reply)
+            {
+                self.learn(&ranges);
+                return;
+            }
+        }
+    }
+
+    fn read_slots(&self, reply: &Reply) -> Option<Vec<(usize, usize, Address)>> {
+        let range = |range: &Reply| {
+            let [first, last, master, ..] = range.list()? else { return None };
+            let [host, port, ..] = master.list()? else { return None };
+            let slot = |number: &Reply| usize::try_from(number.number()?).ok().filter(|slot| *slot < SLOTS);
+            let host = self.host(host.text().unwrap_or_default());
+            let address = Address::Tcp { host, port: u16::try_from(port.number()?).ok()? };
+            Some((slot(first)?, slot(last)?, address))
+        };
+        let ranges: Option<Vec<_>> = reply.list()?.iter().map(range).collect();
+        ranges.filter(|ranges| !ranges.is_empty())
+    }
+
+    fn learn(&self, ranges: &[(usize, usize, Address)]) {
+        let mut owners = vec![None; SLOTS];
+        for (first, last, address) in ranges {
+            let pool = self.node(address);
+            owners.iter_mut().take(last + 1).skip(*first).for_each(|owner| *owner = Some(Arc::clone(&pool)));
+        }
+        *self.owners.write() = owners;
+        // Connections to nodes that have nothing any more end here.
+        self.nodes.lock().retain(|address, _| {
+            self.seeds.contains(address) || ranges.iter().any(|(.., owner)| owner == address)
+        });
+    }
+}
+
+/// The slot of a key: by what is between its first braces, or by all of it.
+pub(crate) fn slot_of(key: &str) -> u16 {
+    let bytes = key.as_bytes();
+    let tag = bytes.iter().position(|byte| *byte == b'{').and_then(|open| {
+        let length = bytes[open + 1..].iter().position(|byte| *byte == b'}')?;
+        (length > 0).then(|| &bytes[open + 1..open + 1 + length])
+    });
+    checksum(tag.unwrap_or(bytes)) % SLOTS as u16
+}
+
+/// CRC-16 as XMODEM computes it.
+fn checksum(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        let mut crc = crc ^ (u16::from(*byte) << 8);
+        for _ in 0..8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+        }
+        crc
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_the_servers() {
+        assert_eq!(checksum(b"123456789"), 0x31c3);
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("tollgate:{foo}{ip:1}"), 12_182);
+        assert_eq!(slot_of("{}foo"), slot_of("{}foo"));
+    }
+}

@@ -1,0 +1,135 @@
+//! Connecting: find the server, open the line, make it private, log in.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+
+use crate::resp::{Reply, Scanner, write_command};
+use crate::sentinel;
+use crate::settings::{Address, Settings, Topology};
+
+/// Knows how to open a line to one server.
+pub(crate) struct Dialer {
+    settings: Arc<Settings>,
+    tls: Option<Arc<ClientConfig>>,
+    /// The server, unless sentinels must be asked for it.
+    address: Option<Address>,
+}
+
+/// An open line, ready for commands.
+pub(crate) struct Line {
+    pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl Dialer {
+    /// To the server at this address, or to the one that sentinels name.
+    pub(crate) fn new(
+        settings: &Arc<Settings>,
+        tls: Option<Arc<ClientConfig>>,
+        address: Option<Address>,
+    ) -> Self {
+        Self { settings: Arc::clone(settings), tls, address }
+    }
+
+    /// Opens a line, or says in words why not.
+    pub(crate) async fn dial(&self) -> Result<Line, String> {
+        let timeout = self.settings.connect_timeout;
+        let dialled = tokio::time::timeout(timeout, self.dial_patiently()).await;
+        dialled.unwrap_or_else(|_| Err(format!("no connection within {timeout:?}")))
+    }
+
+    async fn dial_patiently(&self) -> Result<Line, String> {
+        let (address, is_named) = match (&self.address, &self.settings.topology) {
+            (Some(address), _) | (None, Topology::Single(address)) => (address.clone(), false),
+            (None, Topology::Sentinel { sentinels, service }) => {
+                (sentinel::master(self, sentinels, service).await?, true)
+            }
+            (None, Topology::Cluster { .. }) => return Err("a node of a cluster has an address".into()),
+        };
+        let mut line = self.open(&address).await?;
+        self.log_in(&mut line).await.map_err(|reason| format!("{address}: {reason}"))?;
+        if is_named {
+            sentinel::insist_on_master(&mut line, &address).await?;
+        }
+        Ok(line)
+    }
+
+    /// Opens a line that nobody has logged in on.
+    pub(crate) async fn open(&self, address: &Address) -> Result<Line, String> {
+        let failed = |error: std::io::Error| format!("cannot connect to {address}: {error}");
+        match (address, &self.tls) {
+            (Address::Unix(path), _) => {
+                let (reader, writer) = UnixStream::connect(path).await.map_err(failed)?.into_split();
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+            }
+            (Address::Tcp { host, port }, None) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed)?;
+                let (reader, writer) = stream.into_split();
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+            }
+            (Address::Tcp { host, port }, Some(config)) => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
+                stream.set_nodelay(true).map_err(failed)?;
+                let name = ServerName::try_from(host.clone()).map_err(|error| format!("{host}: {error}"))?;
+                let connector = TlsConnector::from(Arc::clone(config));
+                let stream = connector.connect(name, stream).await.map_err(failed)?;
+                let (reader, writer) = tokio::io::split(stream);
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+            }
+        }
+    }
+
+    async fn log_in(&self, line: &mut Line) -> Result<(), String> {
+        let settings = &self.settings;
+        let login = match (&settings.user, &settings.password) {
+            (Some(user), Some(password)) => Some(vec!["AUTH", user, &password.0]),
+            (None, Some(password)) => Some(vec!["AUTH", &password.0]),
+            (_, None) => None,
+        };
+        if let Some(words) = login {
+            line.order(&words).await?;
+        }
+        if settings.database != 0 {
+            line.order(&["SELECT", &settings.database.to_string()]).await?;
+        }
+        line.order(&["PING"]).await
+    }
+}
+
+impl Line {
+    /// Sends a command and reads its reply, with nothing else in flight.
+    pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Reply, String> {
+        let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+        let mut out = Vec::new();
+        write_command(&mut out, &words);
+        self.writer.write_all(&out).await.map_err(|error| error.to_string())?;
+        self.writer.flush().await.map_err(|error| error.to_string())?;
+        let mut bytes = Vec::new();
+        let mut scanner = Scanner::default();
+        loop {
+            match self.reader.read_buf(&mut bytes).await {
+                Ok(0) => return Err("the server closed the connection".into()),
+                Ok(_) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            if let Some(end) = scanner.find_end(&bytes).map_err(|nonsense| nonsense.to_string())? {
+                return Reply::parse(&bytes[..end]).map_err(|nonsense| nonsense.to_string());
+            }
+        }
+    }
+
+    /// Sends a command that must not fail.
+    async fn order(&mut self, words: &[&str]) -> Result<(), String> {
+        match self.ask(words).await? {
+            // What the server says of a login does not repeat the password.
+            Reply::Error(error) => Err(format!("{} was refused: {error}", words[0])),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! The servers, however they stand to each other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::cluster::{Cluster, slot_of};
+use crate::dial::Dialer;
+use crate::pool::{Errand, Pool, Way};
+use crate::resp::{Reply, write_command};
+use crate::script::Script;
+use crate::sentinel;
+use crate::settings::{Settings, Topology};
+use crate::wire::Failure;
+
+/// The servers.
+pub(crate) enum Fleet {
+    /// One that has all keys. Under sentinels somebody watches whether it is still the master.
+    One {
+        pool: Arc<Pool>,
+        /// Held so that it ends with this.
+        _watch: Option<Watch>,
+    },
+    /// A cluster.
+    Many(Arc<Cluster>),
+}
+
+/// Ends a task with this value.
+pub(crate) struct Watch(AbortHandle);
+
+/// How often sentinels are asked whether the master is another.
+const SENTINEL_INTERVAL: Duration = Duration::from_secs(1);
+
+impl Fleet {
+    /// Starts to connect.
+    pub(crate) fn start(settings: &Arc<Settings>, tls: Option<Arc<ClientConfig>>, runtime: &Handle) -> Self {
+        match &settings.topology {
+            Topology::Single(_) => {
+                Self::One { pool: Arc::new(Pool::start(settings, tls, None, runtime)), _watch: None }
+            }
+            Topology::Sentinel { .. } => {
+                let pool = Arc::new(Pool::start(settings, tls.clone(), None, runtime));
+                let dialer = Dialer::new(settings, tls, None);
+                let watch = runtime.spawn(watch_master(dialer, Arc::clone(settings), Arc::clone(&pool)));
+                Self::One { pool, _watch: Some(Watch(watch.abort_handle())) }
+            }
+            Topology::Cluster { seeds } => Self::Many(Cluster::start(settings, tls, seeds, runtime)),
+        }
+    }
+
+    /// Whether every server that is needed can be reached, or why not.
+    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+        match self {
+            Self::One { pool, .. } => pool.ready(),
+            Self::Many(cluster) => cluster.ready(),
+        }
+    }
+
+    /// Waits until the servers can be reached, or the deadline has come.
+    pub(crate) async fn wait_until_up(&self, deadline: Instant) {
+        while self.ready().is_err() && Instant::now() < deadline {
+            if let Self::Many(cluster) = self {
+                cluster.refresh().await;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Sorts keys into groups of which each lives on one server, in one order for all.
+    pub(crate) fn groups(&self, keys: &[String]) -> Vec<Vec<usize>> {
+        let Self::Many(_) = self else { return vec![(0..keys.len()).collect()] };
+        let mut slots: Vec<(u16, Vec<usize>)> = Vec::new();
+        for (index, key) in keys.iter().enumerate() {
+            let slot = slot_of(key);
+            match slots.iter_mut().find(|(known, _)| *known == slot) {
+                Some((_, group)) => group.push(index),
+                None => slots.push((slot, vec![index])),
+            }
+        }
+        slots.sort();
+        slots.into_iter().map(|(_, group)| group).collect()
+    }
+
+    /// Whether keys of any kind can be used together in one script.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(self, Self::One { .. })
+    }
+
+    /// Runs a script where its first key is.
+    pub(crate) async fn run(
+        &self,
+        script: &Script,
+        keys: [&[String]; 2],
+        words: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let first = keys.iter().copied().flatten().next().map_or("", String::as_str);
+        self.do_at(first, Errand::Script(script, keys, words), deadline).await
+    }
+
+    /// Sends a command to where a key is.
+    pub(crate) async fn call(&self, key: &str, words: &[&[u8]], deadline: Instant) -> Result<Reply, Failure> {
+        let mut command = Vec::new();
+        write_command(&mut command, words);
+        self.do_at(key, Errand::Command(&command), deadline).await
+    }
+
+    async fn do_at(&self, key: &str, errand: Errand<'_>, deadline: Instant) -> Result<Reply, Failure> {
+        match self {
+            Self::One { pool, .. } => pool.run(Way::Straight, errand, deadline).await,
+            Self::Many(cluster) => cluster.run(key, errand, deadline).await,
+        }
+    }
+
+    /// Every server that has keys.
+    pub(crate) fn servers(&self) -> Vec<Arc<Pool>> {
+        match self {
+            Self::One { pool, .. } => vec![Arc::clone(pool)],
+            Self::Many(cluster) => cluster.masters(),
+        }
+    }
+
+    /// Looks for servers that cannot be reached, where they may have moved.
+    pub(crate) fn look_again(&self) {
+        if let Self::Many(cluster) = self {
+            cluster.refresh_soon();
+        }
+    }
+
+    /// What is known about the servers may be wrong by now.
+    pub(crate) fn distrust(&self) {
+        match self {
+            Self::One { pool, .. } => pool.hang_up(),
+            Self::Many(cluster) => cluster.refresh_soon(),
+        }
+    }
+}
+
+/// Hangs up when the sentinels name another master: the old one may not know yet that it is none.
+async fn watch_master(dialer: Dialer, settings: Arc<Settings>, pool: Arc<Pool>) {
+    let Topology::Sentinel { sentinels, service } = &settings.topology else { return };
+    let mut last = None;
+    loop {
+        tokio::time::sleep(SENTINEL_INTERVAL).await;
+        let asked = sentinel::master(&dialer, sentinels, service);
+        if let Ok(Ok(master)) = tokio::time::timeout(settings.connect_timeout, asked).await {
+            if last.as_ref().is_some_and(|last| *last != master) {
+                pool.hang_up();
+            }
+            last = Some(master);
+        }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,23 @@
+//! Counters that several nodes share on Redis or Valkey.
+//!
+//! One script settles all charges of an attempt in one round trip, by the server's own clock. It
+//! says what `Charges::settle` would: the contract's tests hold it to that.
+
+mod cluster;
+mod dial;
+mod fleet;
+mod name;
+mod pack;
+mod pool;
+mod request;
+mod resp;
+mod row;
+mod script;
+mod sentinel;
+mod settings;
+mod store;
+mod tls;
+mod wire;
+
+pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};
+pub use store::RedisStore;

@@ -1,0 +1,154 @@
+-- Gives back what a ticket took: mode 2 all of it, once; mode 4 the same, where the caller says what was
+-- not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
+-- the ticket's name.
+local moment, altered = p[8], false
+if mode == 2 or mode == 4 then
+  -- Nobody remembers for longer than 32 days whether a ticket was given back.
+  if now - moment > 32 * 86400000000 then
+    return { now, 2 }
+  end
+  -- The last key marks the ticket as given back.
+  if not redis.call('SET', KEYS[#KEYS], '1', 'NX', 'PX', p[7]) then
+    return { now, 1 }
+  end
+  -- The key before it tells up to when rules were forgotten.
+  local forgotten = mode == 2 and redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
+  local left = false
+  for i = 1, n do
+    local at = starts[i] + 4
+    if forgotten then
+      local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
+      p[at] = known and 1 or 0
+    end
+    left = left or p[at] == 1
+  end
+  if not left then
+    return { now, 2 }
+  end
+end
+
+local function ends_of(key, pattern)
+  local first, last = redis.call('LINDEX', key, 0), redis.call('LINDEX', key, -1)
+  if not first then
+    return 0, 0, 0
+  end
+  local number, count = string.match(last, pattern)
+  return tonumber((string.match(first, pattern))), tonumber(number), tonumber(count)
+end
+
+-- Takes the ticket's entry out of a log.
+local function give_log(r, k, key)
+  local gone = 0
+  if mode ~= 3 then
+    local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
+    gone = redis.call('LREM', key, -1, entry) * cost
+  end
+  if gone == 0 then
+    for _, _, entry in walk(key, ENTRY) do
+      local _, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
+      if who == ticket then
+        gone = gone + tonumber(count) * redis.call('LREM', key, -1, entry)
+        break
+      end
+    end
+  end
+  if gone > 0 then
+    r[k] = r[k] - gone
+    r[k + 1], r[k + 2] = ends_of(key, ENTRY)
+    altered = true
+  end
+end
+
+-- Credits the slot that was charged.
+local function give_slot(r, k, key, slot)
+  local wanted, index = math.floor(moment / slot), 0
+  for number, count in walk(key, SLOT) do
+    if number == wanted then
+      local back = math.min(cost, count)
+      if back == count then
+        redis.call('LREM', key, 1, string.format('%.0f %.0f', number, count))
+      else
+        redis.call('LSET', key, index, string.format('%.0f %.0f', number, count - back))
+      end
+      r[k], altered = r[k] - back, true
+      r[k + 1], r[k + 2], r[k + 3] = ends_of(key, SLOT)
+      return
+    end
+    index = index + 1
+  end
+end
+
+-- Ends the ticket's hold.
+local function give_hold(r, k, key)
+  local all = read_holds(key)
+  for name, one in pairs(all) do
+    if one.who == ticket then
+      all[name], altered = nil, true
+      redis.call('HDEL', key, name)
+    end
+  end
+  if altered then
+    r[k], r[k + 1], r[k + 2] = count_holds(all)
+  end
+end
+
+local function give_count(r, k, same)
+  if same then
+    r[k], altered = math.max(0, r[k] - cost), true
+  end
+end
+
+-- A bucket regains what it has not refilled by itself since the take.
+local function give_tokens(r, k, at)
+  local numerator, denominator, empty = p[at + 1], p[at + 2], p[at + 3]
+  local back = math.max(0, math.min(cost, p[at + 5]) * numerator - math.max(0, now - moment) * denominator)
+  local full, rest, backlog = r[k], r[k + 1], 0
+  if full > now or (full == now and rest > 0) then
+    backlog = empty
+    if full - now <= p[at + 4] then
+      backlog = math.min(empty, (full - now) * denominator + rest)
+    end
+  end
+  backlog = math.max(0, backlog - back)
+  local whole = math.floor(backlog / denominator)
+  r[k], r[k + 1], altered = now + whole, backlog - whole * denominator, true
+end
+
+local function credit(i)
+  local r = rows[i]
+  limits(i, function(kind, at, k)
+    if kind == 6 and r[k] > 0 then
+      give_log(r, k, KEYS[p[at + 3]])
+    elseif kind == 8 and r[k] > 0 then
+      give_hold(r, k, KEYS[p[at + 3]])
+    elseif mode == 3 then
+      return
+    elseif kind == 1 then
+      give_count(r, k + 1, r[k] ~= 0 and r[k] <= moment and moment < r[k] + p[at + 2])
+      if mode == 6 and r[k] == moment and r[k + 1] == 0 then
+        -- The window was begun by the attempt that was refused.
+        r[k] = 0
+      end
+    elseif kind == 2 and r[k] > 0 then
+      give_tokens(r, k, at)
+    elseif kind == 3 and moment >= p[at + 2] and moment < p[at + 4] then
+      give_count(r, k + 1, r[k] == (moment < p[at + 3] and p[at + 3] or p[at + 4]))
+    elseif kind == 4 then
+      give_count(r, k, true)
+    elseif kind == 7 and r[k] > 0 then
+      give_slot(r, k, KEYS[p[at + 4]], p[at + 3])
+    end
+  end)
+end
+
+for i = 1, n do
+  if mode == 3 or mode == 6 or p[starts[i] + 4] == 1 then
+    altered = adopted[i] ~= nil
+    age_adopted(i)
+    credit(i)
+    if altered then
+      put(i)
+    end
+  end
+end
+return { now, 0 }

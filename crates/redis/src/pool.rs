@@ -1,0 +1,149 @@
+//! A few connections to one server, and what its errors mean.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use rustls::ClientConfig;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use tollgate_core::StoreError;
+
+use crate::dial::Dialer;
+use crate::request::{Known, run_command};
+use crate::resp::Reply;
+use crate::script::Script;
+use crate::settings::{Address, Settings};
+use crate::wire::{Failure, Wire};
+
+/// How a command is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Straight,
+    /// To a node that does not have the key yet, though another sent us there.
+    Asking,
+}
+
+/// What a server is asked to do.
+#[derive(Clone, Copy)]
+pub(crate) enum Errand<'e> {
+    /// A command as it is sent.
+    Command(&'e [u8]),
+    /// A script over keys, with what it is told.
+    Script(&'e Script, [&'e [String]; 2], &'e [&'e [u8]]),
+}
+
+/// Connections to one server.
+pub(crate) struct Pool {
+    wires: Vec<Arc<Wire>>,
+    supervisors: Vec<AbortHandle>,
+    next: AtomicUsize,
+    runtime: Handle,
+}
+
+impl Pool {
+    /// Starts to connect, to the address or to whatever the settings lead to.
+    pub(crate) fn start(
+        settings: &Arc<Settings>,
+        tls: Option<Arc<ClientConfig>>,
+        address: Option<Address>,
+        runtime: &Handle,
+    ) -> Self {
+        let dialer = Arc::new(Dialer::new(settings, tls, address));
+        let wires: Vec<_> = (0..settings.connections.max(1)).map(|_| Wire::new()).collect();
+        let supervise =
+            |wire: &Arc<Wire>| runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle();
+        let supervisors = wires.iter().map(supervise).collect();
+        Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone() }
+    }
+
+    /// Whether some connection is up, or why none is.
+    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+        let mut reason = Err(Arc::from("no connection"));
+        for wire in &self.wires {
+            reason = wire.ready();
+            if reason.is_ok() {
+                break;
+            }
+        }
+        reason
+    }
+
+    /// Waits until some connection is up, or the deadline has come.
+    pub(crate) async fn wait_until_up(&self, deadline: Instant) {
+        while self.ready().is_err() && Instant::now() < deadline {
+            let timer = {
+                let _context = self.runtime.enter();
+                tokio::time::sleep(Duration::from_millis(1))
+            };
+            timer.await;
+        }
+    }
+
+    /// Gives all connections up, because they lead to the wrong server.
+    pub(crate) fn hang_up(&self) {
+        self.wires.iter().for_each(|wire| wire.hang_up());
+    }
+
+    /// Does an errand, and waits for the reply until the deadline.
+    pub(crate) async fn run(
+        &self,
+        way: Way,
+        errand: Errand<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let (script, keys, words) = match errand {
+            Errand::Command(command) => return self.call(way, command, deadline).await,
+            Errand::Script(script, keys, words) => (script, keys, words),
+        };
+        let reply = self.call(way, &run_command(script, Known::Yes, keys, words), deadline).await?;
+        match &reply {
+            // The server says that it ran nothing, so it may be asked again.
+            Reply::Error(error) if error.starts_with("NOSCRIPT") => {
+                self.call(way, &run_command(script, Known::No, keys, words), deadline).await
+            }
+            _ => Ok(reply),
+        }
+    }
+
+    async fn call(&self, way: Way, command: &[u8], deadline: Instant) -> Result<Reply, Failure> {
+        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut failure = Failure::NotSent("no connection".into());
+        for offset in 0..self.wires.len() {
+            // What was not sent on one connection may go out on another.
+            match self.wires[(start + offset) % self.wires.len()].send(way, command) {
+                Err(not_sent) => failure = not_sent,
+                Ok(receiver) => {
+                    let timer = {
+                        let _context = self.runtime.enter();
+                        tokio::time::timeout_at(deadline, receiver)
+                    };
+                    return match timer.await {
+                        Ok(Ok(answer)) => answer,
+                        Ok(Err(_)) => Err(Failure::Lost("the connection is gone".into())),
+                        Err(_) => Err(Failure::TimedOut),
+                    };
+                }
+            }
+        }
+        Err(failure)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.supervisors.iter().for_each(AbortHandle::abort);
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::NotSent(reason) | Failure::Lost(reason) => {
+                Self::Unavailable { reason: reason.to_string() }
+            }
+            Failure::TimedOut => Self::TimedOut,
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! What a script is asked: the charges of one attempt in the form that scripts read.
+
+use tollgate_core::{Charge, Charges, Limit, Span, Timestamp, When};
+
+use crate::name::{Names, beside};
+use crate::pack;
+use crate::resp::{write_header, write_word};
+use crate::row::{Adoption, heading, width};
+use crate::script::Script;
+
+/// What is to be done with the charges.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Peek = 0,
+    Take = 1,
+    Give = 2,
+    Retract = 3,
+    /// As `Give`, where it is known which charges were not forgotten since.
+    GiveKnown = 4,
+    /// As `Take`, of a part of the charges whose ids are known not to be held by all.
+    TakePart = 5,
+    /// Undoes a `TakePart`, because another part was refused.
+    Undo = 6,
+}
+
+/// When a script is asked, by the server's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Timing {
+    /// From when on nobody waits for the answer; 0 if that is not known.
+    pub(crate) deadline: u64,
+    /// The time to go by instead of the server's; 0 for the server's.
+    pub(crate) time: u64,
+    /// How much longer than they matter keys are kept, in milliseconds.
+    pub(crate) slack: u64,
+}
+
+/// The charges of one attempt, or those of them whose keys live together.
+pub(crate) struct Request<'r, 'c> {
+    pub(crate) charges: &'r Charges<'c>,
+    /// Which of the charges these are.
+    pub(crate) chosen: Vec<usize>,
+    /// The main key of each charge, and behind them those of logs and holds.
+    pub(crate) keys: Vec<String>,
+    /// Keys that a script looks for at the end of all.
+    pub(crate) last: Vec<String>,
+    /// Which charges were not forgotten since they were taken, if somebody looked.
+    pub(crate) known: Option<Vec<bool>>,
+    /// How the limits of each charge are written.
+    headings: Vec<String>,
+    logs: bool,
+}
+
+/// What a script is asked about charges.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) mode: Mode,
+    /// When what is given back was taken.
+    pub(crate) moment: Timestamp,
+    /// How long it is remembered that it was given back.
+    pub(crate) spent_for: Span,
+}
+
+impl Ask {
+    /// Asks for something that needs no more to be known.
+    pub(crate) fn to(mode: Mode) -> Self {
+        Self { mode, moment: Timestamp::ZERO, spent_for: Span::ZERO }
+    }
+}
+
+impl<'r, 'c> Request<'r, 'c> {
+    /// A request about some of the charges.
+    pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Self {
+        let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
+        let mut request = Self { charges, chosen, keys, last, known: None, headings, logs: false };
+        for charge in request.chosen() {
+            let (name, heading) = (names.counter(charge.plan, charges.key(charge)), heading(charge.plan));
+            request.keys.push(name);
+            request.headings.push(heading);
+        }
+        for (index, charge) in request.chosen().enumerate() {
+            for limit in charge.plan.limits() {
+                if let Some(key) = beside(&request.keys[index], limit) {
+                    request.logs = true;
+                    request.keys.push(key);
+                }
+            }
+        }
+        request
+    }
+
+    /// The charges asked about.
+    pub(crate) fn chosen(&self) -> impl Iterator<Item = &'r Charge<'c>> + use<'r, 'c> {
+        let chosen: Vec<_> = self.chosen.iter().map(|index| self.charges.iter().nth(*index)).collect();
+        chosen.into_iter().flatten()
+    }
+
+    /// Whether some limit keeps a log or holds.
+    pub(crate) fn has_logs(&self) -> bool {
+        self.logs
+    }
+
+    /// The heading and the bucket of a request about one bucket that decides alone.
+    pub(crate) fn lone_bucket(&self) -> Option<(&str, Vec<u8>)> {
+        let lone = self.charges.lone().filter(|_| self.charges.cost > 0)?;
+        let Limit::Bucket(bucket) = lone.limit else { return None };
+        let (numerator, denominator) = bucket.token();
+        let numbers = [numerator, denominator, bucket.empty(), bucket.fills_in().as_micros(), bucket.burst()];
+        Some((&self.headings[0], doubles(&numbers)))
+    }
+
+    /// The request as a script reads it.
+    pub(crate) fn body(&self, ask: Ask, timing: Timing) -> Vec<u8> {
+        let charges = self.charges;
+        let mut values = Vec::with_capacity(256);
+        let mut count = 9;
+        for number in [charges.cost, ask.mode as u64, timing.deadline, timing.time, timing.slack] {
+            pack::number(&mut values, number);
+        }
+        pack::bytes(&mut values, charges.ticket.to_string().as_bytes());
+        match charges.id {
+            _ if matches!(ask.mode, Mode::Give | Mode::GiveKnown) => {
+                let millis = ask.spent_for.as_micros().div_ceil(1_000) + 1 + timing.slack;
+                pack::number(&mut values, millis);
+            }
+            Some(id) => pack::bytes(&mut values, id.as_bytes()),
+            None => pack::no(&mut values),
+        }
+        pack::number(&mut values, ask.moment.as_micros());
+        pack::number(&mut values, self.chosen.len() as u64);
+        let mut key = self.chosen.len() as u64;
+        for (index, (charge, heading)) in self.chosen().zip(&self.headings).enumerate() {
+            let mut limits = Vec::with_capacity(64);
+            let mut length = 5;
+            let mut wide = 0;
+            for limit in charge.plan.limits() {
+                length += write_limit(&mut limits, limit, charges, &mut key);
+                wide += width(limit);
+            }
+            pack::number(&mut values, length as u64);
+            pack::bytes(&mut values, heading.as_bytes());
+            pack::bytes(&mut values, &b"dddddddddddddddddddddddddddddddd"[..wide]);
+            pack::bytes(&mut values, itoa::Buffer::new().format(heading.len()).as_bytes());
+            let flag = self.known.as_ref().map_or(charge.enforced, |known| known[index]);
+            pack::number(&mut values, u64::from(flag));
+            values.extend_from_slice(&limits);
+            count += length;
+        }
+        let mut body = Vec::with_capacity(values.len() + 5);
+        pack::list(&mut body, count);
+        body.extend_from_slice(&values);
+        body
+    }
+
+    /// What was worked out for charges that were kept under other limits. Their keys that are not
+    /// needed any more are added to the request's.
+    pub(crate) fn adoptions(&mut self, adoptions: &[(usize, Vec<u8>, Adoption)]) -> Vec<u8> {
+        let mut out = Vec::new();
+        pack::list(&mut out, adoptions.len());
+        let charges: Vec<_> = self.chosen().collect();
+        for (index, found, adoption) in adoptions {
+            let now: Vec<_> = charges[*index].plan.limits().iter().map(Limit::identity).collect();
+            let gone = adoption.old.limits().iter().filter(|limit| !now.contains(&limit.identity()));
+            let gone: Vec<_> = gone.filter_map(|limit| beside(&self.keys[*index], limit)).collect();
+            pack::map(&mut out, 7);
+            pack::bytes(&mut out, b"charge");
+            pack::number(&mut out, *index as u64 + 1);
+            for (name, value) in [(&b"old"[..], found), (b"new", &adoption.kept)] {
+                pack::bytes(&mut out, name);
+                pack::bytes(&mut out, value);
+            }
+            pack::bytes(&mut out, b"lease");
+            pack::number(&mut out, adoption.lease);
+            let (row, key) = self.place_of_holds(*index);
+            pack::bytes(&mut out, b"row");
+            pack::number(&mut out, row as u64);
+            pack::bytes(&mut out, b"key");
+            pack::number(&mut out, key as u64);
+            pack::bytes(&mut out, b"gone");
+            pack::list(&mut out, gone.len());
+            for key in gone {
+                self.keys.push(key);
+                pack::number(&mut out, self.keys.len() as u64);
+            }
+        }
+        out
+    }
+}
+
+impl Request<'_, '_> {
+    /// Where in its row, and under which key, a charge has its holds, if it has any; both from 1 on.
+    fn place_of_holds(&self, index: usize) -> (usize, usize) {
+        let mut key = self.chosen.len();
+        for (position, charge) in self.chosen().enumerate() {
+            let mut row = 1;
+            for limit in charge.plan.limits() {
+                key += usize::from(beside("", limit).is_some());
+                if position == index && limit.holds() {
+                    return (row, key);
+                }
+                row += width(limit);
+            }
+        }
+        (0, 0)
+    }
+}
+
+/// Appends a limit as a kind and what that kind needs; answers how many values that were.
+fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mut u64) -> usize {
+    let mut next_key = || {
+        *key += 1;
+        *key
+    };
+    let mut put = |numbers: &[u64]| {
+        numbers.iter().for_each(|number| pack::number(out, *number));
+        numbers.len()
+    };
+    match limit {
+        Limit::Window(limit) => put(&[1, limit.max(), limit.period().as_micros()]),
+        Limit::Bucket(limit) => {
+            let (numerator, denominator) = limit.token();
+            put(&[2, numerator, denominator, limit.empty(), limit.fills_in().as_micros(), limit.burst()])
+        }
+        Limit::Calendar(limit) => {
+            let page = charges.calendar.iter().find(|page| page.period == *limit.period());
+            // Without a page no time is covered, and the script says so.
+            let edges = page.map_or([0; 3], |page| page.edges.map(Timestamp::as_micros));
+            put(&[3, limit.max(), edges[0], edges[1], edges[2]])
+        }
+        Limit::Total { max } => put(&[4, *max]),
+        Limit::PerAttempt { .. } => put(&[5, u64::from(charges.weigh_amount(limit) == When::Now)]),
+        Limit::Sliding(limit) => put(&[6, limit.max(), limit.period().as_micros(), next_key()]),
+        Limit::Slotted(limit) => {
+            put(&[7, limit.max(), limit.period().as_micros(), limit.slot().as_micros(), next_key()])
+        }
+        Limit::InFlight(limit) => {
+            put(&[8, limit.max(), limit.lease().map_or(0, |lease| lease.as_micros()), next_key()])
+        }
+    }
+}
+
+/// Numbers as a script unpacks them.
+pub(crate) fn doubles(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()
+}
+
+/// The command that runs a script the server knows, or brings it along.
+pub(crate) fn run_command(script: &Script, known: Known, keys: [&[String]; 2], words: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let count = keys[0].len() + keys[1].len();
+    write_header(&mut out, b'*', 3 + count + words.len());
+    match known {
+        Known::Yes => {
+            write_word(&mut out, b"EVALSHA");
+            write_word(&mut out, script.name.as_bytes());
+        }
+        Known::No => {
+            write_word(&mut out, b"EVAL");
+            write_word(&mut out, script.source.as_bytes());
+        }
+    }
+    write_word(&mut out, count.to_string().as_bytes());
+    keys.iter().copied().flatten().for_each(|key| write_word(&mut out, key.as_bytes()));
+    words.iter().for_each(|word| write_word(&mut out, word));
+    out
+}
+
+/// Whether the server is held to know a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Known {
+    Yes,
+    No,
+}

@@ -1,0 +1,150 @@
+//! The numbers that stand for the states of a counter: how they are kept, read, and carried over to
+//! other limits.
+//!
+//! A counter is kept as the text of its limits, a line break, and the numbers of each limit in turn.
+
+use smallvec::SmallVec;
+use tollgate_core::limit::{Draft, Entry, Hold, Level, Tally};
+use tollgate_core::{Limit, MAX_EXACT, Plan, Reading, State, Ticket, Timestamp, When};
+
+/// The numbers of one counter.
+pub(crate) type Row = SmallVec<[u64; 8]>;
+
+/// A counter kept under other limits, carried over to those that hold now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Adoption {
+    /// What is to be kept now.
+    pub(crate) kept: Vec<u8>,
+    /// The lease that its holds had, in microseconds; 0 if none.
+    pub(crate) lease: u64,
+    /// The limits it was kept under.
+    pub(crate) old: Plan,
+}
+
+/// How many numbers a limit keeps.
+pub(crate) fn width(limit: &Limit) -> usize {
+    match limit {
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) => 2,
+        Limit::Total { .. } => 1,
+        Limit::PerAttempt { .. } => 0,
+        Limit::Sliding(_) | Limit::InFlight(_) => 3,
+        Limit::Slotted(_) => 4,
+    }
+}
+
+/// The text that leads what is kept.
+pub(crate) fn heading(plan: &Plan) -> String {
+    let mut heading = String::with_capacity(48);
+    for (index, (_, text)) in plan.written().enumerate() {
+        if index > 0 {
+            heading.push_str(", ");
+        }
+        heading.push_str(text);
+    }
+    heading.push('\n');
+    heading
+}
+
+/// The numbers that a script answers, of a counter under these limits; all 0 if there are none. `None`
+/// if they are not ours.
+pub(crate) fn read(plan: &Plan, numbers: &[u8]) -> Option<Row> {
+    let wanted: usize = plan.limits().iter().map(width).sum();
+    if numbers.is_empty() {
+        return Some(smallvec::smallvec![0; wanted]);
+    }
+    let numbers: Option<Row> = numbers
+        .chunks(8)
+        .map(|chunk| {
+            let number = f64::from_le_bytes(chunk.try_into().ok()?);
+            let whole = number.fract() == 0.0 && (0.0..=MAX_EXACT as f64).contains(&number);
+            whole.then_some(number as u64)
+        })
+        .collect();
+    numbers.filter(|numbers| numbers.len() == wanted && plausible(plan, numbers))
+}
+
+/// Whether the numbers of slots are moments that exact numbers can tell.
+fn plausible(plan: &Plan, numbers: &[u64]) -> bool {
+    let mut start = 0;
+    plan.limits().iter().all(|limit| {
+        let own = &numbers[start..start + width(limit)];
+        start += own.len();
+        let Limit::Slotted(limit) = limit else { return true };
+        own[1..3].iter().all(|slot| *slot <= MAX_EXACT / limit.slot().as_micros())
+    })
+}
+
+/// Carries what is kept under other limits of the same rule over to these, as the core does.
+pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption> {
+    let end = kept.iter().position(|byte| *byte == b'\n')?;
+    let limits = std::str::from_utf8(&kept[..end]).ok()?;
+    let limits: Result<Vec<Limit>, _> = limits.split(", ").map(str::parse).collect();
+    let old = Plan::new(plan.rule().clone(), limits.ok()?).ok()?;
+    let row = read(&old, &kept[end + 1..])?;
+    let mut lease = 0;
+    let mut out = heading(plan).into_bytes();
+    for limit in plan.limits() {
+        let mut numbers = vec![0; width(limit)];
+        let mut start = 0;
+        for other in old.limits() {
+            let range = start..start + width(other);
+            start = range.end;
+            if other.identity() != limit.identity() {
+                continue;
+            }
+            numbers.copy_from_slice(&row[range]);
+            if let (Limit::Bucket(_), [full_at, rest]) = (limit, &mut *numbers)
+                && *full_at > 0
+                && let State::Level(level) = limit.adopt(other, level(*full_at, *rest), now)
+            {
+                (*full_at, *rest) = (level.full_at.as_micros(), level.rest);
+            }
+            if let Limit::InFlight(other) = other {
+                lease = other.lease().map_or(0, |lease| lease.as_micros());
+            }
+        }
+        numbers.into_iter().for_each(|number| out.extend_from_slice(&(number as f64).to_le_bytes()));
+    }
+    Some(Adoption { kept: out, lease, old })
+}
+
+/// What a limit shows, from its numbers. Logs and holds come with how long they ask to wait.
+pub(crate) fn reading(
+    limit: &Limit,
+    numbers: &[u64],
+    told: Option<When>,
+    taken: bool,
+    draft: &Draft<'_>,
+) -> Reading {
+    let mut state = state(limit, numbers);
+    if told.is_none() {
+        limit.freshen(&mut state, draft);
+    }
+    let when = if taken { When::Now } else { told.unwrap_or_else(|| limit.when(&state, draft)) };
+    limit.read(&state, when, draft)
+}
+
+/// A state that shows what the numbers say: a log, slots or holds are summed up as one.
+fn state(limit: &Limit, numbers: &[u64]) -> State {
+    let moment = |index: usize| Timestamp::from_micros(numbers[index]);
+    match limit {
+        Limit::PerAttempt { .. } => State::Fresh,
+        _ if numbers[0] == 0 => State::Fresh,
+        Limit::Window(_) | Limit::Calendar(_) => State::Tally(Tally { edge: moment(0), count: numbers[1] }),
+        Limit::Bucket(_) => level(numbers[0], numbers[1]),
+        Limit::Total { .. } => State::Total(numbers[0]),
+        Limit::Sliding(_) => {
+            let entry = Entry { at: moment(2), ticket: Ticket(0), cost: numbers[0] };
+            State::Log(Box::new([entry].into_iter().collect()))
+        }
+        Limit::Slotted(_) => State::Slots(Box::new([(numbers[2], numbers[0])].into_iter().collect())),
+        Limit::InFlight(_) => {
+            let hold = Hold { ticket: Ticket(0), weight: numbers[0], since: moment(2), renewed: moment(2) };
+            State::Holds(Box::new([("".into(), hold)].into_iter().collect()))
+        }
+    }
+}
+
+fn level(full_at: u64, rest: u64) -> State {
+    State::Level(Level { full_at: Timestamp::from_micros(full_at), rest })
+}

@@ -1,0 +1,58 @@
+//! The scripts that settle inside the server. Each is made of parts that it shares with others.
+
+use data_encoding::HEXLOWER;
+use sha1_smol::Sha1;
+
+/// A script and the name the server knows it by.
+pub(crate) struct Script {
+    pub(crate) source: String,
+    pub(crate) name: String,
+}
+
+/// All scripts.
+pub(crate) struct Scripts {
+    /// Takes from one bucket that decides alone.
+    pub(crate) lone: Script,
+    /// Settles charges whose limits are a few numbers each.
+    pub(crate) plain: Script,
+    /// Settles any charges.
+    pub(crate) full: Script,
+    /// Gives back.
+    pub(crate) give: Script,
+    /// Looks at holds, or changes them.
+    pub(crate) holds: Script,
+    /// Notes what was forgotten.
+    pub(crate) forget: Script,
+    /// Writes and removes records.
+    pub(crate) record: Script,
+}
+
+macro_rules! part {
+    ($name:literal) => {
+        include_str!(concat!("lua/", $name, ".lua"))
+    };
+}
+
+impl Script {
+    fn of(parts: &[&str]) -> Self {
+        let source = parts.concat();
+        let name = HEXLOWER.encode(&Sha1::from(&source).digest().bytes());
+        Self { source, name }
+    }
+}
+
+impl Default for Scripts {
+    fn default() -> Self {
+        let begin = part!("begin");
+        let logs = part!("logs");
+        Self {
+            lone: Script::of(&[part!("lone")]),
+            plain: Script::of(&[begin, part!("plain"), part!("settle"), part!("end")]),
+            full: Script::of(&[begin, logs, part!("settle"), part!("whens")]),
+            give: Script::of(&[begin, logs, part!("ages"), part!("give")]),
+            holds: Script::of(&[begin, logs, part!("ages"), part!("holds")]),
+            forget: Script::of(&[part!("forget")]),
+            record: Script::of(&[part!("record")]),
+        }
+    }
+}

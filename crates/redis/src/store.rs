@@ -1,0 +1,196 @@
+//! The store: what the engine asks becomes a script, and its reply an outcome.
+
+mod deciding;
+mod forgetting;
+mod giving;
+mod holding;
+mod records;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Charges, Clock, MAX_EXACT, Outcome, Store, StoreError, Timestamp};
+
+use crate::fleet::Fleet;
+use crate::name::Names;
+use crate::pool::{Errand, Way};
+use crate::request::{Mode, Timing};
+use crate::resp::{Reply, write_command};
+use crate::script::{Script, Scripts};
+use crate::settings::Settings;
+use crate::tls;
+
+/// A store on Redis or Valkey.
+pub struct RedisStore {
+    settings: Arc<Settings>,
+    fleet: Fleet,
+    names: Names,
+    scripts: Scripts,
+    /// How far the server's clock is ahead of `started`, in microseconds; 0 while that is not known.
+    ahead: AtomicI64,
+    started: Instant,
+    /// Goes before the server's clock, where tests move time.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+/// The head of a script's reply: the server's time, what came of it, and the rest.
+pub(crate) struct Head<'r> {
+    pub(crate) now: Timestamp,
+    pub(crate) status: i64,
+    pub(crate) rest: &'r [Reply],
+}
+
+/// How long keys outlive their use where tests move time: time that passes meanwhile is another.
+const TEST_SLACK: Duration = Duration::from_secs(3_600);
+
+impl RedisStore {
+    /// A store on these servers. It connects by itself, now and whenever it has to; until then its
+    /// answers are that it cannot be used. Fails only where the settings cannot be followed.
+    pub async fn start(settings: Settings) -> Result<Self, String> {
+        let settings = Arc::new(settings);
+        let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
+        let fleet = Fleet::start(&settings, tls, &Handle::current());
+        let names = Names::new(&settings.prefix, settings.tags.clone());
+        let store = Self {
+            settings,
+            fleet,
+            names,
+            scripts: Scripts::default(),
+            ahead: AtomicI64::new(0),
+            started: Instant::now(),
+            clock: None,
+        };
+        store.fleet.wait_until_up(Instant::now() + store.settings.connect_timeout).await;
+        Ok(store)
+    }
+
+    /// The same store by another clock than the server's. For tests.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.settings.command_timeout
+    }
+
+    /// When a script is asked. The server refuses what it gets to when nobody waits any more; twice
+    /// the time-out allows for what is not known of its clock.
+    fn timing(&self, deadline: Instant) -> Timing {
+        if let Some(clock) = &self.clock {
+            let slack = TEST_SLACK.as_millis() as u64;
+            return Timing { deadline: 0, time: clock.now().as_micros(), slack };
+        }
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        let ends = deadline + self.settings.command_timeout - self.started;
+        let deadline = if ahead == 0 { 0 } else { ahead + ends.as_micros() as i64 };
+        Timing { deadline: u64::try_from(deadline).unwrap_or(0), time: 0, slack: 0 }
+    }
+
+    /// Runs a script and reads the head of its reply.
+    async fn run(
+        &self,
+        script: &Script,
+        keys: [&[String]; 2],
+        words: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Reply, StoreError> {
+        let reply = self.fleet.run(script, keys, words, deadline).await?;
+        if let Reply::Error(error) = &reply {
+            return Err(self.refused(error, keys[0]));
+        }
+        Ok(reply)
+    }
+
+    /// Sends a plain command to where a key is.
+    async fn command(&self, key: &str, words: &[&[u8]]) -> Result<Reply, StoreError> {
+        let reply = self.fleet.call(key, words, self.patience()).await?;
+        if let Reply::Error(error) = &reply {
+            return Err(self.refused(error, &[]));
+        }
+        Ok(reply)
+    }
+
+    /// Until when to wait for what nobody's decision waits for.
+    fn patience(&self) -> Instant {
+        Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
+    }
+
+    /// What an error of the server means.
+    fn refused(&self, error: &str, keys: &[String]) -> StoreError {
+        let error: String = error.chars().take(200).collect();
+        if error.contains("WRONGTYPE") {
+            return StoreError::Damaged { key: keys.first().cloned().unwrap_or_default(), reason: error };
+        }
+        if error.contains("READONLY") || error.starts_with("NOAUTH") {
+            self.fleet.distrust();
+        }
+        StoreError::Unavailable { reason: error }
+    }
+
+    /// Takes the reply of a script apart, and learns the server's time from it.
+    fn head<'r>(&self, reply: &'r Reply) -> Result<Head<'r>, StoreError> {
+        let [now, status, rest @ ..] = reply.list().ok_or_else(nonsense)? else { return Err(nonsense()) };
+        let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
+        let (micros, status) = micros.zip(status.number()).ok_or_else(nonsense)?;
+        let ahead = micros as i64 - self.started.elapsed().as_micros() as i64;
+        self.ahead.store(ahead, Ordering::Relaxed);
+        Ok(Head { now: Timestamp::from_micros(micros), status, rest })
+    }
+
+    /// Asks every server whether it is there.
+    async fn ping(&self) -> Result<(), StoreError> {
+        if let Err(reason) = self.fleet.ready() {
+            self.fleet.look_again();
+            return Err(StoreError::Unavailable { reason: reason.to_string() });
+        }
+        let mut command = Vec::new();
+        write_command(&mut command, &[b"PING"]);
+        for server in self.fleet.servers() {
+            if let Reply::Error(error) =
+                server.run(Way::Straight, Errand::Command(&command), self.deadline()).await?
+            {
+                return Err(self.refused(&error, &[]));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn nonsense() -> StoreError {
+    StoreError::Unavailable { reason: "the server's reply makes no sense".into() }
+}
+
+impl Store for RedisStore {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.decide(charges, Mode::Take, outcome)))
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.decide(charges, Mode::Peek, outcome)))
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        Answer::Later(Box::pin(self.give_back(charges, taken_at)))
+    }
+
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        Answer::Later(Box::pin(self.obey(spot, order)))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.forget_now(what)))
+    }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.take_back(charges)))
+    }
+
+    fn probe(&self) -> Answer<'_, ()> {
+        Answer::Later(Box::pin(self.ping()))
+    }
+}

@@ -1,0 +1,310 @@
+//! Taking and peeking: one script for all charges whose keys live together.
+
+use std::future::poll_fn;
+use std::task::Poll;
+
+use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
+
+use super::{Head, RedisStore, nonsense};
+use crate::request::{Ask, Mode, Request, doubles};
+use crate::resp::Reply;
+use crate::row::{self, Adoption, width};
+use crate::script::Script;
+
+/// How often limits may change under our hands, or a clock jump, before we give up.
+const MOST_TRIES: usize = 8;
+
+const TOO_LATE: i64 = -1;
+const OTHER_LIMITS: i64 = -2;
+const STALE: i64 = -3;
+const DAMAGED: i64 = -4;
+
+/// What came of the charges of one request.
+struct Part {
+    chosen: Vec<usize>,
+    outcome: Outcome,
+    /// How many readings each charge has.
+    widths: Vec<usize>,
+    holds: bool,
+}
+
+impl RedisStore {
+    /// What was worked out for the charges that a reply says are kept under other limits.
+    fn adopt(
+        &self,
+        request: &Request<'_, '_>,
+        head: &Head<'_>,
+    ) -> Result<Vec<(usize, Vec<u8>, Adoption)>, StoreError> {
+        let mut adoptions = Vec::new();
+        for pair in head.rest.chunks(2) {
+            let [index, kept] = pair else { break };
+            let index = index.number().map_or(usize::MAX, |index| index as usize - 1);
+            let Some((charge, kept)) = request.chosen().nth(index).zip(kept.bytes()) else { break };
+            let adoption = row::adopt(charge.plan, kept, head.now).ok_or_else(|| StoreError::Damaged {
+                key: request.keys[index].clone(),
+                reason: "it is not a counter".into(),
+            })?;
+            adoptions.push((index, kept.to_vec(), adoption));
+        }
+        Ok(adoptions)
+    }
+
+    /// Runs a script over charges until nothing about it has to be mended: limits that changed, a
+    /// clock that jumped.
+    pub(super) async fn settle(
+        &self,
+        script: &Script,
+        request: &mut Request<'_, '_>,
+        ask: Ask,
+        more: &[&[u8]],
+    ) -> Result<Reply, StoreError> {
+        let deadline = self.deadline();
+        let plain_keys = request.keys.len();
+        let mut adoptions = Vec::new();
+        for _ in 0..MOST_TRIES {
+            let body = request.body(ask, self.timing(deadline));
+            let mut words: Vec<&[u8]> = vec![&body, &adoptions];
+            words.extend_from_slice(more);
+            if more.is_empty() && adoptions.is_empty() {
+                words.pop();
+            }
+            let reply = self.run(script, [&request.keys, &request.last], &words, deadline).await?;
+            let head = self.head(&reply)?;
+            match head.status {
+                TOO_LATE => {}
+                OTHER_LIMITS => {
+                    let found = self.adopt(request, &head)?;
+                    request.keys.truncate(plain_keys);
+                    adoptions = request.adoptions(&found);
+                }
+                STALE => return Err(StoreError::Stale { now: head.now }),
+                DAMAGED => return Err(damaged(request, &head)),
+                _ => return Ok(reply),
+            }
+        }
+        Err(StoreError::Unavailable { reason: "its clock or its limits keep changing".into() })
+    }
+
+    /// Takes from one bucket that decides alone, if nothing about it has to be mended.
+    async fn settle_alone(&self, request: &Request<'_, '_>) -> Result<Option<Reply>, StoreError> {
+        let Some((heading, bucket)) = request.lone_bucket() else { return Ok(None) };
+        let deadline = self.deadline();
+        let timing = self.timing(deadline);
+        let mut numbers = doubles(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
+        numbers.extend_from_slice(&bucket);
+        let words: [&[u8]; 2] = [heading.as_bytes(), &numbers];
+        let reply = self.run(&self.scripts.lone, [&request.keys, &[]], &words, deadline).await?;
+        let head = self.head(&reply)?;
+        match head.status {
+            DAMAGED => Err(damaged(request, &head)),
+            status if status < 0 => Ok(None),
+            _ => Ok(Some(reply)),
+        }
+    }
+
+    pub(super) async fn decide(
+        &self,
+        charges: &Charges<'_>,
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        let groups = self.fleet.groups(&request.keys[..charges.len()]);
+        if groups.len() > 1 {
+            return self.decide_apart(charges, groups, mode, outcome).await;
+        }
+        self.decide_together(request, mode, outcome).await
+    }
+
+    async fn decide_together(
+        &self,
+        mut request: Request<'_, '_>,
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let alone = if mode == Mode::Take { self.settle_alone(&request).await? } else { None };
+        let reply = match alone {
+            Some(reply) => reply,
+            None => {
+                let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
+                self.settle(script, &mut request, Ask::to(mode), &[]).await?
+            }
+        };
+        let head = self.head(&reply)?;
+        read_outcome(&request, &head, outcome)
+    }
+
+    /// Decides charges whose keys live in different places: all are looked at, and only if all conform
+    /// they are taken, group by group; what was taken is given back if somebody was faster at one of
+    /// them. So nobody takes too much; somebody may be refused because of an attempt that is refused
+    /// itself.
+    async fn decide_apart(
+        &self,
+        charges: &Charges<'_>,
+        groups: Vec<Vec<usize>>,
+        mode: Mode,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let parts = self.settle_parts(charges, &groups, Mode::Peek).await;
+        let parts: Vec<Part> = parts.into_iter().collect::<Result<_, _>>()?;
+        let repeated = parts.iter().any(|part| part.holds)
+            && parts.iter().all(|part| part.outcome.repeated || !part.holds);
+        let allowed = repeated || parts.iter().all(|part| part.outcome.allowed);
+        if mode == Mode::Peek || charges.cost == 0 || repeated || !allowed {
+            assemble(charges, &parts, allowed, outcome);
+            outcome.repeated = repeated;
+            return Ok(());
+        }
+        let parts = self.settle_parts(charges, &groups, Mode::TakePart).await;
+        if parts.iter().all(|part| part.as_ref().is_ok_and(|part| part.outcome.allowed)) {
+            assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, true, outcome);
+            return Ok(());
+        }
+        self.roll_back(charges, &parts).await;
+        parts.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let parts = self.settle_parts(charges, &groups, Mode::Peek).await;
+        assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, false, outcome);
+        insist(charges, outcome);
+        Ok(())
+    }
+
+    async fn settle_part(
+        &self,
+        charges: &Charges<'_>,
+        group: &[usize],
+        mode: Mode,
+    ) -> Result<Part, StoreError> {
+        let mut request = Request::new(charges, group.to_vec(), &self.names);
+        let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
+        let reply = self.settle(script, &mut request, Ask::to(mode), &[]).await?;
+        let mut outcome = Outcome::default();
+        read_outcome(&request, &self.head(&reply)?, &mut outcome)?;
+        let widths = request.chosen().map(|charge| charge.plan.limits().len()).collect();
+        let holds = request.chosen().any(counts_holds);
+        Ok(Part { chosen: request.chosen, outcome, widths, holds })
+    }
+
+    /// Settles all groups at the same time.
+    async fn settle_parts(
+        &self,
+        charges: &Charges<'_>,
+        groups: &[Vec<usize>],
+        mode: Mode,
+    ) -> Vec<Result<Part, StoreError>> {
+        join_all(groups.iter().map(|group| self.settle_part(charges, group, mode))).await
+    }
+
+    /// Gives back what some groups took while others refused. What cannot be given back stays counted.
+    async fn roll_back(&self, charges: &Charges<'_>, parts: &[Result<Part, StoreError>]) {
+        for part in parts.iter().flatten() {
+            let taken = |(position, _): &(usize, &usize)| part.outcome.taken & (1 << position) != 0;
+            let chosen: Vec<usize> =
+                part.chosen.iter().enumerate().filter(taken).map(|(_, index)| *index).collect();
+            if !chosen.is_empty() {
+                let _ = self.undo(charges, chosen, part.outcome.now).await;
+            }
+        }
+    }
+}
+
+/// Waits for all of these, side by side.
+async fn join_all<F: Future + Send>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
+    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|context| {
+        for (future, output) in futures.iter_mut().filter(|(_, output)| output.is_none()) {
+            if let Poll::Ready(ready) = future.as_mut().poll(context) {
+                *output = Some(ready);
+            }
+        }
+        if futures.iter().any(|(_, output)| output.is_none()) { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    futures.into_iter().filter_map(|(_, output)| output).collect()
+}
+
+fn counts_holds(charge: &Charge<'_>) -> bool {
+    charge.enforced && charge.plan.limits().iter().any(Limit::holds)
+}
+
+/// Puts the parts of an outcome together.
+fn assemble(charges: &Charges<'_>, parts: &[Part], allowed: bool, outcome: &mut Outcome) {
+    let mut rows: Vec<&[Reading]> = vec![&[]; charges.len()];
+    *outcome = Outcome { allowed, now: Timestamp::from_micros(u64::MAX), ..Outcome::default() };
+    for part in parts {
+        // By the earliest clock: who gives back later is not given more than was taken.
+        outcome.now = outcome.now.min(part.outcome.now);
+        let mut start = 0;
+        for (position, (index, width)) in part.chosen.iter().zip(&part.widths).enumerate() {
+            rows[*index] = &part.outcome.readings[start..start + width];
+            start += width;
+            outcome.taken |= ((part.outcome.taken >> position) & 1) << index;
+        }
+    }
+    outcome.readings.extend(rows.into_iter().flatten().copied());
+}
+
+/// A refusal says what refuses. If that came free between two looks, the least wait is told.
+fn insist(charges: &Charges<'_>, outcome: &mut Outcome) {
+    let mut start = 0;
+    let mut first = None;
+    for charge in charges.iter() {
+        let range = start..start + charge.plan.limits().len();
+        start = range.end;
+        if !charge.enforced {
+            continue;
+        }
+        first = first.or(Some(range.start));
+        if outcome.readings[range].iter().any(|reading| reading.when > When::Now) {
+            return;
+        }
+    }
+    if let Some(reading) = first.and_then(|first| outcome.readings.get_mut(first)) {
+        reading.when = When::After(Span::from_micros(1));
+    }
+}
+
+fn damaged(request: &Request<'_, '_>, head: &Head<'_>) -> StoreError {
+    let index = head.rest.first().and_then(Reply::number).map_or(0, |index| index.max(1) as usize - 1);
+    let key = request.keys.get(index).cloned().unwrap_or_default();
+    let what = head.rest.get(1).and_then(Reply::text).unwrap_or("garbage");
+    StoreError::Damaged { key, reason: format!("it holds {what}, not a counter") }
+}
+
+/// Reads what came of the charges: flags, what is kept for each now, and how long each log asks to
+/// wait.
+fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+    let draft = request.charges.draft(head.now).map_err(|stale| StoreError::Stale { now: stale.now })?;
+    let flags = u32::try_from(head.status).map_err(|_| nonsense())?;
+    outcome.now = head.now;
+    outcome.allowed = flags & 1 != 0;
+    outcome.repeated = flags & 2 != 0;
+    outcome.taken = flags >> 2;
+    outcome.readings.clear();
+    let kept = head.rest.get(..request.chosen.len()).ok_or_else(nonsense)?;
+    let mut waits = head.rest[request.chosen.len()..].iter();
+    for (index, (charge, kept)) in request.chosen().zip(kept).enumerate() {
+        let taken = outcome.taken & (1 << index) != 0;
+        let row = kept.bytes().and_then(|kept| row::read(charge.plan, kept)).ok_or_else(nonsense)?;
+        let mut start = 0;
+        for limit in charge.plan.limits() {
+            let numbers = &row[start..start + width(limit)];
+            start += numbers.len();
+            let told = match width(limit) {
+                3.. => Some(waits.next().and_then(Reply::number).map(when).ok_or_else(nonsense)?),
+                _ => None,
+            };
+            outcome.readings.push(row::reading(limit, numbers, told, taken, &draft));
+        }
+    }
+    Ok(())
+}
+
+/// How long a script asks to wait.
+fn when(told: i64) -> When {
+    match told {
+        0 => When::Now,
+        -1 => When::OnRelease,
+        1.. => When::After(Span::from_micros(told as u64)),
+        _ => When::Never,
+    }
+}

@@ -1,0 +1,93 @@
+//! Forgetting counters.
+
+use tollgate_core::store::{Forget, Spot};
+use tollgate_core::{Plan, StoreError};
+
+use super::{RedisStore, nonsense};
+use crate::name::beside;
+use crate::pool::{Errand, Way};
+use crate::resp::{Reply, write_command};
+use crate::row;
+
+/// How long it matters that something was forgotten: as long as anything can be given back.
+const MATTERS_MILLIS: u64 = 32 * 86_400_000;
+
+impl RedisStore {
+    pub(super) async fn forget_now(&self, what: Forget<'_>) -> Result<(), StoreError> {
+        match what {
+            Forget::Key(spot) => {
+                self.forget_key(&spot).await?;
+                self.note_forgotten(spot.plan.rule()).await
+            }
+            Forget::Rule(rule) => {
+                self.forget_pattern(&self.names.pattern(Some(rule))).await?;
+                self.note_forgotten(rule).await
+            }
+            Forget::All => {
+                self.forget_pattern(&self.names.pattern(None)).await?;
+                self.note_forgotten("*").await
+            }
+        }
+    }
+
+    /// Deletes a counter, also where it is kept under other limits than those that hold now.
+    async fn forget_key(&self, spot: &Spot<'_>) -> Result<(), StoreError> {
+        let counter = self.names.counter(spot.plan, spot.key);
+        let kept = self.command(&counter, &[b"GET", counter.as_bytes()]).await;
+        let mut doomed = vec![counter.clone()];
+        let mut doom =
+            |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
+        doom(spot.plan);
+        if let Ok(kept) = kept
+            && let Some(kept) = kept.bytes()
+            && let Some(adoption) = row::adopt(spot.plan, kept, tollgate_core::Timestamp::ZERO)
+        {
+            doom(&adoption.old);
+        }
+        self.unlink(&doomed).await
+    }
+
+    /// Deletes all counters that match, a few at a time, on every server.
+    async fn forget_pattern(&self, pattern: &str) -> Result<(), StoreError> {
+        for server in self.fleet.servers() {
+            let mut cursor = String::from("0");
+            loop {
+                let words: [&[u8]; 6] =
+                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
+                let mut command = Vec::new();
+                write_command(&mut command, &words);
+                let reply = server.run(Way::Straight, Errand::Command(&command), self.patience()).await?;
+                if let Reply::Error(error) = &reply {
+                    return Err(self.refused(error, &[]));
+                }
+                let [next, found] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+                let found = found.list().unwrap_or_default().iter().filter_map(Reply::text);
+                self.unlink(&found.map(str::to_owned).collect::<Vec<_>>()).await?;
+                cursor = next.text().unwrap_or("0").to_owned();
+                if cursor == "0" {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn unlink(&self, keys: &[String]) -> Result<(), StoreError> {
+        for group in self.fleet.groups(keys) {
+            let Some(first) = group.first() else { continue };
+            let doomed = group.iter().map(|index| keys[*index].as_bytes());
+            let words: Vec<&[u8]> = [&b"UNLINK"[..]].into_iter().chain(doomed).collect();
+            self.command(&keys[*first], &words).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that counters are gone, once they are: what was taken before can no longer be given
+    /// back, or it would come out of what is taken from now on.
+    async fn note_forgotten(&self, rule: &str) -> Result<(), StoreError> {
+        let deadline = self.deadline();
+        let (time, matters) = (self.timing(deadline).time.to_string(), MATTERS_MILLIS.to_string());
+        let words: [&[u8]; 3] = [rule.as_bytes(), time.as_bytes(), matters.as_bytes()];
+        self.run(&self.scripts.forget, [&[self.names.forgotten()], &[]], &words, deadline).await.map(|_| ())
+    }
+}

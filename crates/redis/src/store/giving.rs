@@ -1,0 +1,99 @@
+//! Giving back.
+
+use tollgate_core::store::Given;
+use tollgate_core::{Charges, StoreError, Timestamp};
+
+use super::{RedisStore, nonsense};
+use crate::name::{memory, spent};
+use crate::request::{Ask, Mode, Request};
+use crate::resp::Reply;
+
+impl RedisStore {
+    /// Gives back what these charges took: once for each ticket.
+    pub(super) async fn give_back(
+        &self,
+        charges: &Charges<'_>,
+        taken_at: Timestamp,
+    ) -> Result<Given, StoreError> {
+        if charges.is_empty() {
+            return Ok(Given::TooOld);
+        }
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        let groups = self.fleet.groups(&request.keys[..charges.len()]);
+        if self.fleet.is_whole() {
+            return self.give_to(request, taken_at, Mode::Give).await;
+        }
+        let known = self.remembered(charges, taken_at).await?;
+        let mut given = Given::TooOld;
+        for group in groups {
+            let mut request = Request::new(charges, group, &self.names);
+            request.known = Some(request.chosen.iter().map(|index| known[*index]).collect());
+            given = match (given, self.give_to(request, taken_at, Mode::GiveKnown).await?) {
+                (Given::Already, _) | (_, Given::Already) => Given::Already,
+                (_, Given::Back) => Given::Back,
+                (earlier, Given::TooOld) => earlier,
+            };
+        }
+        Ok(given)
+    }
+
+    /// Undoes what a part of an attempt took, because another part was refused.
+    pub(super) async fn undo(
+        &self,
+        charges: &Charges<'_>,
+        chosen: Vec<usize>,
+        taken_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        let mut request = Request::new(charges, chosen, &self.names);
+        let ask = Ask { moment: taken_at, ..Ask::to(Mode::Undo) };
+        self.settle(&self.scripts.give, &mut request, ask, &[]).await.map(|_| ())
+    }
+
+    async fn give_to(
+        &self,
+        mut request: Request<'_, '_>,
+        taken_at: Timestamp,
+        mode: Mode,
+    ) -> Result<Given, StoreError> {
+        let charges = request.charges;
+        let spent_for = charges.iter().map(|charge| memory(charge.plan)).max().unwrap_or_default();
+        let mut rules: Vec<&[u8]> = Vec::new();
+        if mode == Mode::Give {
+            request.last.push(self.names.forgotten());
+            rules = charges.iter().map(|charge| charge.plan.rule().as_bytes()).collect();
+        }
+        request.last.push(spent(&request.keys[0], charges.ticket));
+        let ask = Ask { mode, moment: taken_at, spent_for };
+        let reply = self.settle(&self.scripts.give, &mut request, ask, &rules).await?;
+        Ok(match self.head(&reply)?.status {
+            0 => Given::Back,
+            1 => Given::Already,
+            _ => Given::TooOld,
+        })
+    }
+
+    /// Whether the rule of each charge has not been forgotten since.
+    async fn remembered(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Vec<bool>, StoreError> {
+        let key = self.names.forgotten();
+        let mut words: Vec<&[u8]> = vec![b"HMGET", key.as_bytes(), b"*"];
+        words.extend(charges.iter().map(|charge| charge.plan.rule().as_bytes()));
+        let reply = self.command(&key, &words).await?;
+        let [all, rules @ ..] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+        let known = |forgotten: &Reply| {
+            let moment = forgotten.text().and_then(|text| text.parse().ok()).map(Timestamp::from_micros);
+            moment.is_none_or(|moment| taken_at > moment)
+        };
+        let known = |index: usize| known(all) && rules.get(index).is_some_and(known);
+        Ok((0..charges.len()).map(known).collect())
+    }
+
+    /// Removes what bears the name of a ticket whose take was never answered.
+    pub(super) async fn take_back(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        for group in self.fleet.groups(&request.keys[..charges.len()]) {
+            let mut request = Request::new(charges, group, &self.names);
+            self.settle(&self.scripts.give, &mut request, Ask::to(Mode::Retract), &[]).await?;
+        }
+        Ok(())
+    }
+}

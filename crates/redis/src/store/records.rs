@@ -1,0 +1,74 @@
+//! Records: what was configured at run time, one hash for all of it.
+
+use tollgate_core::StoreError;
+use tollgate_core::store::{Answer, Records};
+
+use super::RedisStore;
+use crate::resp::Reply;
+
+/// What the fields of records begin with, to set them apart from the version and the secret.
+const RECORD: &str = "record:";
+
+impl RedisStore {
+    async fn write_record(&self, name: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
+        let field = format!("{RECORD}{name}");
+        let words: Vec<&[u8]> = [field.as_bytes()].into_iter().chain(value).collect();
+        let key = [self.names.records()];
+        self.run(&self.scripts.record, [&key, &[]], &words, self.patience()).await.map(|_| ())
+    }
+
+    async fn read_records(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let key = self.names.records();
+        let reply = self.command(&key, &[b"HGETALL", key.as_bytes()]).await?;
+        let pairs = reply.list().unwrap_or_default().chunks(2);
+        let record = |pair: &[Reply]| {
+            let [name, value] = pair else { return None };
+            Some((name.text()?.strip_prefix(RECORD)?.to_owned(), value.bytes()?.to_vec()))
+        };
+        let mut records: Vec<_> = pairs.filter_map(record).collect();
+        records.sort();
+        Ok(records)
+    }
+
+    async fn read_version(&self) -> Result<u64, StoreError> {
+        let key = self.names.records();
+        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"version"]).await?;
+        Ok(reply.text().and_then(|version| version.parse().ok()).unwrap_or(0))
+    }
+
+    /// The secret that is there, or one that is there from now on.
+    async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
+        let mut fresh = [0; 32];
+        getrandom::fill(&mut fresh).expect("the system gives random numbers");
+        let key = self.names.records();
+        self.command(&key, &[b"HSETNX", key.as_bytes(), b"secret", &fresh]).await?;
+        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"secret"]).await?;
+        let secret = reply.bytes().and_then(|bytes| bytes.try_into().ok());
+        secret.ok_or_else(|| StoreError::Damaged {
+            key,
+            reason: "the secret in it is not 32 bytes long".into(),
+        })
+    }
+}
+
+impl Records for RedisStore {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.write_record(name, Some(value))))
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.write_record(name, None)))
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        Answer::Later(Box::pin(self.read_records()))
+    }
+
+    fn version(&self) -> Answer<'_, u64> {
+        Answer::Later(Box::pin(self.read_version()))
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Answer::Later(Box::pin(self.read_secret()))
+    }
+}

@@ -1,0 +1,222 @@
+//! One connection: commands of many callers go out together, replies come back in their order.
+//!
+//! A supervisor keeps the connection up. While it is down, calls fail at once; what was in flight
+//! when it went down fails with it. Nothing is ever sent twice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use crate::dial::Dialer;
+use crate::pool::Way;
+use crate::resp::{Reply, Scanner, write_command};
+
+/// A connection that is kept up.
+pub(crate) struct Wire {
+    shared: Mutex<Shared>,
+    /// Something is to be sent.
+    to_send: Notify,
+    /// The connection is to be given up.
+    to_drop: Notify,
+}
+
+struct Shared {
+    /// Why there is no connection, while there is none.
+    down: Option<Arc<str>>,
+    out: Vec<u8>,
+    waiting: VecDeque<Waiting>,
+}
+
+struct Waiting {
+    since: Instant,
+    answer: oneshot::Sender<Result<Reply, Failure>>,
+}
+
+/// Why there is no reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// It was not sent, so it did not run.
+    NotSent(Arc<str>),
+    /// No reply came; whether it ran is not known.
+    Lost(Arc<str>),
+    /// No reply came in time; whether it ran, or will, is not known.
+    TimedOut,
+}
+
+/// The most commands in flight on one connection.
+const MOST_WAITING: usize = 16_384;
+/// How long the oldest command may wait before the connection is given up.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The shortest and the longest pause between two attempts to connect.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+
+impl Wire {
+    /// A connection that is not up yet.
+    pub(crate) fn new() -> Arc<Self> {
+        let shared =
+            Shared { down: Some("not connected yet".into()), out: Vec::new(), waiting: VecDeque::new() };
+        Arc::new(Self { shared: Mutex::new(shared), to_send: Notify::new(), to_drop: Notify::new() })
+    }
+
+    /// Whether commands can be sent, or why not.
+    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+        self.shared.lock().down.clone().map_or(Ok(()), Err)
+    }
+
+    /// Sends a command; the reply comes through the receiver.
+    pub(crate) fn send(
+        &self,
+        way: Way,
+        command: &[u8],
+    ) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
+        let (answer, receiver) = oneshot::channel();
+        let mut shared = self.shared.lock();
+        if let Some(reason) = &shared.down {
+            return Err(Failure::NotSent(Arc::clone(reason)));
+        }
+        if shared.waiting.len() >= MOST_WAITING {
+            return Err(Failure::NotSent("too many commands are waiting for it".into()));
+        }
+        let first = shared.out.is_empty();
+        if way == Way::Asking {
+            // Its reply goes nowhere.
+            write_command(&mut shared.out, &[b"ASKING"]);
+            shared.waiting.push_back(Waiting { since: Instant::now(), answer: oneshot::channel().0 });
+        }
+        shared.out.extend_from_slice(command);
+        shared.waiting.push_back(Waiting { since: Instant::now(), answer });
+        drop(shared);
+        if first {
+            self.to_send.notify_one();
+        }
+        Ok(receiver)
+    }
+
+    /// Gives the connection up; the supervisor makes another.
+    pub(crate) fn hang_up(&self) {
+        self.to_drop.notify_one();
+    }
+
+    /// Keeps the connection up for as long as it is polled.
+    pub(crate) async fn supervise(self: Arc<Self>, dialer: Arc<Dialer>) {
+        let mut pause = PAUSES.0;
+        loop {
+            let reason = match dialer.dial().await {
+                Ok(line) => {
+                    pause = PAUSES.0;
+                    self.come_up();
+                    self.carry(line.reader, line.writer).await
+                }
+                Err(reason) => reason,
+            };
+            self.go_down(&reason);
+            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+            pause = (pause * 2).min(PAUSES.1);
+        }
+    }
+
+    fn come_up(&self) {
+        let mut shared = self.shared.lock();
+        shared.down = None;
+        shared.out.clear();
+    }
+
+    fn go_down(&self, reason: &str) {
+        let mut shared = self.shared.lock();
+        let reason: Arc<str> = reason.into();
+        shared.down = Some(Arc::clone(&reason));
+        shared.out.clear();
+        for waiting in shared.waiting.drain(..) {
+            let _ = waiting.answer.send(Err(Failure::Lost(Arc::clone(&reason))));
+        }
+    }
+
+    /// Sends and receives until something goes wrong; answers what.
+    async fn carry(&self, reader: impl AsyncRead + Unpin, writer: impl AsyncWrite + Unpin) -> String {
+        tokio::select! {
+            reason = self.receive(reader) => reason,
+            reason = self.transmit(writer) => reason,
+            reason = self.watch() => reason,
+            () = self.to_drop.notified() => "the connection was given up".into(),
+        }
+    }
+
+    async fn transmit(&self, mut writer: impl AsyncWrite + Unpin) -> String {
+        let mut batch = Vec::new();
+        loop {
+            std::mem::swap(&mut batch, &mut self.shared.lock().out);
+            if batch.is_empty() {
+                self.to_send.notified().await;
+                // Whoever else is ready to ask comes first, so that one write carries them all.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            if let Err(error) = writer.write_all(&batch).await {
+                return format!("sending failed: {error}");
+            }
+            if let Err(error) = writer.flush().await {
+                return format!("sending failed: {error}");
+            }
+            batch.clear();
+            batch.shrink_to(1 << 20);
+        }
+    }
+
+    async fn receive(&self, mut reader: impl AsyncRead + Unpin) -> String {
+        let mut bytes = Vec::with_capacity(16 << 10);
+        let mut scanner = Scanner::default();
+        loop {
+            match reader.read_buf(&mut bytes).await {
+                Ok(0) => return "the server closed the connection".into(),
+                Ok(_) => {}
+                Err(error) => return format!("receiving failed: {error}"),
+            }
+            let mut start = 0;
+            loop {
+                match scanner.find_end(&bytes[start..]) {
+                    Ok(None) => break,
+                    Ok(Some(end)) => {
+                        let reply = match Reply::parse(&bytes[start..start + end]) {
+                            Ok(reply) => reply,
+                            Err(nonsense) => return nonsense.to_string(),
+                        };
+                        start += end;
+                        if !self.answer(reply) {
+                            return "the server sends replies that nobody asked for".into();
+                        }
+                    }
+                    Err(nonsense) => return nonsense.to_string(),
+                }
+            }
+            bytes.drain(..start);
+            if bytes.is_empty() {
+                bytes.shrink_to(1 << 20);
+            }
+        }
+    }
+
+    fn answer(&self, reply: Reply) -> bool {
+        let waiting = self.shared.lock().waiting.pop_front();
+        let asked = waiting.is_some();
+        if let Some(waiting) = waiting {
+            let _ = waiting.answer.send(Ok(reply));
+        }
+        asked
+    }
+
+    /// Gives up when nothing comes back: a host that vanished closes nothing.
+    async fn watch(&self) -> String {
+        loop {
+            tokio::time::sleep(PATIENCE / 4).await;
+            let oldest = self.shared.lock().waiting.front().map(|waiting| waiting.since);
+            if oldest.is_some_and(|since| since.elapsed() > PATIENCE) {
+                return "the server does not answer".into();
+            }
+        }
+    }
+}

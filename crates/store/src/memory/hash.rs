@@ -1,0 +1,47 @@
+//! From keys to 128 bits that nobody outside can make collide.
+
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_inline, rapidhash_v3_nano_inline};
+use tollgate_core::Plan;
+
+use super::table::KeyHash;
+
+/// Two secrets for two hashes.
+pub(crate) struct Secrets([RapidSecrets; 2]);
+
+impl Secrets {
+    pub(crate) fn new(seeds: [u64; 2]) -> Self {
+        Self(seeds.map(RapidSecrets::seed))
+    }
+
+    /// What a key of a plan's rule is known by. A rule's salt sets its keys apart from equal ones of
+    /// other rules.
+    #[inline(always)]
+    pub(crate) fn hash(&self, plan: &Plan, key: &str) -> KeyHash {
+        self.text(key.as_bytes()).map(|hash| hash ^ plan.salt())
+    }
+
+    /// Both functions say the same of short keys. The first is spelled out on the spot, where the
+    /// length is known to be one of a few; the second is small for all the others.
+    #[inline(always)]
+    fn text(&self, key: &[u8]) -> KeyHash {
+        let [one, other] = &self.0;
+        match key.len() {
+            8..=16 => [one, other].map(|secrets| rapidhash_v3_inline::<true, true, false>(key, secrets)),
+            _ => [one, other].map(|secrets| rapidhash_v3_nano_inline::<true, false>(key, secrets)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_hashed_as_the_nano_variant_hashes_it_whatever_its_length() {
+        let nano = |seed, key: &[u8]| rapidhash_v3_nano_inline::<true, false>(key, &RapidSecrets::seed(seed));
+        for length in 0..100 {
+            let key = vec![b'k'; length];
+            assert_eq!(Secrets::new([7, 8]).text(&key), [nano(7, &key), nano(8, &key)]);
+        }
+    }
+}

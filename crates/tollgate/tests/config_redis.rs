@@ -1,0 +1,257 @@
+//! A store in Redis or Valkey, from what is written to what is meant: in a file and in the
+//! environment, and every way to get it wrong.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tollgate::config::{self, Config, ConfigError, Format, StoreConfig};
+use tollgate_redis::{Address, Password, Settings, Tls, Topology};
+
+fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
+    let environment = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    config::load_str(text, Format::Yaml, "t.yaml", environment)
+}
+
+fn settings_of(config: Config) -> Settings {
+    match config.store {
+        StoreConfig::Redis(settings) => *settings,
+        other => panic!("not in Redis: {other:?}"),
+    }
+}
+
+fn settings(text: &str) -> Settings {
+    settings_of(load(text, &[("PASS", "hunter2"), ("EMPTY", "")]).unwrap_or_else(|error| panic!("{error}")))
+}
+
+fn refusal(text: &str) -> String {
+    load(text, &[("PASS", "hunter2"), ("EMPTY", "")]).expect_err("this must be refused").to_string()
+}
+
+fn at(host: &str, port: u16) -> Topology {
+    Topology::Single(Address::Tcp { host: host.to_owned(), port })
+}
+
+#[test]
+fn an_address_alone_leaves_the_rest_to_the_defaults() {
+    for text in ["store: redis://localhost:6380/2", "store: { redis: redis://localhost:6380/2 }"] {
+        let settings = settings(text);
+        assert_eq!((&settings.topology, settings.database), (&at("localhost", 6380), 2));
+        assert_eq!((settings.prefix.as_str(), settings.connections), ("tollgate", 2));
+        assert_eq!(settings.command_timeout, Duration::from_millis(50));
+        assert_eq!(settings.connect_timeout, Duration::from_secs(1));
+        assert_eq!(settings.health_check_interval, Duration::from_secs(10));
+        assert!(settings.tags.is_empty() && settings.tls.is_none() && settings.password.is_none());
+    }
+}
+
+#[test]
+fn every_setting_can_be_written() {
+    let text = "
+store:
+  redis: rediss://cache.example:6380
+  key_prefix: 'mail:'
+  command_timeout: 20ms
+  connect_timeout: 2s
+  connections: 8
+  health_check_interval: 5s
+  user: limiter
+  password_env: PASS
+  tls_insecure: true
+";
+    let settings = settings(text);
+    assert_eq!(settings.prefix, "mail");
+    assert_eq!(settings.command_timeout, Duration::from_millis(20));
+    assert_eq!(settings.connect_timeout, Duration::from_secs(2));
+    assert_eq!((settings.connections, settings.health_check_interval), (8, Duration::from_secs(5)));
+    assert_eq!(settings.user.as_deref(), Some("limiter"));
+    assert_eq!(settings.password, Some(Password("hunter2".to_owned())));
+    assert_eq!(settings.tls, Some(Tls { authorities: None, unverified: true }));
+}
+
+#[test]
+fn a_password_and_an_authority_can_be_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        std::fs::write(&file, text).unwrap();
+        file.to_str().unwrap().to_owned()
+    };
+    let password = write("password", "pass word \n");
+    let authority = write("ca.pem", "-----BEGIN CERTIFICATE-----\n");
+    let settings = settings(&format!(
+        "store: {{ redis: 'valkeys://a', password_file: '{password}', tls_ca: '{authority}' }}"
+    ));
+    assert_eq!(settings.password.as_ref().map(|password| password.0.as_str()), Some("pass word "));
+    assert_eq!(settings.tls.unwrap().authorities.as_deref(), Some(Path::new(&authority)));
+    let empty = write("empty", "\n");
+    let error =
+        refusal(&format!("store: {{ redis: 'rediss://a', password_file: '{empty}', tls_ca: '{password}' }}"));
+    assert!(error.contains("store.password_file: the file `") && error.contains("` is empty"), "{error}");
+    assert!(error.contains("store.tls_ca: ") && error.contains("has no certificate in it"), "{error}");
+    assert!(!error.contains("pass word"), "{error}");
+}
+
+fn check(table: &[(&str, &str)]) {
+    for (text, expected) in table {
+        let refusal = refusal(text);
+        assert_eq!(refusal, *expected, "for:\n{text}");
+        assert!(!refusal.contains("hunter2"));
+    }
+}
+
+#[test]
+fn what_is_wrong_with_an_address_or_a_login_is_told_with_a_remedy() {
+    check(&[
+        (
+            "store: reddis://:hunter2@h",
+            "t.yaml:1:8: store: `reddis` is no kind of server: write `redis`, `valkey` or `unix`, `rediss` or `valkeys` for TLS, and `+sentinel` or `+cluster` after it, as in `redis+cluster://…`",
+        ),
+        (
+            "log: {}\nstore: { redis: 'redis://:hunter2@h:99999' }",
+            "t.yaml:2:17: store.redis: the port `99999` is none: write a number from 1 to 65535, as in `redis://localhost:6379`",
+        ),
+        (
+            "store: { redis: 'redis+sentinel://:hunter2@h' }",
+            "t.yaml:1:17: store.redis: what do the Sentinels call the master? Write it at the end, as in `redis+sentinel://host:26379/main`",
+        ),
+        (
+            "store: redis://hunter2@h",
+            "t.yaml:1:8: store: there is a user without a password: add `password_env` or `password_file`, or write `user:password@` in the address; a password alone is `:password@`",
+        ),
+        (
+            "store: { redis: redis://a, password_env: PASS, password_file: f }",
+            "t.yaml:1:48: store.password_file: keep one of `password_env` and `password_file`",
+        ),
+        (
+            "store: { redis: 'redis://u:hunter2@a', user: v, password_env: PASS }",
+            "t.yaml:1:40: store.user: the address names a user already: keep one of them
+t.yaml:1:49: store.password_env: the address has a password already: keep one of them",
+        ),
+        (
+            "store: { redis: redis://a, password_env: NONE }",
+            "t.yaml:1:42: store.password_env: the environment variable `NONE` is not set",
+        ),
+        (
+            "store: { redis: redis://a, password_env: EMPTY }",
+            "t.yaml:1:42: store.password_env: the environment variable `EMPTY` is empty",
+        ),
+    ]);
+}
+
+#[test]
+fn what_is_wrong_with_a_setting_is_told_with_a_remedy() {
+    check(&[
+        (
+            "store: { redis: redis://a, tls_ca: f, tls_insecure: true }",
+            "t.yaml:1:28: store.tls_ca: this is a setting of TLS: write `rediss://` in the address
+t.yaml:1:39: store.tls_insecure: this is a setting of TLS: write `rediss://` in the address",
+        ),
+        (
+            "store: { redis: rediss://a, tls_ca: f, tls_insecure: true }",
+            "t.yaml:1:40: store.tls_insecure: keep one of `tls_ca` and `tls_insecure`: who trusts anybody asks no authority",
+        ),
+        (
+            "store: { redis: redis://a, key_prefix: '{a}', connections: 65, command_timeout: 61s }",
+            "t.yaml:1:40: store.key_prefix: `{` cannot be part of a prefix: prefixes are made of `a-z A-Z 0-9 _ . : / -`
+t.yaml:1:81: store.command_timeout: `1m1s` is too long: at most `1m` is allowed
+t.yaml:1:60: store.connections: `65` connections are too few or too many: write a number from 1 to 64",
+        ),
+        (
+            "store: { redis: redis://a, key_prefix: ':' }",
+            "t.yaml:1:40: store.key_prefix: the prefix is empty: write one, as in `tollgate`, or leave it out",
+        ),
+        (
+            "store: { redis: redis://a, sync: always, max_keys: 5 }",
+            "t.yaml:1:28: store.sync: this is a setting of file stores: Redis saves by itself
+t.yaml:1:42: store.max_keys: Redis keeps as many keys as it has memory for: set its `maxmemory`",
+        ),
+        (
+            "store: { file: a, user: b }",
+            "t.yaml:1:19: store.user: this is a setting of stores in Redis: write `redis` and its address beside it",
+        ),
+        (
+            "store: { memory: {}, key_prefix: b }",
+            "t.yaml:1:22: store.key_prefix: this is a setting of stores in Redis: write `redis` and its address beside it",
+        ),
+        ("store: { redis: redis://a, file: b }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
+    ]);
+}
+
+#[test]
+fn the_environment_names_the_store_where_nothing_else_does() {
+    let valkey = [("VALKEY_URL", "valkey://:hunter2@v:6380"), ("VALKEY_KEY_PREFIX", "elemta:ratelimit:")];
+    for text in ["", "store:", "log: {}"] {
+        let settings = settings_of(load(text, &valkey).unwrap());
+        assert_eq!((settings.topology, settings.prefix.as_str()), (at("v", 6380), "elemta:ratelimit"));
+        assert_eq!(settings.password.as_ref().map(|password| password.0.as_str()), Some("hunter2"));
+    }
+    let starter = valkey.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let config = config::load(None, starter.into_iter()).unwrap();
+    assert!(config.policies.find("api").is_ok());
+    assert_eq!(settings_of(config).topology, at("v", 6380));
+}
+
+#[test]
+fn what_names_a_store_goes_before_the_shared_variables() {
+    let valkey = ("VALKEY_URL", "valkey://v");
+    let prefix = ("VALKEY_KEY_PREFIX", "p");
+    assert!(matches!(load("store: memory", &[valkey]).unwrap().store, StoreConfig::Memory { .. }));
+    let settings = settings_of(load("store: redis://r", &[valkey, prefix]).unwrap());
+    assert_eq!((settings.topology, settings.prefix.as_str()), (at("r", 6379), "tollgate"));
+    let own = ("TOLLGATE__STORE", "redis://t");
+    assert_eq!(settings_of(load("", &[valkey, own]).unwrap()).topology, at("t", 6379));
+    for url in [("VALKEY_URL", ""), ("VALKEY_KEY_PREFIX", "p")] {
+        assert!(matches!(load("", &[url]).unwrap().store, StoreConfig::File { .. }));
+    }
+    let starter = [("TOLLGATE__STORE", "memory"), valkey].map(|(n, v)| (n.to_owned(), v.to_owned()));
+    let config = config::load(None, starter.into_iter()).unwrap();
+    assert!(matches!(config.store, StoreConfig::Memory { .. }));
+}
+
+#[test]
+fn what_is_wrong_in_a_shared_variable_names_it() {
+    let variables = [("VALKEY_URL", "valkey://:hunter2@:1"), ("VALKEY_KEY_PREFIX", "*")];
+    assert_eq!(
+        load("", &variables).unwrap_err().to_string(),
+        "environment variable VALKEY_URL: store.redis: the host is missing: write it, as in `redis://localhost:6379`"
+    );
+    let variables = [("VALKEY_URL", "valkey://a"), ("VALKEY_KEY_PREFIX", "*")];
+    let error = load("", &variables).unwrap_err().to_string();
+    assert!(error.starts_with("environment variable VALKEY_KEY_PREFIX: store.key_prefix: `*`"), "{error}");
+}
+
+const RULES: &str = "store: redis+cluster://a\nrules: { a: { limits: 1/s }, b: { limits: 1/s } }\n";
+
+#[test]
+fn the_rules_of_a_tagged_policy_are_tagged() {
+    let policies = "policies: { p: { rules: [a], hash_tag: t }, q: { rules: [a], hash_tag: t }, r: [b] }";
+    let tags = settings(&format!("{RULES}{policies}")).tags;
+    assert_eq!(tags.into_iter().collect::<Vec<_>>(), [("a".to_owned(), "t".to_owned())]);
+    let memory = load(&format!("{RULES}{policies}").replace("redis+cluster://a", "memory"), &[]);
+    assert!(memory.is_ok(), "a tag does no harm where there is no cluster");
+}
+
+#[test]
+fn a_rule_has_one_tag_or_none() {
+    let table = [
+        (
+            "policies: { p: { rules: [b, a], hash_tag: t }, q: { rules: [a], hash_tag: u } }",
+            "t.yaml:3:75: policies.q.hash_tag: the rule `a` is tagged `t` in the policy `p` and tagged `u` here, but its counters have one name: give both policies the same `hash_tag`, or each a rule of its own",
+        ),
+        (
+            "policies: { p: [a], q: { rules: [b, a], hash_tag: u } }",
+            "t.yaml:3:51: policies.q.hash_tag: the rule `a` is not tagged in the policy `p` and tagged `u` here, but its counters have one name: give both policies the same `hash_tag`, or each a rule of its own",
+        ),
+        (
+            "policies: { p: { rules: [a], hash_tag: t }, q: [a] }",
+            "t.yaml:3:45: policies.q: the rule `a` is tagged `t` in the policy `p` and not tagged here, but its counters have one name: give both policies the same `hash_tag`, or each a rule of its own",
+        ),
+        (
+            "policies: { p: { rules: [a], hash_tag: '{t}' } }",
+            "t.yaml:3:40: policies.p.hash_tag: `{` cannot be part of a name: names are made of `a-z 0-9 _ . -`",
+        ),
+    ];
+    for (policies, expected) in table {
+        assert_eq!(refusal(&format!("{RULES}{policies}")), expected);
+    }
+}
