@@ -69,6 +69,24 @@ rule hidden (switched off): for each api key
 }
 
 #[test]
+fn check_config_says_what_each_rule_does_without_a_shared_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = "\
+store: { redis: redis://127.0.0.1:1 }
+rules:
+  pages: { by: ip, limits: 50/hour sliding }
+  login: { by: user, limits: 5/min burst 3, on_outage: deny }
+  seats: { limits: 10 at once }
+";
+    std::fs::write(directory.path().join("shared.yaml"), file).unwrap();
+    let output = tollgate(directory.path(), &["check-config", "--config", "shared.yaml"], &[]);
+    let told: Vec<&str> =
+        text(&output.stdout).lines().filter_map(|line| line.strip_prefix("  without its store: ")).collect();
+    let denied = "the attempt is denied";
+    assert_eq!(told, ["on each node never more than 25 in any hour", denied, denied], "{output:?}");
+}
+
+#[test]
 fn check_config_without_a_file_explains_the_starter() {
     let directory = tempfile::tempdir().unwrap();
     let output = tollgate(directory.path(), &["check-config"], &[]);
