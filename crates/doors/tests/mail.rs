@@ -45,7 +45,7 @@ async fn what_is_configured_is_shown_as_rules_and_as_a_mail_server_has_it() {
     let domain = json!({
         "by": ["domain"], "limits": ["1000/hour", "10000/day"],
         "overrides": { "example.com": ["5000/hour", "50000/day", "100 recipients per attempt"] },
-        "on_exceed": "reject", "enabled": true,
+        "on_exceed": "reject", "on_outage": "local 50%", "enabled": true,
     });
     assert_eq!(shown["rules"]["domain"], domain);
     assert_eq!(shown["rules"]["pace"]["on_exceed"], "wait 5s");
@@ -178,7 +178,7 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
     assert_eq!(recorded.as_deref(), Some(&b"2/hour\n20/day"[..]));
 
     let store = Arc::new(MemoryStore::new(Arc::clone(&door.clock) as _, 1_000));
-    let restarted = door::start(door::policies(), store, Arc::clone(&door.records));
+    let restarted = door::start(door::policies(), store, Arc::clone(&door.records), None);
     let pinned = restarted.pin();
     let plan = pinned.policies.rule("sender").unwrap().plan_at("a@example.com").to_string();
     assert_eq!(plan, "2/hour, 20/day");

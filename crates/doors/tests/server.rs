@@ -124,13 +124,13 @@ async fn the_journal_and_the_offenders_tell_who_was_refused() {
     let decisions = shown["decisions"].as_array().unwrap();
     assert_eq!(decisions.len(), 5);
     let newest = json!({
-        "at": "2026-01-15T10:00:04Z", "policy": "mail.accept", "verdict": "deny", "rule": "sender",
-        "key": "a@example.com", "cost": 1, "retry_after_ms": 3_596_000,
+        "at": "2026-01-15T10:00:04Z", "policy": "mail.accept", "verdict": "deny", "origin": "store",
+        "rule": "sender", "key": "a@example.com", "cost": 1, "retry_after_ms": 3_596_000,
     });
     assert_eq!(decisions[0], newest);
     let oldest = json!({
-        "at": "2026-01-15T10:00:00Z", "policy": "mail.accept", "verdict": "allow", "rule": null,
-        "key": "global", "cost": 1, "retry_after_ms": null,
+        "at": "2026-01-15T10:00:00Z", "policy": "mail.accept", "verdict": "allow", "origin": "store",
+        "rule": null, "key": "global", "cost": 1, "retry_after_ms": null,
     });
     assert_eq!(decisions[4], oldest);
     assert_eq!(door.get("/api/v1/decisions?limit=2").await.json()["decisions"].as_array().unwrap().len(), 2);

@@ -15,8 +15,6 @@ pub(crate) struct Gate {
     /// What everybody needs to know of the breaker, without the lock: its turn, whether a success
     /// would be news, whether it is open.
     face: AtomicU64,
-    /// When the store last answered.
-    heard: AtomicU64,
     /// How many decisions did without the store, ever, and how many when the breaker opened.
     degraded: AtomicU64,
     degraded_before: AtomicU64,
@@ -34,11 +32,9 @@ const STRAINED: u64 = 2;
 
 impl Gate {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let heard = AtomicU64::new(clock.now().as_micros());
         Self {
             breaker: Mutex::new(Breaker::closed()),
             face: AtomicU64::new(0),
-            heard,
             degraded: AtomicU64::new(0),
             degraded_before: AtomicU64::new(0),
             clock,
@@ -61,24 +57,20 @@ impl Gate {
         self.breaker.lock().outage()
     }
 
-    /// How long the store has not answered anybody.
-    pub(crate) fn silence(&self) -> Span {
-        self.now().since(Timestamp::from_micros(self.heard.load(Ordering::Relaxed)))
+    /// Whether the store failed whoever asked last.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.face.load(Ordering::Relaxed) & STRAINED != 0
     }
 
     /// Takes note of what came of asking. Being full, or finding something damaged, is an answer.
     pub(crate) fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
         match answer {
             Err(error @ (StoreError::TimedOut | StoreError::Unavailable { .. })) => self.failed(pass, error),
-            _ => {
-                self.heard.store(self.now().as_micros(), Ordering::Relaxed);
-                if self.face.load(Ordering::Relaxed) & STRAINED != 0 {
-                    self.turn(|breaker| {
-                        breaker.succeeded(pass);
-                        None
-                    });
-                }
-            }
+            _ if self.is_strained() => drop(self.turn(|breaker| {
+                breaker.succeeded(pass);
+                None
+            })),
+            _ => {}
         }
     }
 
@@ -132,7 +124,6 @@ impl Probing<'_> {
         self.ended = true;
         let gate = self.gate;
         let now = gate.now();
-        gate.heard.store(now.as_micros(), Ordering::Relaxed);
         if let Some(Turned::Closed(lasted)) = gate.turn(|breaker| breaker.probe_succeeded(now)) {
             let before = gate.degraded_before.load(Ordering::Relaxed);
             tracing::info!(

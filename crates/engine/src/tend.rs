@@ -1,5 +1,5 @@
 //! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! after it when nobody else does, following what other nodes set, and undoing takes that nobody got.
+//! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
 
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
@@ -11,13 +11,14 @@ use crate::shared::Shared;
 /// When what is done at intervals was done last, and what it found.
 pub(crate) struct Schedule {
     due: Mutex<Due>,
-    /// How long the store may be silent before it is asked whether it is there.
-    silence: Span,
+    /// How often every server of the store is asked whether it is there.
+    probe_every: Span,
 }
 
 #[derive(Debug)]
 struct Due {
     records_at: Timestamp,
+    probe_at: Timestamp,
     /// The version of the records that are in force; `None` if they were never read.
     version: Option<u64>,
 }
@@ -37,8 +38,19 @@ const RECORDS_EVERY: Span = Span::from_millis(500);
 const RETRACTIONS: usize = 256;
 
 impl Schedule {
-    pub(crate) fn new(now: Timestamp, silence: Span) -> Self {
-        Self { due: Mutex::new(Due { records_at: now + RECORDS_EVERY, version: None }), silence }
+    pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
+        let due = Due { records_at: now + RECORDS_EVERY, probe_at: now + probe_every, version: None };
+        Self { due: Mutex::new(due), probe_every }
+    }
+
+    /// Whether it is time to ask after every server; if so, it is not for a while.
+    fn probe_due(&self, now: Timestamp) -> bool {
+        let due = &mut *self.due.lock();
+        let is_due = due.probe_at <= now;
+        if is_due {
+            due.probe_at = now + self.probe_every;
+        }
+        is_due
     }
 
     /// Whether it is time to look at the records; if so, it is not for a while.
@@ -83,18 +95,20 @@ impl Engine {
         };
         if let Ok(kept) = read.await {
             self.put_in_force(kept);
+            shared.schedule.probe_due(shared.gate.now());
             probing.succeeded();
         }
     }
 
-    /// Follows what other nodes set, and asks after a store that nobody has heard of for a while.
+    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
+    /// servers are asked now and then, and one that has just failed at once, so that few attempts have
+    /// to find out.
     async fn follow(&self, shared: &Shared) {
-        let now = shared.gate.now();
-        if shared.gate.silence() >= shared.schedule.silence {
+        if shared.schedule.probe_due(shared.gate.now()) || shared.gate.is_strained() {
             // What comes of it is noted on the way.
             let _ = self.ask(self.store.probe()).await;
         }
-        if !shared.schedule.records_due(now) {
+        if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
         match self.ask(self.records.version()).await {

@@ -42,6 +42,19 @@ receipt r-1
 }
 
 #[test]
+fn a_check_says_that_it_was_decided_without_the_store() {
+    let skipped = r#"{"allowed":true,"verdict":"allow","policy":"p","origin":"outage","reason":"open","repeated":false,"rules":[]}"#;
+    let run = Responder::always(Reply::Json(200, skipped)).run(&["check", "p"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "allowed\ndecided without the store: open\n"));
+    let denied = DENIED
+        .replace(r#""origin":"store""#, r#""origin":"outage","reason":"timeout""#)
+        .replace("429", "503");
+    let run = Responder::always(Reply::Problem(503, denied.leak())).run(&["check", "p"]);
+    assert_eq!((run.code, run.out.as_str()), (2, ""), "nobody knows whether it would pass");
+    assert!(run.err.contains("sender user@example.com exceeded"), "{}", run.err);
+}
+
+#[test]
 fn a_check_sends_cost_id_and_that_it_is_only_a_try() {
     let server = Responder::always(Reply::Json(200, ALLOWED));
     let run = server.run(&["check", "p", "a=b=c", "--cost", "7", "--id", "deal-7", "--dry-run"]);

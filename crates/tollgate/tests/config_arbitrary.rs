@@ -37,6 +37,8 @@ fn fragment() -> impl Strategy<Value = String> {
             "fields",
             "ip",
             "on_exceed",
+            "on_outage",
+            "local 1/3",
             "wait 5s",
             "defer",
             "enabled",

@@ -326,6 +326,28 @@ fn overrides_are_for_keys_that_the_rule_can_have() {
 }
 
 #[test]
+fn what_happens_without_the_store_is_one_of_four_things_that_the_limits_can_do() {
+    check_yaml(&[
+        (
+            "rules: { a: { limits: 5/s, on_outage: panic } }",
+            "t.yaml:1:39: rules.a.on_outage: without its store a rule does `local 50%`, `local 1/3`, `allow` or `deny`
+    panic
+    ^",
+        ),
+        (
+            "rules: { a: { limits: 5/s, on_outage: local 101% } }",
+            "t.yaml:1:39: rules.a.on_outage: a share is `1%` to `100%`, or `1/1` to `1/1000000`
+    local 101%
+          ^",
+        ),
+        (
+            "rules: { a: { limits: [5/s, 10 in total], on_outage: local 50% } }",
+            "t.yaml:1:54: rules.a.on_outage: `10 in total` cannot be counted by each node alone: write `deny` or `allow`, or put it into a rule of its own",
+        ),
+    ]);
+}
+
+#[test]
 fn what_happens_when_exceeded_is_one_of_four_things() {
     check_yaml(&[
         (

@@ -6,7 +6,7 @@ use std::path::Path;
 use tollgate::config::{
     self, Config, Format, Level, LogConfig, LogFormat, Role, StoreConfig, Sync, TokenHash,
 };
-use tollgate_core::{Deferral, OnExceed, Span};
+use tollgate_core::{Deferral, OnExceed, OnOutage, Span};
 
 fn load(text: &str, format: Format) -> Config {
     let environment = [("TOLLGATE_ADMIN_TOKEN".to_owned(), "0123456789abcdef".to_owned())];
@@ -28,8 +28,8 @@ fn meaning(config: &Config) -> String {
                 rule.overrides.iter().map(|(key, plan)| format!("{key}={plan}")).collect();
             overrides.sort();
             format!(
-                "{} {:?} {} {overrides:?} {:?} {} {}",
-                rule.name, rule.by, rule.plan, rule.on_exceed, rule.enabled, rule.secret
+                "{} {:?} {} {overrides:?} {:?} {} {} {}",
+                rule.name, rule.by, rule.plan, rule.on_exceed, rule.on_outage, rule.enabled, rule.secret
             )
         })
         .collect();
@@ -62,8 +62,8 @@ rules:
     on_exceed: { defer: { aligned: true, jitter: 30s } }
     enabled: false
     secret: true
-  peers: { by: [peer, tenant], limits: 5 at once for 30s, on_exceed: wait 5s }
-  free: { by: to, limits: 0, overrides: { A@B.example: 3 in total }, on_exceed: observe }
+  peers: { by: [peer, tenant], limits: 5 at once for 30s, on_exceed: wait 5s, on_outage: local 1/3 }
+  free: { by: to, limits: 0, overrides: { A@B.example: 3 in total }, on_exceed: observe, on_outage: allow }
 policies:
   mail.accept: [global, domain]
   login: { rules: [peers], allow_unmatched: true }
@@ -116,12 +116,14 @@ secret = true
 by = ["peer", "tenant"]
 limits = "5 at once for 30s"
 on_exceed = "wait 5s"
+on_outage = "local 1/3"
 
 [rules.free]
 by = "to"
 limits = 0
 overrides = { "A@B.example" = "3 in total" }
 on_exceed = "observe"
+on_outage = "allow"
 "#;
 
 #[test]
@@ -149,11 +151,13 @@ fn every_setting_means_what_it_says() {
     assert!(!domain.enabled && domain.secret);
     let peers = config.policies.rule("peers").unwrap();
     assert_eq!(peers.on_exceed, OnExceed::Wait(Span::from_secs(5)));
+    assert_eq!(peers.on_outage.to_string(), "local 1/3");
     assert_eq!(peers.key_of("10.1.2.3,acme").as_deref(), Some("10.1.2.0/24,acme"));
     let free = config.policies.rule("free").unwrap();
     assert!(free.plan.limits().is_empty());
     assert_eq!(free.plan_at("a@b.example").to_string(), "3 in total");
     assert_eq!(free.on_exceed, OnExceed::Observe);
+    assert_eq!(free.on_outage, OnOutage::Allow);
 
     let accept = config.policies.find("mail.accept").unwrap();
     assert_eq!(accept.rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(), ["global", "domain"]);
@@ -190,10 +194,19 @@ fn what_is_left_out_has_the_documented_default() {
 }
 
 #[test]
+fn a_rule_that_cannot_be_shared_out_denies_without_its_store() {
+    for limits in ["10 in total", "10 at once", "[5/s, 10 at once]"] {
+        let config = yaml(&format!("rules: {{ all: {{ limits: {limits} }} }}"));
+        assert_eq!(config.policies.rule("all").unwrap().on_outage, OnOutage::Deny, "{limits}");
+    }
+}
+
+#[test]
 fn a_rule_left_bare_rejects_and_is_on_and_open() {
     let config = yaml("rules: { all: { limits: 5/s } }");
     let rule = config.policies.rule("all").unwrap();
     assert_eq!(rule.on_exceed, OnExceed::Reject);
+    assert_eq!(rule.on_outage.to_string(), "local 50%");
     assert!(rule.enabled && !rule.secret && rule.by.is_empty());
 }
 

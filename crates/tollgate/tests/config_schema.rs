@@ -50,6 +50,8 @@ fn every_form_of_every_setting_fits_the_schema() {
         "fields: { a: text, b: ip, c: { ip: { v4: 24, v6: 56 } }, d: address, e: domain }",
         "rules: { a: { by: [b, c], limits: [5/s, 0], overrides: { x: 5/s }, on_exceed: wait 5s, secret: true } }",
         "rules: { a: { limits: 0, on_exceed: { defer: { aligned: true, jitter: 30s } } } }",
+        "rules: { a: { limits: 5/s, on_outage: local 50% }, b: { limits: 0, on_outage: local 1/3 } }",
+        "rules: { a: { limits: 5/s, on_outage: allow }, b: { limits: 1 in total, on_outage: deny } }",
         "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
     ];
     for text in texts {
@@ -77,6 +79,8 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "rules: { A: { limits: 0 } }",
         "rules: { a: { limits: [] } }",
         "rules: { a: { limits: 0, on_exceed: explode } }",
+        "rules: { a: { limits: 0, on_outage: local } }",
+        "rules: { a: { limits: 0, on_outage: local 50 } }",
         "rules: { a: { by: [a, b, c, d, e], limits: 0 } }",
         "policies: { p: a }",
     ];

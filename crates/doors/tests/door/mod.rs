@@ -23,7 +23,7 @@ use tollgate_core::{
     Store, StoreError, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, HttpParts, Role, router};
-use tollgate_engine::{Engine, Parts};
+use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -77,10 +77,15 @@ impl Door {
         let records = Arc::new(Notebook::default());
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
-            StoreKind::Gone => Arc::new(Gone { given: None }),
+            StoreKind::Gone | StoreKind::Lost => Arc::new(Gone { given: None }),
             StoreKind::Forgetful => Arc::new(Gone { given: Some(Given::TooOld) }),
         };
-        let engine = Arc::new(start(policies, store, Arc::clone(&records)));
+        let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
+            store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
+            clock: Arc::clone(&clock) as _,
+            probe_every: Span::from_secs(10),
+        });
+        let engine = Arc::new(start(policies, store, Arc::clone(&records), fallback));
         let reloads = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&reloads);
         let reload = Arc::new(move || match counted.fetch_add(1, Ordering::SeqCst) {
@@ -151,11 +156,18 @@ pub enum StoreKind {
     Memory,
     Gone,
     Forgetful,
+    /// Others share it, and it is gone: counters of this process stand in.
+    Lost,
 }
 
 /// An engine over a store whose answers are ready at once.
-pub fn start(policies: Policies, store: Arc<dyn Store>, records: Arc<Notebook>) -> Engine {
-    let starting = Box::pin(Engine::start(policies, Parts { store, records, fallback: None }));
+pub fn start(
+    policies: Policies,
+    store: Arc<dyn Store>,
+    records: Arc<Notebook>,
+    fallback: Option<Fallback>,
+) -> Engine {
+    let starting = Box::pin(Engine::start(policies, Parts { store, records, fallback }));
     let mut starting = starting;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     match starting.as_mut().poll(&mut context) {

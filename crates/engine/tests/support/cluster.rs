@@ -26,6 +26,8 @@ pub(crate) enum Mode {
     Full,
     /// Says that something cannot be read.
     Damaged,
+    /// Passes it on, and keeps back records that were read until the mode is another.
+    ReadsSlowly,
     /// Neither passes it on nor answers, until the mode is another.
     Hangs,
 }
@@ -39,7 +41,7 @@ pub(crate) struct Centre {
 
 /// One node's way to the store.
 pub(crate) struct Link {
-    centre: Arc<Centre>,
+    pub(crate) centre: Arc<Centre>,
     mode: Mutex<Mode>,
     wakers: Mutex<Vec<Waker>>,
     /// How often the store was asked for anything but a probe, and for a probe.
@@ -86,7 +88,7 @@ impl Centre {
             fallback: Some(Fallback {
                 store: Arc::clone(&local) as Arc<dyn Store>,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
-                silence: Span::from_secs(10),
+                probe_every: Span::from_secs(10),
             }),
         };
         let engine = block_on(Engine::start(policies, parts)).unwrap();
@@ -123,7 +125,7 @@ impl Link {
         }
         let lost = || Answer::ready(Err(StoreError::TimedOut));
         match self.mode() {
-            Mode::Up => ask(),
+            Mode::Up | Mode::ReadsSlowly => ask(),
             Mode::LosesAnswers => block_on(ask()).map_or_else(|error| Answer::ready(Err(error)), |_| lost()),
             Mode::LosesQuestions | Mode::Hangs => lost(),
             Mode::Unreachable => {
@@ -197,7 +199,17 @@ impl Records for Link {
     }
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        self.call(|| self.centre.memory.all())
+        if self.mode() != Mode::ReadsSlowly {
+            return self.call(|| self.centre.memory.all());
+        }
+        let mut read = Some(block_on(self.centre.memory.all()));
+        Answer::Later(Box::pin(std::future::poll_fn(move |context| match self.mode() {
+            Mode::ReadsSlowly => {
+                self.wakers.lock().push(context.waker().clone());
+                Poll::Pending
+            }
+            _ => Poll::Ready(read.take().expect("polled no more once it is ready")),
+        })))
     }
 
     fn version(&self) -> Answer<'_, u64> {

@@ -18,6 +18,8 @@ pub struct Decision {
     pub repeated: bool,
     /// Under which id something is held.
     pub id: Option<String>,
+    /// Why it was decided without the store, if it was.
+    pub reason: Option<String>,
     /// The rule that is named.
     pub denied_by: Option<String>,
     /// Its key.

@@ -71,6 +71,9 @@ impl Check {
     fn put(&self, decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
         let style = if decision.allowed { GOOD } else { BAD };
         writeln!(out, "{style}{}{style:#}", self.headline(decision))?;
+        if let Some(reason) = &decision.reason {
+            writeln!(out, "decided without the store: {}", words::plain(reason))?;
+        }
         let sheet = self.rules(&decision.rules);
         if !sheet.is_empty() {
             write!(out, "\n{sheet}")?;
@@ -90,7 +93,9 @@ impl Check {
             return match (self.dry_run || self.cost == 0, decision.repeated) {
                 (true, _) => "allowed; nothing was taken",
                 (false, true) => "allowed; this id is held already, so nothing was taken",
-                (false, false) if decision.rules.is_empty() => "allowed; no limit applies",
+                (false, false) if decision.rules.is_empty() && decision.reason.is_none() => {
+                    "allowed; no limit applies"
+                }
                 (false, false) => "allowed",
             }
             .to_owned();

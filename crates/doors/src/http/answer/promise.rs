@@ -19,8 +19,12 @@ pub(crate) struct Allowed {
     verdict: String,
     /// The policy that decided.
     policy: String,
-    /// `store`, or `fixed` when no counter was asked.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` when
+    /// there was nothing to ask.
     origin: String,
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
     /// Whether the id was held already, so that nothing was taken.
     repeated: bool,
     /// The id under which something is held, made up if none was sent; absent where nothing is.
@@ -36,18 +40,18 @@ pub(crate) struct Allowed {
 /// An attempt that may not pass now: a problem, with the reasons beside it.
 #[derive(JsonSchema)]
 pub(crate) struct Refused {
-    /// Always `/problems/rate-limit-exceeded`.
+    /// `/problems/rate-limit-exceeded`, or `/problems/store-unavailable` if an outage denies.
     r#type: String,
-    /// Always `Rate limit exceeded`.
+    /// `Rate limit exceeded`, or `Store unavailable`.
     title: String,
-    /// Always 429.
+    /// 429, or 503 if an outage denies.
     status: u16,
     /// Who exceeded what, and when to come back.
     detail: String,
     /// The id of the request, as the caller sent it or as it was made up.
     #[serde(rename = "correlationId")]
     correlation_id: String,
-    /// Always `rate limit exceeded`.
+    /// `rate limit exceeded`, or `store unavailable`.
     error: String,
     /// Always false.
     allowed: bool,
@@ -55,9 +59,12 @@ pub(crate) struct Refused {
     verdict: String,
     /// The policy that decided.
     policy: String,
-    /// `store`, or `fixed` when no counter was asked.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none.
     origin: String,
-    /// The first rule that was exceeded.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The first rule that was exceeded, or that denies in an outage.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_by: Option<String>,
     /// Its key.
