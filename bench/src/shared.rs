@@ -133,7 +133,7 @@ fn denied(runtime: &Runtime, store: &Arc<RedisStore>) {
     let fallback = Fallback {
         store: Arc::new(MemoryStore::new(Arc::new(SystemClock::new()), 1_000)),
         clock: Arc::new(SteadyClock::new()),
-        silence: Span::from_secs(10),
+        probe_every: Span::from_secs(10),
     };
     let parts = Parts { store: Arc::clone(store) as _, records: Arc::clone(store) as _, fallback: Some(fallback) };
     let engine = Arc::new(runtime.block_on(Engine::start(policies(), parts)).expect("the server"));

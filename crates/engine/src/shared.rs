@@ -23,8 +23,8 @@ pub struct Fallback {
     pub store: Arc<dyn Store>,
     /// A clock that neither jumps nor stands still; when it began does not matter.
     pub clock: Arc<dyn Clock>,
-    /// How often the shared store is asked for its health while it can be used.
-    pub health_every: Span,
+    /// How often every server of the shared store is asked whether it is there.
+    pub probe_every: Span,
 }
 
 /// How the store does.
@@ -58,7 +58,7 @@ impl Shared {
         let gate = Arc::new(Gate::new(fallback.clock));
         let retractions = Retractions::default();
         let meters = StoreMeters::new(Arc::clone(&gate), retractions.dropped.clone());
-        let schedule = Schedule::new(gate.now(), fallback.health_every);
+        let schedule = Schedule::new(gate.now(), fallback.probe_every);
         Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, schedule, meters }
     }
 

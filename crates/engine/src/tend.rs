@@ -11,13 +11,14 @@ use crate::shared::Shared;
 /// When what is done at intervals was done last, and what it found.
 pub(crate) struct Schedule {
     due: Mutex<Due>,
-    health_every: Span,
+    /// How often every server of the store is asked whether it is there.
+    probe_every: Span,
 }
 
 #[derive(Debug)]
 struct Due {
-    health_at: Timestamp,
     records_at: Timestamp,
+    probe_at: Timestamp,
     /// The version of the records that are in force; `None` if they were never read.
     version: Option<u64>,
 }
@@ -37,21 +38,17 @@ const RECORDS_EVERY: Span = Span::from_millis(500);
 const RETRACTIONS: usize = 256;
 
 impl Schedule {
-    pub(crate) fn new(now: Timestamp, health_every: Span) -> Self {
-        let due = Due { health_at: now + health_every, records_at: now + RECORDS_EVERY, version: None };
-        Self { due: Mutex::new(due), health_every }
+    pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
+        let due = Due { records_at: now + RECORDS_EVERY, probe_at: now + probe_every, version: None };
+        Self { due: Mutex::new(due), probe_every }
     }
 
-    /// The store's health is known, and need not be asked for again for a while.
-    fn is_well(&self, now: Timestamp) {
-        self.due.lock().health_at = now + self.health_every;
-    }
-
-    /// Whether it is time to ask the store for its health; if so, it is not for a while.
-    fn health_due(&self, now: Timestamp) -> bool {
-        let is_due = self.due.lock().health_at <= now;
+    /// Whether it is time to ask after every server; if so, it is not for a while.
+    fn probe_due(&self, now: Timestamp) -> bool {
+        let due = &mut *self.due.lock();
+        let is_due = due.probe_at <= now;
         if is_due {
-            self.is_well(now);
+            due.probe_at = now + self.probe_every;
         }
         is_due
     }
@@ -98,16 +95,16 @@ impl Engine {
         };
         if let Ok(kept) = read.await {
             self.put_in_force(kept);
-            shared.schedule.is_well(shared.gate.now());
+            shared.schedule.probe_due(shared.gate.now());
             probing.succeeded();
         }
     }
 
-    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. What
-    /// can still be read may no longer be written, so its health is asked for beside that; and at once
-    /// when it has just failed, so that few attempts have to find out.
+    /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
+    /// servers are asked now and then, and one that has just failed at once, so that few attempts have
+    /// to find out.
     async fn follow(&self, shared: &Shared) {
-        if shared.schedule.health_due(shared.gate.now()) || shared.gate.is_strained() {
+        if shared.schedule.probe_due(shared.gate.now()) || shared.gate.is_strained() {
             // What comes of it is noted on the way.
             let _ = self.ask(self.store.probe()).await;
         }

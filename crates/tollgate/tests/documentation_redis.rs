@@ -7,7 +7,7 @@ use std::path::Path;
 use tollgate_testbed::{Options, Server};
 
 /// Every command that the scripts call, with arguments that fit it.
-const IN_SCRIPTS: [&str; 25] = [
+const IN_SCRIPTS: &[&str] = &[
     "DEL tollgate:a",
     "EXISTS tollgate:a tollgate:b",
     "GET tollgate:a",
@@ -30,6 +30,7 @@ const IN_SCRIPTS: [&str; 25] = [
     "PERSIST tollgate:a",
     "PEXPIRE tollgate:a 1",
     "RPUSH tollgate:a b",
+    "SETRANGE tollgate:a 8 b",
     "SET tollgate:a b PX 1",
     "TIME",
     "TYPE tollgate:a",

@@ -83,7 +83,7 @@ impl Door {
         let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
             store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
             clock: Arc::clone(&clock) as _,
-            health_every: Span::from_secs(10),
+            probe_every: Span::from_secs(10),
         });
         let engine = Arc::new(start(policies, store, Arc::clone(&records), fallback));
         let reloads = Arc::new(AtomicUsize::new(0));

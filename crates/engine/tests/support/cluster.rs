@@ -88,7 +88,7 @@ impl Centre {
             fallback: Some(Fallback {
                 store: Arc::clone(&local) as Arc<dyn Store>,
                 clock: Arc::clone(&clock) as Arc<dyn Clock>,
-                health_every: Span::from_secs(10),
+                probe_every: Span::from_secs(10),
             }),
         };
         let engine = block_on(Engine::start(policies, parts)).unwrap();

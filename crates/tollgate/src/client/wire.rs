@@ -16,10 +16,10 @@ pub struct Decision {
     /// Whether this id was charged before, so that nothing was charged now.
     #[serde(default)]
     pub repeated: bool,
-    /// Why it was decided without the store, if it was.
-    pub reason: Option<String>,
     /// Under which id something is held.
     pub id: Option<String>,
+    /// Why it was decided without the store, if it was.
+    pub reason: Option<String>,
     /// The rule that is named.
     pub denied_by: Option<String>,
     /// Its key.

@@ -79,13 +79,13 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
             Ok(Kept { store, records, fallback: None, flush: Box::new(move || Ok(saved.flush()?)) })
         }
         StoreConfig::Redis(settings) => {
-            let health_every = settings.health_check_interval.into();
+            let probe_every = settings.health_check_interval.into();
             let store =
                 RedisStore::start(RedisSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
             let store = Arc::new(store);
             let records = Arc::clone(&store);
             let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
-            let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), health_every };
+            let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), probe_every };
             Ok(Kept { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) })
         }
     }
