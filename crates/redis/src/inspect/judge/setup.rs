@@ -13,7 +13,7 @@ pub(super) fn memory(facts: &Facts) -> Option<Finding> {
     let used = memory.used?;
     Some(match memory.max? {
         0 => Finding::note("memory", format!("{} used, without a bound", bytes(used)))
-            .remedy("set `maxmemory`, so that the server ends before the machine's memory does"),
+            .remedy("set `maxmemory`, so that many keys fill what is theirs and not the machine"),
         max if used.saturating_mul(100) >= max.saturating_mul(NEARLY_FULL) => {
             let words = format!("{} used of {}: nearly full", bytes(used), bytes(max));
             Finding::warning("memory", words)
