@@ -1,11 +1,14 @@
 //! The guide to Redis is true: the user that it describes may run what the store runs, on its own keys,
-//! and nothing that would harm others; and keys take as much memory as it says.
+//! and nothing that would harm others; keys take as much memory as it says.
+//! And the readme's way to run on Valkey does.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 #[path = "documentation/server.rs"]
 mod server;
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::json;
 
@@ -184,4 +187,31 @@ fn keys_take_as_much_memory_as_the_guide_says() {
             assert!(off <= written[column] * 5, "{limits} takes {measured} bytes, not {}", written[column]);
         }
     }
+}
+
+#[test]
+fn the_line_in_the_readme_serves_from_valkey() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let line = readme.split('`').find(|code| code.starts_with("VALKEY_URL=")).unwrap();
+    let valkey = Server::valkey().start();
+    let line = line.replace("localhost:6379", &format!("localhost:{}", valkey.port()));
+    let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut tollgate = Command::new("sh")
+        .args(["-c", &line.replace("tollgate serve", "exec tollgate serve")])
+        .current_dir(directory.path())
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+        .env("TOLLGATE__LISTEN__HTTP", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(tollgate.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    let _ = tollgate.kill();
+    let _ = tollgate.wait();
+    assert!(first.contains("listens on http://127.0.0.1:"), "{first}");
+    // At its start a server sees to the secret that signs receipts.
+    assert_eq!(valkey.command(&["HEXISTS", "tollgate:records", "secret"]).number(), 1);
 }

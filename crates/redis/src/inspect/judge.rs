@@ -120,7 +120,8 @@ fn identity(facts: &Facts, settings: &Settings) -> Vec<Finding> {
 
 fn distance(round_trip: &RoundTrip, settings: &Settings) -> Finding {
     let RoundTrip { count, min, median, max } = *round_trip;
-    let words = format!("{count} pings took {} to {} and {} in the middle", time(min), time(max), time(median));
+    let words =
+        format!("{count} pings took {} to {} and {} in the middle", time(min), time(max), time(median));
     let timeout = settings.command_timeout;
     let remedy = "put the server nearer, find out what keeps it busy (`SLOWLOG GET`), or raise \
                   `command_timeout` in `store`";
