@@ -6,6 +6,7 @@
 mod cluster;
 mod dial;
 mod fleet;
+pub mod inspect;
 mod name;
 mod pack;
 mod pool;

@@ -1,9 +1,10 @@
 //! The command line: what can be asked of the program.
 //!
-//! Exit codes: 0 done or allowed, 1 denied, 2 an error: in the arguments, in the configuration, or on
+//! Exit codes: 0 done or allowed, 1 denied (or warnings of `doctor`), 2 an error: in the arguments, in the configuration, or on
 //! the way to the server.
 
 mod check_config;
+mod doctor;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::command::{Remote, pages, plain};
+use check_config::Format;
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]
@@ -30,6 +32,17 @@ pub struct ConfigFile {
     pub config: Option<PathBuf>,
 }
 
+/// Where the configuration is that is looked at, and for whom.
+#[derive(Args, Clone, Debug)]
+pub struct Checked {
+    /// Where the configuration is.
+    #[command(flatten)]
+    pub file: ConfigFile,
+    /// Print JSON instead of words
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// What can be done.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
@@ -37,14 +50,10 @@ pub enum Command {
     #[command(after_help = SERVE)]
     Serve(ConfigFile),
     /// Check the configuration and say in words what each rule bounds
-    CheckConfig {
-        /// Where the configuration is.
-        #[command(flatten)]
-        file: ConfigFile,
-        /// Print JSON instead of words
-        #[arg(long)]
-        json: bool,
-    },
+    CheckConfig(Checked),
+    /// Look at the configured store itself, and say what is wrong with it
+    #[command(after_help = doctor::HELP)]
+    Doctor(Checked),
     /// Print the JSON Schema of the configuration file
     Schema,
     /// What is asked of a running server.
@@ -85,9 +94,13 @@ pub fn run(
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
-        Command::CheckConfig { file, json } => {
-            let format = if json { check_config::Format::Json } else { check_config::Format::Words };
+        Command::CheckConfig(Checked { file, json }) => {
+            let format = if json { Format::Json } else { Format::Words };
             check_config::run(file.config.as_deref(), environment, format, out, err).map_err(Into::into)
+        }
+        Command::Doctor(Checked { file, json }) => {
+            let format = if json { Format::Json } else { Format::Words };
+            doctor::run(file.config.as_deref(), environment, format, out, err)
         }
         Command::Serve(file) => crate::serve::run(file.config, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Schema => print_schema(out).map_err(Into::into),

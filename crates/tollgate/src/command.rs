@@ -178,17 +178,21 @@ impl Session<'_> {
         Ok(said)
     }
 
-    /// Prints a text with its colours on a terminal that wants them, and without them elsewhere.
     fn say(&mut self, text: &[u8]) -> io::Result<()> {
-        match AutoStream::choice(&io::stdout()) {
-            ColorChoice::Never => write!(self.out, "{}", strip_str(&String::from_utf8_lossy(text))),
-            _ => self.out.write_all(text),
-        }
+        say(text, self.out)
     }
 
     fn print(&mut self, answer: &Answer) -> io::Result<()> {
         self.out.write_all(&answer.body)?;
         if answer.body.ends_with(b"\n") { Ok(()) } else { self.out.write_all(b"\n") }
+    }
+}
+
+/// Prints a text with its colours on a terminal that wants them, and without them elsewhere.
+pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    match AutoStream::choice(&io::stdout()) {
+        ColorChoice::Never => write!(out, "{}", strip_str(&String::from_utf8_lossy(text))),
+        _ => out.write_all(text),
     }
 }
 

@@ -4,6 +4,7 @@
 //! it; serde reads it as what was written; then it is checked and converted. Every problem that is
 //! found says where it lies and what would be right.
 
+pub mod apart;
 mod deserialize;
 pub mod explain;
 mod fields;
@@ -30,6 +31,7 @@ use std::sync::Arc;
 
 use tollgate_core::Policies;
 
+pub use apart::Apart;
 pub use keys::{ApiKey, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};

@@ -17,9 +17,10 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tollgate_core::Policies;
 use tollgate_doors::{AccessKeys, HttpParts, router};
 
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, StoreConfig, apart};
 use assemble::{Assembly, access_keys};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
@@ -41,6 +42,7 @@ pub fn run(
     let config = source.load()?;
     log::start(&config.log);
     warn_of_trust(&config.store);
+    warn_of_pieces(&config.store, &config.policies);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
 }
@@ -52,6 +54,19 @@ fn warn_of_trust(store: &StoreConfig) {
         tracing::warn!(
             component = "store",
             "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
+        );
+    }
+}
+
+/// Says so if the store keeps the rules of policies apart.
+fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
+    let apart = apart::apart(store, policies);
+    if !apart.is_empty() {
+        let policies: Vec<&str> = apart.iter().map(|apart| apart.policy.as_str()).collect();
+        tracing::warn!(
+            component = "config",
+            policies = policies.join(", "),
+            "the rules of these policies lie apart in the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`"
         );
     }
 }

@@ -202,3 +202,12 @@ fn a_load_shows_its_progress_on_a_terminal() {
     assert_eq!(child.wait().unwrap().code(), Some(0));
     terminal.wait_for("requests in ");
 }
+
+#[test]
+fn the_doctor_colours_what_it_finds() {
+    let server = Responder::always(Reply::Json(200, TOP));
+    let mut terminal = Terminal::open();
+    let mut child = terminal.start(&server, &["doctor"], &[("TOLLGATE__STORE", "memory")]);
+    terminal.wait_for("\x1b[36mnote");
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}

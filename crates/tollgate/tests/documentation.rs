@@ -41,13 +41,20 @@ fn every_transcript_prints_what_the_page_says() {
         if transcripts.is_empty() {
             continue;
         }
-        let config = page.served().unwrap_or_else(|| panic!("{} names no configuration", page.name()));
-        let server = Server::start(config.as_deref(), &[]);
+        let served = page.served().unwrap_or_else(|| panic!("{} names no configuration", page.name()));
+        let redis = served.on_redis.then(|| tollgate_testbed::Server::redis().start());
+        let port = redis.as_ref().map(tollgate_testbed::Server::port);
+        let store = port.map_or("memory".to_owned(), |port| {
+            // A busy machine is not an outage.
+            format!("{{ redis: 'redis://localhost:{port}', command_timeout: 10s, connect_timeout: 10s }}")
+        });
+        let server = Server::start(served.config.as_deref(), &[("TOLLGATE__STORE", &store)]);
+        let places = transcript::places(&server, port);
         let directory = transcript::directory();
         for block in transcripts {
             for step in transcript::steps(&block.text) {
                 run += 1;
-                if let Err(difference) = transcript::run(&step, &server, directory.path()) {
+                if let Err(difference) = transcript::run(&step, &places, directory.path()) {
                     wrong.push(format!("{}:{}: {difference}", page.name(), block.line));
                 }
             }

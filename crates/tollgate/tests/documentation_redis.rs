@@ -1,8 +1,16 @@
-//! The user that the guide to Redis describes may run what the store runs, on its own keys, and
-//! nothing that would harm others.
+//! The guide to Redis is true: the user that it describes may run what the store runs, on its own keys,
+//! and nothing that would harm others; keys take as much memory as it says.
+//! And the readme's way to run on Valkey does.
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+#[path = "documentation/server.rs"]
+mod server;
+
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::json;
 
 use tollgate_testbed::{Options, Server};
 
@@ -117,4 +125,93 @@ fn every_command_of_the_scripts_is_tried() {
         }
     }
     assert!(found > 30, "only {found} calls were found");
+}
+
+/// The rows of the guide's table of sizes: limits as they are written, and bytes in Redis and Valkey.
+fn sizes() -> Vec<(String, [i64; 2])> {
+    let page = std::fs::read_to_string(root().join("docs/guides/redis.md")).unwrap();
+    let (_, rest) = page.split_once("| limits of a rule | Redis 7.0 | Valkey 9 |").unwrap();
+    let rows = rest.lines().skip(2).take_while(|line| line.starts_with('|'));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let limits: Vec<&str> = cells[1].split('`').skip(1).step_by(2).collect();
+        let bytes = |cell: &str| cell.trim_end_matches(" bytes").parse().unwrap();
+        (limits.join(", "), [bytes(cells[2]), bytes(cells[3])])
+    })
+    .collect()
+}
+
+/// What all keys of a counter take.
+fn size(redis: &Server, rule: &str) -> i64 {
+    let pattern = format!("tollgate:{{{rule}:*");
+    let found = redis.command(&["KEYS", &pattern]);
+    let sizes = found
+        .parts()
+        .iter()
+        .map(|key| redis.command(&["MEMORY", "USAGE", &key.text(), "SAMPLES", "0"]).number());
+    sizes.sum()
+}
+
+#[test]
+fn keys_take_as_much_memory_as_the_guide_says() {
+    let sizes = sizes();
+    let rules: Vec<String> = sizes
+        .iter()
+        .enumerate()
+        .map(|(index, (limits, _))| format!("rule{index}: {{ by: ip, limits: [{limits}] }}"))
+        .collect();
+    let policies: Vec<String> = (0..sizes.len()).map(|index| format!("rule{index}: [rule{index}]")).collect();
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("t.yaml");
+    std::fs::write(
+        &config,
+        format!("rules: {{ {} }}\npolicies: {{ {} }}\n", rules.join(", "), policies.join(", ")),
+    )
+    .unwrap();
+    for (column, redis) in [Server::redis().start(), Server::valkey().start()].iter().enumerate() {
+        let store = format!("{{ redis: '{}', command_timeout: 10s }}", redis.url());
+        let tollgate = server::Server::start(Some(&config), &[("TOLLGATE__STORE", &store)]);
+        for (index, (limits, written)) in sizes.iter().enumerate() {
+            let rule = format!("rule{index}");
+            let mut measured = 0;
+            let attempts = if limits.contains("sliding") { 100 } else { 1 };
+            // A bucket that little was taken from is full again, and gone, in a moment.
+            let cost = if limits.contains("burst") { 50 } else { 1 };
+            for _ in 0..attempts {
+                let attempt = json!({ "policy": rule, "fields": { "ip": "192.0.2.7" }, "cost": cost });
+                assert_eq!(tollgate.post("/api/v1/check", &attempt).0, 200);
+                measured = size(redis, &rule);
+            }
+            // Numbers have more digits as time goes by, and allocators differ a little.
+            let off = (measured - written[column]).abs() * 100;
+            assert!(off <= written[column] * 5, "{limits} takes {measured} bytes, not {}", written[column]);
+        }
+    }
+}
+
+#[test]
+fn the_line_in_the_readme_serves_from_valkey() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let line = readme.split('`').find(|code| code.starts_with("VALKEY_URL=")).unwrap();
+    let valkey = Server::valkey().start();
+    let line = line.replace("localhost:6379", &format!("localhost:{}", valkey.port()));
+    let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut tollgate = Command::new("sh")
+        .args(["-c", &line.replace("tollgate serve", "exec tollgate serve")])
+        .current_dir(directory.path())
+        .env_clear()
+        .env("PATH", format!("{}:/usr/bin:/bin", program.display()))
+        .env("TOLLGATE__LISTEN__HTTP", "127.0.0.1:0")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    BufReader::new(tollgate.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+    let _ = tollgate.kill();
+    let _ = tollgate.wait();
+    assert!(first.contains("listens on http://127.0.0.1:"), "{first}");
+    // At its start a server sees to the secret that signs receipts.
+    assert_eq!(valkey.command(&["HEXISTS", "tollgate:records", "secret"]).number(), 1);
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
-use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+use crate::config::{self, Apart, Config, ConfigError, Place, Problem, StoreConfig, Sync};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
 /// For whom the answer is.
@@ -27,13 +27,7 @@ pub(super) fn run(
 ) -> io::Result<ExitCode> {
     let config = match config::load(path, environment.into_iter()) {
         Ok(config) => config,
-        Err(error) => {
-            writeln!(err, "{error}")?;
-            if let Format::Json = format {
-                writeln!(out, "{:#}", problems_as_json(&error))?;
-            }
-            return Ok(ExitCode::from(WRONG));
-        }
+        Err(error) => return refuse(&error, format, out, err),
     };
     let rules: Vec<RuleInWords> =
         config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect();
@@ -42,6 +36,20 @@ pub(super) fn run(
         Format::Words => print_words(&config, &rules, out)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says what is wrong with a configuration that cannot be used.
+pub(super) fn refuse(
+    error: &ConfigError,
+    format: Format,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> io::Result<ExitCode> {
+    writeln!(err, "{error}")?;
+    if let Format::Json = format {
+        writeln!(out, "{:#}", problems_as_json(error))?;
+    }
+    Ok(ExitCode::from(WRONG))
 }
 
 fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> io::Result<()> {
@@ -58,6 +66,10 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
         if config.store.is_shared() {
             writeln!(out, "  without its store: {}", rule.on_outage)?;
         }
+    }
+    for apart in config.apart() {
+        writeln!(out, "\npolicy {}: {}", apart.policy, apart.words())?;
+        writeln!(out, "  remedy: {}", apart.remedy())?;
     }
     Ok(())
 }
@@ -87,7 +99,7 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
     Ok(())
 }
 
-fn store_in_words(store: &StoreConfig) -> String {
+pub(super) fn store_in_words(store: &StoreConfig) -> String {
     match store {
         StoreConfig::Memory { max_keys } => format!("in memory, for at most {max_keys} keys"),
         StoreConfig::File { path, flush_interval, sync, max_keys } => {
@@ -144,8 +156,8 @@ fn redis_as_json(settings: &RedisSettings) -> Value {
     })
 }
 
-fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
-    let store = match &config.store {
+pub(super) fn store_as_json(store: &StoreConfig) -> Value {
+    match store {
         StoreConfig::Memory { max_keys } => json!({ "kind": "memory", "max_keys": max_keys }),
         StoreConfig::File { path, flush_interval, sync, max_keys } => json!({
             "kind": "file",
@@ -155,7 +167,11 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             "max_keys": max_keys,
         }),
         StoreConfig::Redis(settings) => redis_as_json(settings),
-    };
+    }
+}
+
+fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
+    let apart = config.apart();
     let keys: Vec<Value> =
         config.keys.iter().map(|key| json!({ "name": key.name, "role": key.role.to_string() })).collect();
     let policies: Vec<Value> = config
@@ -166,6 +182,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
                 "name": &*policy.name,
                 "rules": policy.rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(),
                 "allow_unmatched": policy.allow_unmatched,
+                "rules_apart": apart.iter().any(|apart| apart.policy == *policy.name),
             })
         })
         .collect();
@@ -174,10 +191,15 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "enabled": config.policies.enabled,
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
-        "store": store,
+        "store": store_as_json(&config.store),
         "rules": rules,
         "policies": policies,
+        "warnings": apart.iter().map(warning_as_json).collect::<Vec<_>>(),
     })
+}
+
+fn warning_as_json(apart: &Apart) -> Value {
+    json!({ "policy": apart.policy, "message": apart.words(), "remedy": apart.remedy() })
 }
 
 fn problems_as_json(error: &ConfigError) -> Value {

@@ -24,6 +24,14 @@ pub(crate) struct Block {
     pub(crate) fragment: bool,
 }
 
+/// What the transcripts of a page are served with.
+pub(crate) struct Served {
+    /// The configuration; the starter if there is none.
+    pub(crate) config: Option<PathBuf>,
+    /// Whether counters are kept in Redis instead of in memory.
+    pub(crate) on_redis: bool,
+}
+
 /// Every page there is: those at the top and all below `docs`.
 pub(crate) fn pages() -> Vec<Page> {
     let mut found = Vec::new();
@@ -60,12 +68,14 @@ impl Page {
         self.path.strip_prefix(root()).unwrap().display().to_string()
     }
 
-    /// The configuration that its transcripts are served with: `<!-- serve: FILE -->`. `starter` is
-    /// what runs without a file.
-    pub(crate) fn served(&self) -> Option<Option<PathBuf>> {
+    /// What its transcripts are served with: `<!-- serve: FILE -->`, or `<!-- serve: FILE on redis -->`.
+    /// `starter` is what runs without a file.
+    pub(crate) fn served(&self) -> Option<Served> {
         let (_, rest) = self.text.split_once("<!-- serve: ")?;
         let (name, _) = rest.split_once(" -->")?;
-        Some((name != "starter").then(|| root().join(name)))
+        let (name, on_redis) = name.strip_suffix(" on redis").map_or((name, false), |name| (name, true));
+        let config = (name != "starter").then(|| root().join(name));
+        Some(Served { config, on_redis })
     }
 
     pub(crate) fn blocks(&self) -> Vec<Block> {

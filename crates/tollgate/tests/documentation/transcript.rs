@@ -2,8 +2,8 @@
 //!
 //! A line that starts with `$ ` is a command for `sh`; one that ends in a backslash goes on in the
 //! next. The lines up to the next command are what it prints, standard error included, where `…`
-//! stands for anything, over several lines too, and durations for other durations. `http://127.0.0.1:8080` is the server, wherever it
-//! really listens.
+//! stands for anything, over several lines too, and durations for other durations. What a page says
+//! of places, as in `http://127.0.0.1:8080`, stands for where things really are.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -12,8 +12,22 @@ use std::process::Command;
 
 use crate::server::{Server, root};
 
-/// Where every page says that the server listens.
-const WRITTEN: &str = "127.0.0.1:8080";
+/// Where things are: as pages say it, and really.
+pub(crate) type Places = Vec<(&'static str, String)>;
+
+/// Where a server is, and the Redis that it keeps its counters in.
+pub(crate) fn places(server: &Server, redis: Option<u16>) -> Places {
+    let mut places = vec![("127.0.0.1:8080", server.address.clone())];
+    if let Some(port) = redis {
+        // A busy machine is not an outage.
+        let patient =
+            format!("{{ redis: redis://localhost:{port}, command_timeout: 10s, connect_timeout: 10s }}");
+        places.push(("TOLLGATE__STORE=redis://localhost:6379", format!("TOLLGATE__STORE='{patient}'")));
+        places.push(("localhost:6379", format!("localhost:{port}")));
+        places.push(("redis-cli ", format!("redis-cli -p {port} ")));
+    }
+    places
+}
 
 /// One command and what it prints.
 pub(crate) struct Step {
@@ -44,20 +58,22 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
 }
 
 /// Runs one step, and says what was printed instead if it was something else.
-pub(crate) fn run(step: &Step, server: &Server, directory: &Path) -> Result<(), String> {
+pub(crate) fn run(step: &Step, places: &Places, directory: &Path) -> Result<(), String> {
     let program = Path::new(env!("CARGO_BIN_EXE_tollgate")).parent().unwrap().display().to_string();
+    let command = places.iter().fold(step.command.clone(), |text, (said, real)| text.replace(said, real));
     let output = Command::new("sh")
         .arg("-c")
-        .arg(format!("exec 2>&1\n{}", step.command.replace(WRITTEN, &server.address)))
+        .arg(format!("exec 2>&1\n{command}"))
         .env_clear()
         .env("PATH", format!("{program}:/usr/local/bin:/usr/bin:/bin"))
-        .env("TOLLGATE_SERVER", format!("http://{}", server.address))
+        .env("TOLLGATE_SERVER", format!("http://{}", places[0].1))
         .env("LC_ALL", "C.UTF-8")
         .env("COLUMNS", "100")
         .current_dir(directory)
         .output()
         .unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "").replace(&server.address, WRITTEN);
+    let printed = String::from_utf8_lossy(&output.stdout).replace('\r', "");
+    let printed = places.iter().fold(printed, |text, (said, real)| text.replace(real, said));
     if matches(step.expected.trim(), printed.trim()) {
         return Ok(());
     }

@@ -1,0 +1,167 @@
+//! Every command that the store sends or its scripts call, in a form that changes nothing.
+//!
+//! A script that is refused does not always say which command it was refused for, and stops at the
+//! first; so each is tried on its own. A server looks at permissions before it looks at anything else
+//! of a command, so one that fails for another reason is permitted.
+
+use super::facts::Facts;
+use super::talk::{Silence, Talk, command};
+use crate::resp::Reply;
+use crate::settings::Topology;
+
+/// A key that is a text for a moment. Whatever wants something else of it fails.
+const GUARD: &[&str] = &["SET", "KEY", "guard", "PX", "5000"];
+
+/// Commands on the guarded key, of which none changes it.
+const COMMANDS: &[&[&str]] = &[
+    &["EVAL", "return 1", "1", "KEY"],
+    &["EVALSHA", "0000000000000000000000000000000000000000", "1", "KEY"],
+    &["EXISTS", "KEY"],
+    &["GET", "KEY"],
+    &["HDEL", "KEY", "a"],
+    &["HEXISTS", "KEY", "a"],
+    &["HGET", "KEY", "a"],
+    &["HGETALL", "KEY"],
+    &["HINCRBY", "KEY", "a", "none"],
+    &["HLEN", "KEY"],
+    &["HMGET", "KEY", "a"],
+    &["HSET", "KEY", "a", "b", "odd"],
+    &["LINDEX", "KEY", "0"],
+    &["LLEN", "KEY"],
+    &["LRANGE", "KEY", "0", "0"],
+    &["LREM", "KEY", "0", "a"],
+    &["LSET", "KEY", "0", "a"],
+    &["LTRIM", "KEY", "0", "0"],
+    &["MGET", "KEY"],
+    &["PERSIST", "NOWHERE"],
+    &["PEXPIRE", "KEY", "5000"],
+    &["SCAN", "0", "COUNT", "1"],
+    &["TIME"],
+    &["TYPE", "KEY"],
+];
+
+/// These would begin the key if it were not guarded.
+const GUARDED: &[&[&str]] =
+    &[&["HSETNX", "KEY", "a", "b"], &["RPUSH", "KEY", "a"], &["SETRANGE", "KEY", "0", "g"]];
+
+/// These end it.
+const LAST: &[&[&str]] = &[&["UNLINK", "KEY"], &["DEL", "KEY"]];
+
+const IN_CLUSTER: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["ASKING"]];
+const UNDER_SENTINEL: &[&[&str]] = &[&["ROLE"]];
+
+/// Tries them all on a key, and notes what is not permitted.
+pub(super) async fn try_all(
+    talk: &mut Talk,
+    key: &str,
+    topology: &Topology,
+    facts: &mut Facts,
+) -> Result<(), Silence> {
+    let guard = talk.send(&written(&[GUARD], key)).await?;
+    let guarded = !matches!(guard, Reply::Error(_));
+    note(&[guard], &[GUARD], facts);
+    let mut list = COMMANDS.to_vec();
+    list.extend_from_slice(if guarded { GUARDED } else { &[] });
+    list.extend_from_slice(LAST);
+    match topology {
+        Topology::Single(_) => {}
+        Topology::Sentinel { .. } => list.extend_from_slice(UNDER_SENTINEL),
+        Topology::Cluster { .. } => list.extend_from_slice(IN_CLUSTER),
+    }
+    let replies = talk.send_all(&written(&list, key), list.len()).await?;
+    note(&replies, &list, facts);
+    Ok(())
+}
+
+fn written(list: &[&[&str]], key: &str) -> Vec<u8> {
+    // In the same slot as the key, so that a Cluster does not send us elsewhere.
+    let nowhere = format!("{key}:nowhere");
+    let fill = |word: &&str| match *word {
+        "KEY" => key.to_owned(),
+        "NOWHERE" => nowhere.clone(),
+        word => word.to_owned(),
+    };
+    list.iter()
+        .flat_map(|words| {
+            let words: Vec<String> = words.iter().map(fill).collect();
+            command(&words.iter().map(String::as_str).collect::<Vec<_>>())
+        })
+        .collect()
+}
+
+fn note(replies: &[Reply], list: &[&[&'static str]], facts: &mut Facts) {
+    for (reply, words) in replies.iter().zip(list) {
+        facts.tried += 1;
+        let Reply::Error(error) = reply else { continue };
+        // A command that was renamed away is as good as forbidden.
+        if error.starts_with("ERR unknown command") || error.starts_with("NOPERM") && is_command(error) {
+            facts.forbidden.push(named(words));
+        } else if error.starts_with("NOPERM") {
+            facts.keys_forbidden = true;
+        }
+    }
+}
+
+/// Whether a refusal is for the command and not for its key.
+fn is_command(error: &str) -> bool {
+    error.contains("' command")
+}
+
+/// A command as an ACL names it.
+fn named(words: &[&str]) -> String {
+    match words {
+        ["CLUSTER", which, ..] => format!("cluster|{}", which.to_ascii_lowercase()),
+        [word, ..] => word.to_ascii_lowercase(),
+        [] => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_of_the_scripts_is_tried() {
+        let lists = [&[GUARD], COMMANDS, GUARDED, LAST];
+        let tried: Vec<&str> = lists.into_iter().flatten().map(|words| words[0]).collect();
+        let mut found = 0;
+        for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua")).unwrap() {
+            let script = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            for call in ["redis.call('", "later(i, '", "later(1, '", "{ '"] {
+                for rest in script.split(call).skip(1) {
+                    let command = rest.split('\'').next().unwrap();
+                    assert!(tried.contains(&command), "`{command}` is not tried");
+                    found += 1;
+                }
+            }
+        }
+        assert!(found > 30, "only {found} calls were found");
+    }
+
+    #[test]
+    fn a_refused_key_is_told_from_a_refused_command() {
+        let mut facts = Facts::default();
+        let error = |text: &str| Reply::Error(text.to_owned());
+        let replies = [
+            error("NOPERM this user has no permissions to run the 'get' command"),
+            error("NOPERM User limiter has no permissions to run the 'cluster|slots' command"),
+            error("ERR unknown command 'DEL', with args beginning with: 'a'"),
+            error("WRONGTYPE Operation against a key holding the wrong kind of value"),
+        ];
+        note(
+            &replies,
+            &[&["GET", "KEY"], &["CLUSTER", "SLOTS"], &["DEL", "KEY"], &["HLEN", "KEY"]],
+            &mut facts,
+        );
+        assert_eq!(facts.forbidden, ["get", "cluster|slots", "del"]);
+        assert!(!facts.keys_forbidden && facts.tried == 4);
+        for refused in [
+            "NOPERM this user has no permissions to access one of the keys used as arguments",
+            "NOPERM No permissions to access a key",
+        ] {
+            let mut facts = Facts::default();
+            note(&[error(refused)], &[&["GET", "KEY"]], &mut facts);
+            assert!(facts.keys_forbidden && facts.forbidden.is_empty());
+        }
+    }
+}

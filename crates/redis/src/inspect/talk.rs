@@ -1,0 +1,84 @@
+//! A line to one server on which nothing is waited for longer than its patience.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::dial::{Dialer, Line};
+use crate::resp::{Reply, Scanner, write_command};
+use crate::settings::Address;
+
+/// A line, until it fails. What is asked after that fails at once: a late reply would be taken for
+/// that of the next command.
+pub(super) struct Talk {
+    line: Option<Line>,
+    patience: Duration,
+}
+
+/// Why no reply came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Silence(pub(super) String);
+
+impl Talk {
+    /// Opens a line that nobody has logged in on, or says in words why not.
+    pub(super) async fn open(
+        dialer: &Dialer,
+        address: &Address,
+        within: Duration,
+        patience: Duration,
+    ) -> Result<Self, String> {
+        match timeout(within, dialer.open(address)).await {
+            Ok(line) => Ok(Self { line: Some(line?), patience }),
+            Err(_) => Err(format!("no connection to {address} within {within:?}")),
+        }
+    }
+
+    /// Sends a command and waits for its reply.
+    pub(super) async fn ask(&mut self, words: &[&str]) -> Result<Reply, Silence> {
+        self.send(&command(words)).await
+    }
+
+    /// Sends a command as it is written on the wire, and waits for its reply.
+    pub(super) async fn send(&mut self, command: &[u8]) -> Result<Reply, Silence> {
+        let replies = self.send_all(command, 1).await?;
+        replies.into_iter().next().ok_or_else(|| Silence("no reply".into()))
+    }
+
+    /// Sends so many commands in one go, and waits for all replies.
+    pub(super) async fn send_all(&mut self, commands: &[u8], count: usize) -> Result<Vec<Reply>, Silence> {
+        let mut line = self.line.take().ok_or_else(|| Silence("the connection is gone".into()))?;
+        let replies = match timeout(self.patience, exchange(&mut line, commands, count)).await {
+            Ok(replies) => replies.map_err(Silence)?,
+            Err(_) => return Err(Silence(format!("no answer within {:?}", self.patience))),
+        };
+        self.line = Some(line);
+        Ok(replies)
+    }
+}
+
+/// A command as it is written on the wire.
+pub(super) fn command(words: &[&str]) -> Vec<u8> {
+    let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
+    let mut out = Vec::new();
+    write_command(&mut out, &words);
+    out
+}
+
+async fn exchange(line: &mut Line, commands: &[u8], count: usize) -> Result<Vec<Reply>, String> {
+    line.writer.write_all(commands).await.map_err(|error| error.to_string())?;
+    line.writer.flush().await.map_err(|error| error.to_string())?;
+    let (mut bytes, mut scanner, mut replies) = (Vec::new(), Scanner::default(), Vec::new());
+    while replies.len() < count {
+        match line.reader.read_buf(&mut bytes).await {
+            Ok(0) => return Err("the server closed the connection".into()),
+            Ok(_) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        while let Some(end) = scanner.find_end(&bytes).map_err(|nonsense| nonsense.to_string())? {
+            replies.push(Reply::parse(&bytes[..end]).map_err(|nonsense| nonsense.to_string())?);
+            bytes.drain(..end);
+        }
+    }
+    Ok(replies)
+}

@@ -1,0 +1,84 @@
+//! `tollgate doctor`: looks at the configured store itself, beside a running server or without one.
+//!
+//! Everything it finds is fine, a note, a warning or a problem. It reads; what it writes to see
+//! whether that works is gone when it ends.
+
+mod file;
+mod report;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use tollgate_redis::Settings as RedisSettings;
+use tollgate_redis::inspect::{Finding, Grade, Inspection, inspect};
+use tollgate_store::SystemClock;
+
+use super::check_config::{Format, store_in_words};
+use super::{WRONG, check_config};
+use crate::command::say;
+use crate::config::{self, Config, StoreConfig};
+
+pub(super) const HELP: &str = "\
+It opens the store of the configuration itself, so it can run beside a server or while none runs. Redis
+and Valkey are asked, measured, and every script is run on a key of its own; a file is looked at.
+
+Examples:
+  tollgate doctor --config tollgate.yaml
+  VALKEY_URL=valkey://localhost tollgate doctor --json
+
+Exit codes: 0 fine, perhaps with notes, 1 warnings, 2 a problem.";
+
+/// There are warnings, and no problems.
+const WARNINGS: u8 = 1;
+
+pub(super) fn run(
+    path: Option<&Path>,
+    environment: Vec<(String, String)>,
+    format: Format,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> anyhow::Result<ExitCode> {
+    let config = match config::load(path, environment.into_iter()) {
+        Ok(config) => config,
+        Err(error) => return Ok(check_config::refuse(&error, format, out, err)?),
+    };
+    let inspection = examine(&config)?;
+    match format {
+        Format::Json => writeln!(out, "{:#}", report::as_json(&config, &inspection))?,
+        Format::Words => {
+            let mut text = Vec::new();
+            report::print(&store_in_words(&config.store), &inspection, &mut text)?;
+            say(&text, out)?;
+        }
+    }
+    Ok(match report::worst(&inspection) {
+        Grade::Fine | Grade::Note => ExitCode::SUCCESS,
+        Grade::Warning => ExitCode::from(WARNINGS),
+        Grade::Problem => ExitCode::from(WRONG),
+    })
+}
+
+fn examine(config: &Config) -> anyhow::Result<Inspection> {
+    let mut inspection = match &config.store {
+        StoreConfig::Memory { .. } => {
+            let words = "counters are in the memory of the server: there is nothing to look at from outside";
+            Inspection { findings: vec![Finding::note("store", words)], servers: Vec::new() }
+        }
+        StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },
+        StoreConfig::Redis(settings) => visit(settings)?,
+    };
+    for apart in config.apart() {
+        let words = format!("policy {}: {}", apart.policy, apart.words());
+        inspection.findings.push(Finding::warning("policies", words).remedy(apart.remedy()));
+    }
+    Ok(inspection)
+}
+
+fn visit(settings: &RedisSettings) -> anyhow::Result<Inspection> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let inspection = runtime.block_on(inspect(settings, &SystemClock::new()));
+    // A name that is still being looked up is not waited for.
+    runtime.shutdown_background();
+    Ok(inspection)
+}

@@ -1,0 +1,64 @@
+//! Which policies a Cluster keeps in pieces.
+//!
+//! A script touches keys of one slot. Rules without a common tag lie in different slots, so an attempt
+//! that passes several of them is settled in pieces: never too much is taken, but an attempt may be
+//! refused because of another that is refused itself.
+
+use tollgate_core::Policies;
+use tollgate_redis::Topology;
+
+use super::{Config, StoreConfig};
+
+/// A policy whose rules lie apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Apart {
+    /// Its name.
+    pub policy: String,
+    /// Its rules that charge something.
+    pub rules: Vec<String>,
+}
+
+impl Apart {
+    /// What that means.
+    pub fn words(&self) -> String {
+        format!(
+            "the rules {} lie apart in the Cluster, so under concurrency it is weaker than all or nothing: no limit is exceeded, but an attempt may be refused because of another that is refused too",
+            self.rules.join(", ")
+        )
+    }
+
+    /// What to do about it.
+    pub fn remedy(&self) -> String {
+        format!(
+            "write `{}: {{ rules: [{}], hash_tag: {} }}`; policies that share a rule have the same tag",
+            self.policy,
+            self.rules.join(", "),
+            self.policy
+        )
+    }
+}
+
+impl Config {
+    /// The policies that are weaker than all or nothing under concurrency, because of their store.
+    pub fn apart(&self) -> Vec<Apart> {
+        apart(&self.store, &self.policies)
+    }
+}
+
+/// The policies whose rules this store keeps apart.
+pub fn apart(store: &StoreConfig, policies: &Policies) -> Vec<Apart> {
+    let StoreConfig::Redis(settings) = store else { return Vec::new() };
+    let Topology::Cluster { .. } = settings.topology else { return Vec::new() };
+    let mut found = Vec::new();
+    for policy in policies.iter() {
+        let rules: Vec<&str> =
+            policy.rules.iter().filter(|rule| rule.enabled).map(|rule| &*rule.name).collect();
+        let tags: Vec<_> = rules.iter().map(|rule| settings.tags.get(*rule)).collect();
+        let together = tags.iter().all(|tag| tag.is_some() && *tag == tags[0]);
+        if rules.len() > 1 && !together {
+            let rules = rules.into_iter().map(str::to_owned).collect();
+            found.push(Apart { policy: policy.name.to_string(), rules });
+        }
+    }
+    found
+}
