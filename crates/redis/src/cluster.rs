@@ -92,6 +92,11 @@ impl Cluster {
         self.masters().iter().try_for_each(|master| master.ready())
     }
 
+    /// The node that has a key, if that is known.
+    pub(crate) fn owner_of(&self, key: &str) -> Option<Arc<Pool>> {
+        self.owners.read()[usize::from(slot_of(key))].clone()
+    }
+
     /// Does an errand where a key is.
     pub(crate) async fn run(
         self: &Arc<Self>,

@@ -7,6 +7,7 @@ mod cluster;
 mod dial;
 mod fleet;
 mod name;
+mod offset;
 mod pack;
 mod pool;
 mod request;

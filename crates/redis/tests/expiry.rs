@@ -107,7 +107,9 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
 #[test]
 fn refusals_looks_and_what_bounds_one_attempt_alone_leave_no_key() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "nothing"));
-    for limits in ["10/7s", "10/7s sliding", "10/7s sliding by 1s", "10/s burst 10", "10 at once", "10 in total"] {
+    for limits in
+        ["10/7s", "10/7s sliding", "10/7s sliding by 1s", "10/s burst 10", "10 at once", "10 in total"]
+    {
         let plan = plan(limits, limits);
         node.peek(&Ask::one(&plan, "k"));
         node.take(&Ask::one(&plan, "k").cost(0)).unwrap();
@@ -174,8 +176,12 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
     let keys: Vec<String> = server.command(&["KEYS", "*"]).parts().iter().map(|key| key.text()).collect();
     let mut for_ever: Vec<&String> = keys.iter().filter(|key| !ages(key)).collect();
     for_ever.sort();
-    let expected =
-        ["idle:records", "idle:{10%20at%20once:k}", "idle:{10%20at%20once:k}:holds", "idle:{10%20in%20total:k}"];
+    let expected = [
+        "idle:records",
+        "idle:{10%20at%20once:k}",
+        "idle:{10%20at%20once:k}:holds",
+        "idle:{10%20in%20total:k}",
+    ];
     assert_eq!(for_ever, expected);
     wait_until("everything that ages is gone", || server.command(&["DBSIZE"]).number() == 4);
     // What is given back or forgotten goes too, and only what must be remembered of that stays.

@@ -44,7 +44,7 @@ local function give_log(i, r, k, key, period)
     gone = redis.call('LREM', key, -1, entry) * cost
   end
   if gone == 0 then
-    for _, _, entry in walk(key, ENTRY) do
+    for _, _, entry in walk(i, key, ENTRY) do
       local _, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
       if who == ticket then
         gone = gone + tonumber(count) * redis.call('LREM', key, -1, entry)
@@ -63,7 +63,7 @@ end
 -- Credits the slot that was charged.
 local function give_slot(i, r, k, key, slot, period)
   local wanted, index = math.floor(moment / slot), 0
-  for number, count in walk(key, SLOT) do
+  for number, count in walk(i, key, SLOT) do
     if number == wanted then
       local back = math.min(cost, count)
       if back == count then
@@ -82,7 +82,7 @@ end
 
 -- Ends the ticket's hold.
 local function give_hold(i, r, k, key, lease)
-  local all = read_holds(key)
+  local all = read_holds(i, key)
   for name, one in pairs(all) do
     if one.who == ticket then
       all[name], altered = nil, true

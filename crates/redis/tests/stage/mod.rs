@@ -1,6 +1,11 @@
 //! What the tests of this crate stand on: a store as one node has it, short ways to ask it things, and
 //! to look at what the server keeps.
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "every test crate uses its own part of this")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "every test crate uses its own part of this"
+)]
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -48,7 +53,12 @@ pub fn shared() -> &'static Server {
 /// The settings of an address, with a prefix and a patience.
 pub fn settings(url: &str, prefix: &str, patience: Duration) -> Settings {
     let parsed = Settings::parse(url).unwrap();
-    Settings { prefix: prefix.into(), command_timeout: patience, connect_timeout: patience.max(Duration::from_secs(1)), ..parsed }
+    Settings {
+        prefix: prefix.into(),
+        command_timeout: patience,
+        connect_timeout: patience.max(Duration::from_secs(1)),
+        ..parsed
+    }
 }
 
 impl Node {
