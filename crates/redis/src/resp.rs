@@ -32,7 +32,7 @@ pub(crate) struct Scanner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense(&'static str);
 
-/// The longest byte string, the most values in one reply, and the longest line.
+/// The longest reply, the most values in one, and the longest line.
 const MOST_BYTES: usize = 64 << 20;
 const MOST_VALUES: usize = 1 << 20;
 const MOST_LINE: usize = 64 << 10;
@@ -78,6 +78,9 @@ impl Scanner {
                 b'$' => {
                     if let Some(length) = length(line, MOST_BYTES)? {
                         end = next + length + 2;
+                        if end > MOST_BYTES {
+                            return Err(Nonsense("a reply of absurd size"));
+                        }
                         if bytes.len() < end {
                             return Ok(None);
                         }

@@ -18,7 +18,7 @@ use crate::fleet::Fleet;
 use crate::name::Names;
 use crate::pool::{Errand, Way};
 use crate::request::{Mode, Timing};
-use crate::resp::{Reply, write_command};
+use crate::resp::Reply;
 use crate::script::{Script, Scripts};
 use crate::settings::Settings;
 use crate::tls;
@@ -40,6 +40,8 @@ pub(crate) struct Head<'r> {
     pub(crate) rest: &'r [Reply],
 }
 
+/// What a server says that runs scripts.
+const PROBED: &str = "tollgate";
 /// How long keys outlive their use where tests move time: time that passes meanwhile is another.
 const TEST_SLACK: Duration = Duration::from_secs(3_600);
 
@@ -133,19 +135,18 @@ impl RedisStore {
         StoreError::Unavailable { reason: error }
     }
 
-    /// Asks every server whether it is there.
+    /// Asks every server whether it runs scripts, as decisions do.
     async fn ping(&self) -> Result<(), StoreError> {
         if let Err(reason) = self.fleet.ready() {
             self.fleet.look_again();
             return Err(StoreError::Unavailable { reason: reason.to_string() });
         }
-        let mut command = Vec::new();
-        write_command(&mut command, &[b"PING"]);
         for server in self.fleet.servers() {
-            if let Reply::Error(error) =
-                server.run(Way::Straight, Errand::Command(&command), self.deadline()).await?
-            {
-                return Err(self.refused(&error, &[]));
+            let errand = Errand::Script(&self.scripts.probe, [&[], &[]], &[]);
+            match server.run(Way::Straight, errand, self.deadline()).await? {
+                Reply::Error(error) => return Err(self.refused(&error, &[])),
+                reply if reply.text() == Some(PROBED) => {}
+                _ => return Err(nonsense()),
             }
         }
         Ok(())
