@@ -1,5 +1,6 @@
 //! The server's clock is the one truth: whatever a node's own clock shows, and however the server's
 //! jumps.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod stage;
 
