@@ -238,7 +238,7 @@ fn a_user_who_may_no_longer_is_an_outage_until_it_may() {
 #[test]
 fn a_server_that_is_restarted_is_found_again() {
     let mut server = Server::redis().append_only().start();
-    let node = Node::hasty(&server.url(), "restarted");
+    let node = Node::patient(&server.url(), "restarted");
     let total = plan("total", "50 in total");
     for _ in 0..20 {
         assert!(node.take(&Ask::one(&total, "k")).unwrap().allowed);

@@ -86,7 +86,7 @@ fn nodes_that_met_the_server_before_and_after_a_jump_agree() {
 #[test]
 fn a_jump_costs_one_more_round_trip_and_no_decision() {
     let server = Server::redis().faketime(0).start();
-    let node = Node::hasty(&server.url(), "jump");
+    let node = Node::patient(&server.url(), "jump");
     let calls = || {
         let stats = server.command(&["INFO", "commandstats"]).text();
         let count = |name: &str| -> u64 {

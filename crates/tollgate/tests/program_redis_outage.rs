@@ -8,12 +8,12 @@ mod program;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use nodes::{HASTY, attempt, comes_back, home, metric, origin, readiness, store_lines};
+use nodes::{HASTY, attempt, comes_back, home, metric, origin, readiness, store_lines, wait_until_it_is};
 use program::{Home, Server, now, pause, wait_until};
 use tollgate_testbed::{Proxy, Server as Redis};
 
-/// Tells a hang from a decision that is late because the machine is busy. The promise is 60 ms.
-const HANGS: Duration = Duration::from_millis(500);
+/// Tells a hang from a decision that is late because the machine is busy. The promise is 110 ms.
+const HANGS: Duration = Duration::from_secs(1);
 
 const RULES: [(&str, &str); 4] = [
     ("half", "by: user, limits: 1000000/day"),
@@ -88,7 +88,7 @@ fn node() -> (Redis, Proxy, Home, Server) {
 fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce()) {
     let degraded = metric(server, "tollgate_degraded_total");
     let told = store_lines(&server.log()).len();
-    assert_eq!(readiness(server), "ready");
+    wait_until_it_is(server, "ready");
     begin();
     let seen = Seen::during(server, Duration::from_millis(1_500));
     assert_eq!(readiness(server), "degraded");
@@ -99,7 +99,7 @@ fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce(
     end();
     let took = comes_back(server, "half");
     println!("{what}: back after {took:?}");
-    assert_eq!(readiness(server), "ready");
+    wait_until_it_is(server, "ready");
     assert_eq!(metric(server, "tollgate_store_up"), 1.0);
     wait_until("the log says so", || store_lines(&server.log()).len() >= told + 2);
     let lines = store_lines(&server.log());
@@ -140,7 +140,7 @@ fn a_store_that_is_slow_is_done_without_and_probed_by_one_at_a_time() {
     proxy.heal();
     let took = comes_back(&server, "half");
     println!("slow: back after {took:?}");
-    assert_eq!(store_lines(&server.log()).len(), 2, "{}", server.log());
+    wait_until("the log says so", || store_lines(&server.log()).len() == 2);
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_store_that_is_gone_is_looked_for_with_pauses() {
     assert!((2..=most).contains(&made), "{made} connections, at most {most}");
     redis.start();
     println!("gone: back after {:?}", comes_back(&server, "half"));
-    assert_eq!(proxy.open_connections(), 2);
+    wait_until("both connections are there", || proxy.open_connections() == 2);
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_user_who_may_do_less_is_the_outage_mode_until_it_may_again() {
 fn a_failure_of_the_store_is_noticed_where_nobody_asks() {
     let (_redis, proxy, _home, server) = node();
     proxy.cut();
-    wait_until("it is not ready", || readiness(&server) == "degraded");
+    wait_until_it_is(&server, "degraded");
     proxy.heal();
-    wait_until("it is ready again", || readiness(&server) == "ready");
+    wait_until_it_is(&server, "ready");
 }

@@ -7,7 +7,9 @@ mod program;
 
 use std::time::Duration;
 
-use nodes::{HASTY, PATIENT, attempt, comes_back, home, origin, readiness, store_lines};
+use nodes::{
+    HASTY, PATIENT, STEADY, attempt, comes_back, home, origin, readiness, store_lines, wait_until_it_is,
+};
 use program::{now, pause, wait_until};
 use serde_json::json;
 use tollgate_testbed::{Proxy, Server as Redis};
@@ -21,14 +23,14 @@ const RULES: [(&str, &str); 3] = [
 #[test]
 fn a_node_that_starts_before_its_store_finds_it_and_what_was_set_there() {
     let mut redis = Redis::redis().append_only().start();
-    let first = home(&redis.url(), HASTY, &RULES);
+    let first = home(&redis.url(), STEADY, &RULES);
     let server = first.start();
     comes_back(&server, "window");
     let put = server.ask("PUT", "/api/v1/ratelimits/window/ada", Some(&json!({ "limits": ["3/day"] })));
     assert_eq!(put.status, 200, "{}", put.text());
     drop(server);
     redis.stop();
-    let second = home(&redis.url(), HASTY, &RULES);
+    let second = home(&redis.url(), STEADY, &RULES);
     let start = now();
     let server = second.start();
     println!("listens after {:?} without its store", start.elapsed());
@@ -36,7 +38,7 @@ fn a_node_that_starts_before_its_store_finds_it_and_what_was_set_there() {
     let reply = server.check(&attempt("window", "ada"));
     assert_eq!((reply.status, origin(&reply).0.as_str()), (200, "local"));
     redis.start();
-    wait_until("it is ready", || readiness(&server) == "ready");
+    wait_until_it_is(&server, "ready");
     for status in [200, 200, 200, 429] {
         let reply = server.check(&attempt("window", "ada"));
         assert_eq!((reply.status, origin(&reply).0.as_str()), (status, "store"), "{}", reply.text());
@@ -50,7 +52,7 @@ fn a_node_that_starts_before_its_store_finds_it_and_what_was_set_there() {
 fn a_node_cut_off_from_the_store_goes_on_alone_and_the_others_together() {
     let redis = Redis::redis().start();
     let proxy = Proxy::to(redis.port());
-    let (alone, together) = (home(&proxy.url(), HASTY, &RULES), home(&redis.url(), PATIENT, &RULES));
+    let (alone, together) = (home(&proxy.url(), STEADY, &RULES), home(&redis.url(), PATIENT, &RULES));
     let (cut_off, other, another) = (alone.start(), together.start(), together.start());
     comes_back(&cut_off, "window");
     for server in [&cut_off, &other, &another] {
@@ -80,7 +82,7 @@ fn a_node_cut_off_from_the_store_goes_on_alone_and_the_others_together() {
 fn takes_whose_answers_were_lost_are_undone_after_the_outage() {
     let redis = Redis::redis().start();
     let proxy = Proxy::to(redis.port());
-    let (behind, direct) = (home(&proxy.url(), HASTY, &RULES), home(&redis.url(), PATIENT, &RULES));
+    let (behind, direct) = (home(&proxy.url(), STEADY, &RULES), home(&redis.url(), PATIENT, &RULES));
     let (server, witness) = (behind.start(), direct.start());
     comes_back(&server, "window");
     assert_eq!(server.check(&attempt("sliding", "ada")).status, 200);
@@ -157,6 +159,6 @@ fn a_store_that_does_not_let_the_node_in_is_told_in_the_log_without_the_password
     // An operator makes it right, and nobody restarts anything.
     let mut wire = redis.wire();
     let _ = wire.command(&["CONFIG", "SET", "requirepass", "hunter2"]).unwrap().ok();
-    wait_until("it is let in", || readiness(&server) == "ready");
+    wait_until_it_is(&server, "ready");
     assert!(!server.stop().contains("hunter2"));
 }

@@ -21,7 +21,7 @@ use tollgate_testbed::{Proxy, Server};
 /// How long the server is waited for where it is in good health: a busy machine is not an outage.
 pub const PATIENT: Duration = Duration::from_secs(10);
 /// How long it is waited for where it is not.
-pub const HASTY: Duration = Duration::from_millis(100);
+pub const HASTY: Duration = Duration::from_millis(200);
 /// How soon all must be well again after the cause has ended; the rest is for a busy machine.
 pub const RECOVERY: Duration = Duration::from_secs(3 + 4);
 
@@ -86,8 +86,15 @@ impl Node {
         self.ask(ask, Aim::Take)
     }
 
+    /// Looks, and looks again if the server was not to be had: that changes nothing.
     pub fn peek(&self, ask: &Ask<'_>) -> Outcome {
-        self.ask(ask, Aim::Peek).unwrap()
+        let start = now();
+        loop {
+            match self.ask(ask, Aim::Peek) {
+                Ok(outcome) => return outcome,
+                Err(error) => assert!(is_outage(&error) && start.elapsed() < RECOVERY, "{error}"),
+            }
+        }
     }
 
     fn ask(&self, ask: &Ask<'_>, aim: Aim) -> Result<Outcome, StoreError> {

@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::program::{Home, Reply, Server, now, pause};
+use crate::program::{Home, Reply, Server, now, pause, wait_until};
 
 /// How soon all must be well again after the cause has ended; the rest is for a busy machine.
 pub const RECOVERY: Duration = Duration::from_secs(3 + 4);
 /// Settings of a store that is waited for however busy the machine is.
 pub const PATIENT: &str = "command_timeout: 10s, connect_timeout: 10s";
-/// Settings of a store that is soon given up; these are the defaults.
-pub const HASTY: &str = "command_timeout: 50ms, connect_timeout: 1s";
+/// Settings of a store that is soon given up.
+pub const HASTY: &str = "command_timeout: 100ms, connect_timeout: 1s";
+/// Settings of a store that is given up once it is clear that no busy machine is the cause.
+pub const STEADY: &str = "command_timeout: 500ms, connect_timeout: 1s";
 
 /// A directory for a node, with a store at this address, these settings, and these rules, each in a
 /// policy of its own name.
@@ -56,6 +58,11 @@ pub fn comes_back(server: &Server, policy: &str) -> Duration {
         assert!(start.elapsed() < RECOVERY, "{}", reply.text());
         pause(Duration::from_millis(10));
     }
+}
+
+/// Waits until `/readyz` says this.
+pub fn wait_until_it_is(server: &Server, status: &str) {
+    wait_until(status, || readiness(server) == status);
 }
 
 /// What `/readyz` says in a word.
