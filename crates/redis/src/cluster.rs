@@ -92,6 +92,11 @@ impl Cluster {
         self.masters().iter().try_for_each(|master| master.ready())
     }
 
+    /// The node that has a key, if that is known.
+    pub(crate) fn owner_of(&self, key: &str) -> Option<Arc<Pool>> {
+        self.owners.read()[usize::from(slot_of(key))].clone()
+    }
+
     /// Does an errand where a key is.
     pub(crate) async fn run(
         self: &Arc<Self>,
@@ -116,7 +121,8 @@ impl Cluster {
             }
             target.wait_until_up(deadline).await;
         }
-        Err(Failure::NotSent("its keys keep moving from node to node".into()))
+        // The rest of the cluster is well, so this is no more than an answer that does not come.
+        Err(Failure::TimedOut)
     }
 
     /// Where an error says that the key is; nothing if it says something else.
@@ -147,7 +153,7 @@ impl Cluster {
 
     async fn pause(&self, deadline: Instant) -> Result<(), Failure> {
         if Instant::now() + MOVING >= deadline {
-            return Err(Failure::NotSent("its keys are on the move".into()));
+            return Err(Failure::TimedOut);
         }
         let timer = {
             let _context = self.runtime.enter();

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
+use crate::offset::Offset;
 use crate::resp::{Reply, Scanner, write_command};
 use crate::sentinel;
 use crate::settings::{Address, Settings, Topology};
@@ -18,6 +19,8 @@ pub(crate) struct Dialer {
     tls: Option<Arc<ClientConfig>>,
     /// The server, unless sentinels must be asked for it.
     address: Option<Address>,
+    /// How its clock stands to this process's.
+    pub(crate) offset: Arc<Offset>,
 }
 
 /// An open line, ready for commands.
@@ -33,7 +36,7 @@ impl Dialer {
         tls: Option<Arc<ClientConfig>>,
         address: Option<Address>,
     ) -> Self {
-        Self { settings: Arc::clone(settings), tls, address }
+        Self { settings: Arc::clone(settings), tls, address, offset: Arc::new(Offset::new()) }
     }
 
     /// Opens a line, or says in words why not.
@@ -98,7 +101,15 @@ impl Dialer {
         if settings.database != 0 {
             line.order(&["SELECT", &settings.database.to_string()]).await?;
         }
-        line.order(&["PING"]).await
+        line.order(&["PING"]).await?;
+        // Known before anything is asked, so that even the first take is refused when it comes late.
+        if let Reply::List(time) = line.ask(&["TIME"]).await?
+            && let [Some(secs), Some(micros)] = [0, 1].map(|part| time.get(part).and_then(Reply::text))
+            && let (Ok(secs), Ok(micros)) = (secs.parse::<u32>(), micros.parse::<u32>())
+        {
+            self.offset.learn(i64::from(secs) * 1_000_000 + i64::from(micros));
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use crate::cluster::{Cluster, slot_of};
 use crate::dial::Dialer;
+use crate::offset::Offset;
 use crate::pool::{Errand, Pool, Way};
 use crate::resp::{Reply, write_command};
 use crate::script::Script;
@@ -88,6 +89,14 @@ impl Fleet {
     /// Whether keys of any kind can be used together in one script.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self, Self::One { .. })
+    }
+
+    /// How the clock of the server that has a key stands to this process's, if the server is known.
+    pub(crate) fn offset(&self, key: &str) -> Option<Arc<Offset>> {
+        match self {
+            Self::One { pool, .. } => Some(Arc::clone(&pool.offset)),
+            Self::Many(cluster) => cluster.owner_of(key).map(|pool| Arc::clone(&pool.offset)),
+        }
     }
 
     /// Runs a script where its first key is.

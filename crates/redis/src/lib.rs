@@ -8,6 +8,7 @@ mod dial;
 mod fleet;
 pub mod inspect;
 mod name;
+mod offset;
 mod pack;
 mod pool;
 mod request;

@@ -97,7 +97,11 @@ pub(crate) fn memory(plan: &Plan) -> Span {
         Limit::Slotted(limit) => Span::from_micros(limit.period().as_micros() + limit.slot().as_micros()),
         Limit::Bucket(limit) => limit.fills_in(),
         Limit::InFlight(limit) => limit.lease().unwrap_or(MOST),
-        Limit::Calendar(_) | Limit::Total { .. } => MOST,
+        // Where clocks are put back, a day or a week is a little longer than others.
+        Limit::Calendar(limit) => {
+            limit.period().unit.length().map_or(MOST, |length| Span::from_micros(length.as_micros() * 2))
+        }
+        Limit::Total { .. } => MOST,
         Limit::PerAttempt { .. } => Span::ZERO,
     };
     plan.limits().iter().map(of).max().unwrap_or(Span::ZERO).min(MOST)

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use tollgate_core::StoreError;
 
 use crate::dial::Dialer;
+use crate::offset::Offset;
 use crate::request::{Known, run_command};
 use crate::resp::Reply;
 use crate::script::Script;
@@ -40,6 +41,8 @@ pub(crate) struct Pool {
     supervisors: Vec<AbortHandle>,
     next: AtomicUsize,
     runtime: Handle,
+    /// How the server's clock stands to this process's.
+    pub(crate) offset: Arc<Offset>,
 }
 
 impl Pool {
@@ -55,7 +58,8 @@ impl Pool {
         let supervise =
             |wire: &Arc<Wire>| runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle();
         let supervisors = wires.iter().map(supervise).collect();
-        Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone() }
+        let offset = Arc::clone(&dialer.offset);
+        Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone(), offset }
     }
 
     /// Whether some connection is up, or why none is.

@@ -32,7 +32,7 @@ pub(crate) struct Scanner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense(&'static str);
 
-/// The longest byte string, the most values in one reply, and the longest line.
+/// The longest reply, the most values in one, and the longest line.
 const MOST_BYTES: usize = 64 << 20;
 const MOST_VALUES: usize = 1 << 20;
 const MOST_LINE: usize = 64 << 10;
@@ -78,6 +78,9 @@ impl Scanner {
                 b'$' => {
                     if let Some(length) = length(line, MOST_BYTES)? {
                         end = next + length + 2;
+                        if end > MOST_BYTES {
+                            return Err(Nonsense("a reply of absurd size"));
+                        }
                         if bytes.len() < end {
                             return Ok(None);
                         }
@@ -169,8 +172,11 @@ fn parse_list(bytes: &[u8], mut at: usize, length: usize, depth: usize) -> Resul
     Ok((Reply::List(list), at))
 }
 
-/// The mark and the rest of the line that begins here, and where the next one begins.
-fn line_at(bytes: &[u8], at: usize) -> Result<Option<(u8, &[u8], usize)>, Nonsense> {
+/// The mark and the rest of a line, and where the next one begins.
+type Line<'b> = (u8, &'b [u8], usize);
+
+/// The line that begins here, if all of it is there.
+fn line_at(bytes: &[u8], at: usize) -> Result<Option<Line<'_>>, Nonsense> {
     let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
     let window = &rest[..rest.len().min(MOST_LINE)];
     match window.iter().position(|byte| *byte == b'\n') {

@@ -25,6 +25,8 @@ pub(crate) struct Scripts {
     pub(crate) forget: Script,
     /// Writes and removes records.
     pub(crate) record: Script,
+    /// Shows that scripts run.
+    pub(crate) probe: Script,
 }
 
 macro_rules! part {
@@ -53,6 +55,7 @@ impl Default for Scripts {
             holds: Script::of(&[begin, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[part!("forget")]),
             record: Script::of(&[part!("record")]),
+            probe: Script::of(&[part!("probe")]),
         }
     }
 }

@@ -7,7 +7,6 @@ mod holding;
 mod records;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -19,7 +18,7 @@ use crate::fleet::Fleet;
 use crate::name::Names;
 use crate::pool::{Errand, Way};
 use crate::request::{Mode, Timing};
-use crate::resp::{Reply, write_command};
+use crate::resp::Reply;
 use crate::script::{Script, Scripts};
 use crate::settings::Settings;
 use crate::tls;
@@ -30,9 +29,6 @@ pub struct RedisStore {
     fleet: Fleet,
     names: Names,
     scripts: Scripts,
-    /// How far the server's clock is ahead of `started`, in microseconds; 0 while that is not known.
-    ahead: AtomicI64,
-    started: Instant,
     /// Goes before the server's clock, where tests move time.
     clock: Option<Arc<dyn Clock>>,
 }
@@ -44,6 +40,8 @@ pub(crate) struct Head<'r> {
     pub(crate) rest: &'r [Reply],
 }
 
+/// What a server says that runs scripts.
+const PROBED: &str = "tollgate";
 /// How long keys outlive their use where tests move time: time that passes meanwhile is another.
 const TEST_SLACK: Duration = Duration::from_secs(3_600);
 
@@ -55,15 +53,7 @@ impl RedisStore {
         let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
         let fleet = Fleet::start(&settings, tls, &Handle::current());
         let names = Names::new(&settings.prefix, settings.tags.clone());
-        let store = Self {
-            settings,
-            fleet,
-            names,
-            scripts: Scripts::default(),
-            ahead: AtomicI64::new(0),
-            started: Instant::now(),
-            clock: None,
-        };
+        let store = Self { settings, fleet, names, scripts: Scripts::default(), clock: None };
         store.fleet.wait_until_up(Instant::now() + store.settings.connect_timeout).await;
         Ok(store)
     }
@@ -78,20 +68,19 @@ impl RedisStore {
         Instant::now() + self.settings.command_timeout
     }
 
-    /// When a script is asked. The server refuses what it gets to when nobody waits any more; twice
-    /// the time-out allows for what is not known of its clock.
-    fn timing(&self, deadline: Instant) -> Timing {
+    /// When a script is asked at a key. The server refuses what it gets to when nobody waits any
+    /// more; twice the time-out allows for what is not known of its clock.
+    fn timing(&self, key: &str, deadline: Instant) -> Timing {
         if let Some(clock) = &self.clock {
             let slack = TEST_SLACK.as_millis() as u64;
             return Timing { deadline: 0, time: clock.now().as_micros(), slack };
         }
-        let ahead = self.ahead.load(Ordering::Relaxed);
-        let ends = deadline + self.settings.command_timeout - self.started;
-        let deadline = if ahead == 0 { 0 } else { ahead + ends.as_micros() as i64 };
-        Timing { deadline: u64::try_from(deadline).unwrap_or(0), time: 0, slack: 0 }
+        let ends = deadline + self.settings.command_timeout;
+        let deadline = self.fleet.offset(key).map_or(0, |offset| offset.there(ends));
+        Timing { deadline, time: 0, slack: 0 }
     }
 
-    /// Runs a script and reads the head of its reply.
+    /// Runs a script, and learns the server's time from its reply.
     async fn run(
         &self,
         script: &Script,
@@ -103,6 +92,13 @@ impl RedisStore {
         if let Reply::Error(error) = &reply {
             return Err(self.refused(error, keys[0]));
         }
+        let time = reply.list().and_then(|parts| parts.first()?.number());
+        let time = time.filter(|time| (0..=MAX_EXACT as i64).contains(time));
+        if let (Some(time), Some(key)) = (time, keys[0].first())
+            && let Some(offset) = self.fleet.offset(key)
+        {
+            offset.learn(time);
+        }
         Ok(reply)
     }
 
@@ -110,7 +106,7 @@ impl RedisStore {
     async fn command(&self, key: &str, words: &[&[u8]]) -> Result<Reply, StoreError> {
         let reply = self.fleet.call(key, words, self.patience()).await?;
         if let Reply::Error(error) = &reply {
-            return Err(self.refused(error, &[]));
+            return Err(self.refused(error, &[key.to_owned()]));
         }
         Ok(reply)
     }
@@ -123,8 +119,15 @@ impl RedisStore {
     /// What an error of the server means.
     fn refused(&self, error: &str, keys: &[String]) -> StoreError {
         let error: String = error.chars().take(200).collect();
-        if error.contains("WRONGTYPE") {
-            return StoreError::Damaged { key: keys.first().cloned().unwrap_or_default(), reason: error };
+        let mut words = error.split(' ');
+        let damaged = match words.next() {
+            Some("WRONGTYPE") => Some(1),
+            Some("DAMAGED") => words.next().and_then(|index| index.parse::<usize>().ok()),
+            _ => None,
+        };
+        if let Some(key) = damaged.and_then(|index| keys.get(index.checked_sub(1)?)) {
+            let reason = "it holds something else than a counter".into();
+            return StoreError::Damaged { key: key.clone(), reason };
         }
         if error.contains("READONLY") || error.starts_with("NOAUTH") {
             self.fleet.distrust();
@@ -132,33 +135,30 @@ impl RedisStore {
         StoreError::Unavailable { reason: error }
     }
 
-    /// Takes the reply of a script apart, and learns the server's time from it.
-    fn head<'r>(&self, reply: &'r Reply) -> Result<Head<'r>, StoreError> {
-        let [now, status, rest @ ..] = reply.list().ok_or_else(nonsense)? else { return Err(nonsense()) };
-        let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
-        let (micros, status) = micros.zip(status.number()).ok_or_else(nonsense)?;
-        let ahead = micros as i64 - self.started.elapsed().as_micros() as i64;
-        self.ahead.store(ahead, Ordering::Relaxed);
-        Ok(Head { now: Timestamp::from_micros(micros), status, rest })
-    }
-
-    /// Asks every server whether it is there.
+    /// Asks every server whether it runs scripts, as decisions do.
     async fn ping(&self) -> Result<(), StoreError> {
         if let Err(reason) = self.fleet.ready() {
             self.fleet.look_again();
             return Err(StoreError::Unavailable { reason: reason.to_string() });
         }
-        let mut command = Vec::new();
-        write_command(&mut command, &[b"PING"]);
         for server in self.fleet.servers() {
-            if let Reply::Error(error) =
-                server.run(Way::Straight, Errand::Command(&command), self.deadline()).await?
-            {
-                return Err(self.refused(&error, &[]));
+            let errand = Errand::Script(&self.scripts.probe, [&[], &[]], &[]);
+            match server.run(Way::Straight, errand, self.deadline()).await? {
+                Reply::Error(error) => return Err(self.refused(&error, &[])),
+                reply if reply.text() == Some(PROBED) => {}
+                _ => return Err(nonsense()),
             }
         }
         Ok(())
     }
+}
+
+/// Takes the reply of a script apart.
+fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
+    let [now, status, rest @ ..] = reply.list().ok_or_else(nonsense)? else { return Err(nonsense()) };
+    let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
+    let (micros, status) = micros.zip(status.number()).ok_or_else(nonsense)?;
+    Ok(Head { now: Timestamp::from_micros(micros), status, rest })
 }
 
 fn nonsense() -> StoreError {

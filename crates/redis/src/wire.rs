@@ -4,6 +4,7 @@
 //! when it went down fails with it. Nothing is ever sent twice.
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -121,6 +122,8 @@ impl Wire {
     }
 
     fn come_up(&self) {
+        // Whoever wanted the last connection given up has got it.
+        let _ = pin!(self.to_drop.notified()).enable();
         let mut shared = self.shared.lock();
         shared.down = None;
         shared.out.clear();

@@ -53,6 +53,7 @@ if ARGV[2] and ARGV[2] ~= '' then
   end
 end
 
+local MOST = 2 ^ 53 - 1
 local starts, rows, at, others = {}, {}, 10, nil
 for i = 1, n do
   starts[i] = at
@@ -65,7 +66,14 @@ for i = 1, n do
     elseif #v ~= #text + 8 * #p[at + 2] then
       return { now, -4, i, 'garbage' }
     else
-      rows[i] = { struct.unpack(p[at + 2], v, #text + 1) }
+      local r = { struct.unpack(p[at + 2], v, #text + 1) }
+      for k = 1, #p[at + 2] do
+        -- Only whole numbers are ever counted, and nothing that is not a number compares.
+        if not (r[k] >= 0 and r[k] <= MOST) or r[k] % 1 ~= 0 then
+          return { now, -4, i, 'garbage' }
+        end
+      end
+      rows[i] = r
     end
   else
     local r = {}

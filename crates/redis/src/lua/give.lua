@@ -37,14 +37,14 @@ local function ends_of(key, pattern)
 end
 
 -- Takes the ticket's entry out of a log.
-local function give_log(r, k, key)
+local function give_log(i, r, k, key, period)
   local gone = 0
   if mode ~= 3 then
     local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
     gone = redis.call('LREM', key, -1, entry) * cost
   end
   if gone == 0 then
-    for _, _, entry in walk(key, ENTRY) do
+    for _, _, entry in walk(i, key, ENTRY) do
       local _, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
       if who == ticket then
         gone = gone + tonumber(count) * redis.call('LREM', key, -1, entry)
@@ -55,14 +55,15 @@ local function give_log(r, k, key)
   if gone > 0 then
     r[k] = r[k] - gone
     r[k + 1], r[k + 2] = ends_of(key, ENTRY)
+    expire(i, key, r[k] > 0 and r[k + 2] + period or 0)
     altered = true
   end
 end
 
 -- Credits the slot that was charged.
-local function give_slot(r, k, key, slot)
+local function give_slot(i, r, k, key, slot, period)
   local wanted, index = math.floor(moment / slot), 0
-  for number, count in walk(key, SLOT) do
+  for number, count in walk(i, key, SLOT) do
     if number == wanted then
       local back = math.min(cost, count)
       if back == count then
@@ -72,6 +73,7 @@ local function give_slot(r, k, key, slot)
       end
       r[k], altered = r[k] - back, true
       r[k + 1], r[k + 2], r[k + 3] = ends_of(key, SLOT)
+      expire(i, key, r[k] > 0 and (r[k + 2] + 1) * slot + period or 0)
       return
     end
     index = index + 1
@@ -79,8 +81,8 @@ local function give_slot(r, k, key, slot)
 end
 
 -- Ends the ticket's hold.
-local function give_hold(r, k, key)
-  local all = read_holds(key)
+local function give_hold(i, r, k, key, lease)
+  local all = read_holds(i, key)
   for name, one in pairs(all) do
     if one.who == ticket then
       all[name], altered = nil, true
@@ -89,6 +91,8 @@ local function give_hold(r, k, key)
   end
   if altered then
     r[k], r[k + 1], r[k + 2] = count_holds(all)
+    local idle = lease > 0 and r[k + 2] + lease or math.huge
+    expire(i, key, r[k] > 0 and idle or 0)
   end
 end
 
@@ -118,9 +122,9 @@ local function credit(i)
   local r = rows[i]
   limits(i, function(kind, at, k)
     if kind == 6 and r[k] > 0 then
-      give_log(r, k, KEYS[p[at + 3]])
+      give_log(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif kind == 8 and r[k] > 0 then
-      give_hold(r, k, KEYS[p[at + 3]])
+      give_hold(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif mode == 3 then
       return
     elseif kind == 1 then
@@ -136,7 +140,7 @@ local function credit(i)
     elseif kind == 4 then
       give_count(r, k, true)
     elseif kind == 7 and r[k] > 0 then
-      give_slot(r, k, KEYS[p[at + 4]], p[at + 3])
+      give_slot(i, r, k, KEYS[p[at + 4]], p[at + 3], p[at + 2])
     end
   end)
 end

@@ -32,7 +32,7 @@ if place then
   local r, k, key = rows[1], place.k, place.key
   local read = freshen_holds(1, r, k, key, place.lease)
   altered = altered or read ~= nil
-  all = read or (r[k] > 0 and read_holds(key)) or {}
+  all = read or (r[k] > 0 and read_holds(1, key)) or {}
   local one = all[ARGV[4]]
   if order == 'renew' and one then
     found, one.renewed = true, now

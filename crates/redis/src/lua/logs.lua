@@ -21,8 +21,20 @@ local function expire(i, key, idle)
   end
 end
 
+-- What charge `i` keeps beside its numbers is not ours: nothing is done, anywhere.
+local function damaged(i)
+  error({ err = string.format('DAMAGED %d', i) })
+end
+
+-- How much a list or a hash holds, by its own command. Asked before anything is written, so that no
+-- write fails after another.
+local function size(i, command, key)
+  local found = redis.pcall(command, key)
+  return type(found) == 'number' and found or damaged(i)
+end
+
 -- The entries of a list from the front, a few at a time: each call answers the numbers of the next.
-local function walk(key, pattern)
+local function walk(i, key, pattern)
   local chunk, from, step, k = {}, 0, 4, 0
   return function()
     k = k + 1
@@ -33,7 +45,10 @@ local function walk(key, pattern)
       if from > 0 then
         step = 64
       end
-      chunk, k = redis.call('LRANGE', key, from, from + step - 1), 1
+      chunk, k = redis.pcall('LRANGE', key, from, from + step - 1), 1
+      if chunk.err then
+        damaged(i)
+      end
       from = from + #chunk
       if not chunk[1] then
         step = 4
@@ -42,6 +57,9 @@ local function walk(key, pattern)
       end
     end
     local first, second = string.match(chunk[k], pattern)
+    if not first then
+      damaged(i)
+    end
     return tonumber(first), tonumber(second), chunk[k]
   end
 end
@@ -54,7 +72,7 @@ local SLOT = '^(%d+) (%d+)$'
 -- Reads a whole list after the clock went back: what lies in the future was now.
 local function rebuild(i, key, pattern, present, freed)
   local kept, used = {}, 0
-  for first, count, text in walk(key, pattern) do
+  for first, count, text in walk(i, key, pattern) do
     if first > present then
       text = string.gsub(text, '^%d+', string.format('%.0f', present))
       first = present
@@ -81,6 +99,10 @@ end
 local function slide(i, r, k, key, max, present, pattern, freed, cost)
   local used, oldest, newest, altered, kept, skip = r[k], r[k + 1], r[k + 2], false, nil, 0
   local slots = pattern == SLOT
+  if used > 0 and cost > 0 and size(i, 'LLEN', key) == 0 then
+    -- Somebody deleted the list alone: what it held is forgotten.
+    used, oldest, newest, altered = 0, 0, 0, true
+  end
   if used > 0 and newest > present then
     kept, used = rebuild(i, key, pattern, present, freed)
     altered = true
@@ -91,7 +113,7 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
   elseif used > 0 and freed(oldest) <= now then
     local left = false
     altered = true
-    for first, count in walk(key, pattern) do
+    for first, count in walk(i, key, pattern) do
       if freed(first) > now then
         oldest, left = first, true
         break
@@ -115,7 +137,7 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
       if kept[index] then
         return kept[index][1], kept[index][2]
       end
-    end or walk(key, pattern)
+    end or walk(i, key, pattern)
     for first, count in next do
       if skip > 0 then
         skip = skip - 1
@@ -125,10 +147,6 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
           break
         end
       end
-    end
-    if when == 0 then
-      -- Somebody deleted the list alone: what it held is forgotten.
-      used, oldest, newest, altered = 0, 0, 0, true
     end
   end
   if cost > 0 then
@@ -159,10 +177,14 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
 end
 
 -- The holds of a key: each an id and `ticket weight since renewed`.
-local function read_holds(key)
+local function read_holds(i, key)
+  size(i, 'HLEN', key)
   local all, flat = {}, redis.call('HGETALL', key)
   for k = 1, #flat, 2 do
     local who, weight, since, renewed = string.match(flat[k + 1], '^(%x+) (%d+) (%d+) (%d+)$')
+    if not who then
+      damaged(i)
+    end
     all[flat[k]] = { who = who, weight = tonumber(weight), since = since, renewed = tonumber(renewed) }
   end
   return all
@@ -197,7 +219,7 @@ local function freshen_holds(i, r, k, key, lease)
   local before = adopted[i] and adopted[i].lease or 0
   for _, term in ipairs({ before, lease }) do
     if term > 0 and r[k] > 0 and (r[k + 2] > now or now >= r[k + 1] + term) then
-      all = all or read_holds(key)
+      all = all or read_holds(i, key)
       age_holds(i, key, all, term)
       r[k], r[k + 1], r[k + 2] = count_holds(all)
     end
@@ -236,6 +258,9 @@ local function hold(i, r, k, key, max, lease, enforced, cost)
   local all = freshen_holds(i, r, k, key, lease)
   local altered = all ~= nil
   local used, has = r[k], false
+  if used > 0 and not all and (id or cost > 0) then
+    size(i, 'HLEN', key)
+  end
   if id and used > 0 then
     if all then
       has = all[id] ~= nil
@@ -252,7 +277,7 @@ local function hold(i, r, k, key, max, lease, enforced, cost)
   elseif cost > max then
     when = -2
   elseif used > max - cost then
-    when = lease > 0 and room(all or read_holds(key), used + cost - max, lease) or -1
+    when = lease > 0 and room(all or read_holds(i, key), used + cost - max, lease) or -1
   end
   if cost > 0 and not has then
     if used == 0 then

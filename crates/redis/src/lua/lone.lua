@@ -21,6 +21,9 @@ if v then
     return { now, -4, 1, 'garbage' }
   end
   local full, rest = struct.unpack('dd', v, #text + 1)
+  if not (full >= 0 and full < 2 ^ 53 and rest >= 0 and rest < 2 ^ 53) or full % 1 + rest % 1 ~= 0 then
+    return { now, -4, 1, 'garbage' }
+  end
   altered = true
   if full > now or (full == now and rest > 0) then
     backlog = empty

@@ -5,7 +5,7 @@ use std::task::Poll;
 
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
-use super::{Head, RedisStore, nonsense};
+use super::{Head, RedisStore, head, nonsense};
 use crate::request::{Ask, Mode, Request, doubles};
 use crate::resp::Reply;
 use crate::row::{self, Adoption, width};
@@ -62,14 +62,14 @@ impl RedisStore {
         let plain_keys = request.keys.len();
         let mut adoptions = Vec::new();
         for _ in 0..MOST_TRIES {
-            let body = request.body(ask, self.timing(deadline));
+            let body = request.body(ask, self.timing(&request.keys[0], deadline));
             let mut words: Vec<&[u8]> = vec![&body, &adoptions];
             words.extend_from_slice(more);
             if more.is_empty() && adoptions.is_empty() {
                 words.pop();
             }
             let reply = self.run(script, [&request.keys, &request.last], &words, deadline).await?;
-            let head = self.head(&reply)?;
+            let head = head(&reply)?;
             match head.status {
                 TOO_LATE => {}
                 OTHER_LIMITS => {
@@ -89,12 +89,12 @@ impl RedisStore {
     async fn settle_alone(&self, request: &Request<'_, '_>) -> Result<Option<Reply>, StoreError> {
         let Some((heading, bucket)) = request.lone_bucket() else { return Ok(None) };
         let deadline = self.deadline();
-        let timing = self.timing(deadline);
+        let timing = self.timing(&request.keys[0], deadline);
         let mut numbers = doubles(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
         numbers.extend_from_slice(&bucket);
         let words: [&[u8]; 2] = [heading.as_bytes(), &numbers];
         let reply = self.run(&self.scripts.lone, [&request.keys, &[]], &words, deadline).await?;
-        let head = self.head(&reply)?;
+        let head = head(&reply)?;
         match head.status {
             DAMAGED => Err(damaged(request, &head)),
             status if status < 0 => Ok(None),
@@ -130,7 +130,7 @@ impl RedisStore {
                 self.settle(script, &mut request, Ask::to(mode), &[]).await?
             }
         };
-        let head = self.head(&reply)?;
+        let head = head(&reply)?;
         read_outcome(&request, &head, outcome)
     }
 
@@ -178,7 +178,7 @@ impl RedisStore {
         let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
         let reply = self.settle(script, &mut request, Ask::to(mode), &[]).await?;
         let mut outcome = Outcome::default();
-        read_outcome(&request, &self.head(&reply)?, &mut outcome)?;
+        read_outcome(&request, &head(&reply)?, &mut outcome)?;
         let widths = request.chosen().map(|charge| charge.plan.limits().len()).collect();
         let holds = request.chosen().any(counts_holds);
         Ok(Part { chosen: request.chosen, outcome, widths, holds })

@@ -86,7 +86,7 @@ impl RedisStore {
     /// back, or it would come out of what is taken from now on.
     async fn note_forgotten(&self, rule: &str) -> Result<(), StoreError> {
         let deadline = self.deadline();
-        let (time, matters) = (self.timing(deadline).time.to_string(), MATTERS_MILLIS.to_string());
+        let (time, matters) = (self.timing("", deadline).time.to_string(), MATTERS_MILLIS.to_string());
         let words: [&[u8]; 3] = [rule.as_bytes(), time.as_bytes(), matters.as_bytes()];
         self.run(&self.scripts.forget, [&[self.names.forgotten()], &[]], &words, deadline).await.map(|_| ())
     }

@@ -3,7 +3,7 @@
 use tollgate_core::store::Given;
 use tollgate_core::{Charges, StoreError, Timestamp};
 
-use super::{RedisStore, nonsense};
+use super::{RedisStore, head, nonsense};
 use crate::name::{memory, spent};
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
@@ -65,7 +65,7 @@ impl RedisStore {
         request.last.push(spent(&request.keys[0], charges.ticket));
         let ask = Ask { mode, moment: taken_at, spent_for };
         let reply = self.settle(&self.scripts.give, &mut request, ask, &rules).await?;
-        Ok(match self.head(&reply)?.status {
+        Ok(match head(&reply)?.status {
             0 => Given::Back,
             1 => Given::Already,
             _ => Given::TooOld,

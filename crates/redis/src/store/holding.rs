@@ -4,7 +4,7 @@ use tollgate_core::limit::Hold;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
-use super::{RedisStore, nonsense};
+use super::{RedisStore, head, nonsense};
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
@@ -28,7 +28,7 @@ impl RedisStore {
         let mut request = Request::new(&charges, vec![0], &self.names);
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
         let reply = self.settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words).await?;
-        let head = self.head(&reply)?;
+        let head = head(&reply)?;
         let [found, holds @ ..] = head.rest else { return Err(nonsense()) };
         let mut holds: Vec<(String, Hold)> =
             holds.chunks(2).map(|pair| read_hold(pair).ok_or_else(nonsense)).collect::<Result<_, _>>()?;
