@@ -1,5 +1,6 @@
 //! Connecting: find the server, open the line, make it private, log in.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use rustls::ClientConfig;
@@ -27,7 +28,12 @@ pub(crate) struct Dialer {
 pub(crate) struct Line {
     pub(crate) reader: Box<dyn AsyncRead + Send + Unpin>,
     pub(crate) writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// Another way to write to it, where writing is all there is to do.
+    pub(crate) direct: Option<Direct>,
 }
+
+/// A socket that takes what it can at once.
+pub(crate) type Direct = Box<dyn Write + Send>;
 
 impl Dialer {
     /// To the server at this address, or to the one that sentinels name.
@@ -67,14 +73,18 @@ impl Dialer {
         let failed = |error: std::io::Error| format!("cannot connect to {address}: {error}");
         match (address, &self.tls) {
             (Address::Unix(path), _) => {
-                let (reader, writer) = UnixStream::connect(path).await.map_err(failed)?.into_split();
-                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+                let stream = UnixStream::connect(path).await.map_err(failed)?.into_std().map_err(failed)?;
+                let direct: Direct = Box::new(stream.try_clone().map_err(failed)?);
+                let (reader, writer) = UnixStream::from_std(stream).map_err(failed)?.into_split();
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer), direct: Some(direct) })
             }
             (Address::Tcp { host, port }, None) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
                 stream.set_nodelay(true).map_err(failed)?;
-                let (reader, writer) = stream.into_split();
-                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+                let stream = stream.into_std().map_err(failed)?;
+                let direct: Direct = Box::new(stream.try_clone().map_err(failed)?);
+                let (reader, writer) = TcpStream::from_std(stream).map_err(failed)?.into_split();
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer), direct: Some(direct) })
             }
             (Address::Tcp { host, port }, Some(config)) => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(failed)?;
@@ -83,7 +93,7 @@ impl Dialer {
                 let connector = TlsConnector::from(Arc::clone(config));
                 let stream = connector.connect(name, stream).await.map_err(failed)?;
                 let (reader, writer) = tokio::io::split(stream);
-                Ok(Line { reader: Box::new(reader), writer: Box::new(writer) })
+                Ok(Line { reader: Box::new(reader), writer: Box::new(writer), direct: None })
             }
         }
     }

@@ -1,5 +1,6 @@
 //! What a script is asked: the charges of one attempt in the form that scripts read.
 
+use smallvec::SmallVec;
 use tollgate_core::{Charge, Charges, Limit, Span, Timestamp, When};
 
 use crate::name::{Names, beside};
@@ -39,6 +40,7 @@ pub(crate) struct Request<'r, 'c> {
     pub(crate) charges: &'r Charges<'c>,
     /// Which of the charges these are.
     pub(crate) chosen: Vec<usize>,
+    list: SmallVec<[&'r Charge<'c>; 6]>,
     /// The main key of each charge, and behind them those of logs and holds.
     pub(crate) keys: Vec<String>,
     /// Keys that a script looks for at the end of all.
@@ -71,7 +73,8 @@ impl<'r, 'c> Request<'r, 'c> {
     /// A request about some of the charges.
     pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Self {
         let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
-        let mut request = Self { charges, chosen, keys, last, known: None, headings, logs: false };
+        let list = chosen.iter().filter_map(|index| charges.iter().nth(*index)).collect();
+        let mut request = Self { charges, chosen, list, keys, last, known: None, headings, logs: false };
         for charge in request.chosen() {
             let (name, heading) = (names.counter(charge.plan, charges.key(charge)), heading(charge.plan));
             request.keys.push(name);
@@ -90,8 +93,7 @@ impl<'r, 'c> Request<'r, 'c> {
 
     /// The charges asked about.
     pub(crate) fn chosen(&self) -> impl Iterator<Item = &'r Charge<'c>> + use<'r, 'c> {
-        let chosen: Vec<_> = self.chosen.iter().map(|index| self.charges.iter().nth(*index)).collect();
-        chosen.into_iter().flatten()
+        self.list.clone().into_iter()
     }
 
     /// Whether some limit keeps a log or holds.
