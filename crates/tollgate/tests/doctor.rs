@@ -180,6 +180,36 @@ fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[test]
+fn sockets_and_tls_are_looked_at_as_the_store_uses_them() {
+    let server = sound(Server::redis()).tls().start();
+    let (words, code) = Patient::at(&server.socket_url()).words();
+    assert!(code == 0 && words.ends_with("all is fine\n"), "{words}");
+    let authority = server.authority().display();
+    let (words, code) =
+        Patient::of(&format!("{{ redis: '{}', tls_ca: {authority}, command_timeout: 10s }}", server.url()))
+            .words();
+    assert!(code == 0 && words.ends_with("all is fine\n"), "{words}");
+    let (words, code) = Patient::at(&server.url()).words();
+    assert!(code == 2 && words.contains("remedy: name the authority that vouches"), "{words}");
+    let (words, code) = Patient::at(&server.url().replace("rediss:", "redis:")).words();
+    assert!(code == 2 && words.contains("remedy: it may speak TLS on this port"), "{words}");
+    let plain = Server::redis().start();
+    let url = plain.url().replace("redis:", "rediss:");
+    let (words, code) = Patient::of(&format!("{{ redis: '{url}', connect_timeout: 200ms }}")).words();
+    assert!(code == 2 && words.contains("it may speak no TLS on this port"), "{words}");
+}
+
+#[test]
+fn a_server_with_too_many_clients_is_a_problem() {
+    let server = Server::redis().start();
+    // There are none but those who are there already; the test's own ways in are open before.
+    let mut wire = server.wire();
+    assert!(wire.command(&["CONFIG", "SET", "maxclients", "1"]).is_ok());
+    let (words, code) = Patient::at(&server.url()).words();
+    assert!(code == 2 && words.contains("remedy: raise `maxclients` at the server"), "{words}");
+}
+
+#[test]
 fn a_server_that_is_too_far_away_is_a_problem() {
     let server = sound(Server::redis()).start();
     let proxy = Proxy::to(server.port());

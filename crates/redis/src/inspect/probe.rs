@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tollgate_core::{Charges, Limit, Plan, Ticket, Timestamp};
 
 use super::facts::ScriptRun;
+use super::gather::short;
 use super::talk::{Silence, Talk};
 use crate::cluster::slot_of;
 use crate::name::{Names, spent};
@@ -171,7 +172,7 @@ fn time_of(reply: &Reply) -> Option<Timestamp> {
 /// What the server said instead of running a script, or that it ran and did nothing.
 fn refusal(reply: &Reply) -> Option<String> {
     match reply {
-        Reply::Error(error) => Some(error.chars().take(200).collect()),
+        Reply::Error(error) => Some(short(error)),
         Reply::List(parts) => {
             let status = parts.get(1).and_then(Reply::number).filter(|status| *status < 0)?;
             Some(format!("it ran and answered {status}"))
