@@ -63,7 +63,10 @@ impl<'n> Probe<'n> {
         let scripts = &self.scripts;
         let logs = plan("1/s sliding, 1/s sliding by 100ms, 1 at once for 1s");
         let taking = Ask::to(Mode::Take);
+        let alive =
+            Run { name: "probe", script: &scripts.probe, keys: [const { Vec::new() }; 2], words: Vec::new() };
         let mut all = vec![
+            alive,
             self.lone(),
             self.settle("plain", &scripts.plain, &plan("1/s"), taking, &[]),
             self.settle("full", &scripts.full, &logs, taking, &[]),
