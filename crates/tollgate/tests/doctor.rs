@@ -44,7 +44,7 @@ fn a_healthy_server_is_fine_and_nothing_is_left_behind() {
         assert!(facts["clock"]["ahead_us"].as_i64().unwrap().abs() < 1_000_000, "{facts}");
         let scripts = facts["scripts"].as_array().unwrap();
         assert!(
-            scripts.len() == 7 && scripts.iter().all(|script| script["refusal"].is_null()),
+            scripts.len() == 8 && scripts.iter().all(|script| script["refusal"].is_null()),
             "{scripts:?}"
         );
         assert_eq!(server.command(&["DBSIZE"]).number(), 2, "{:?}", server.command(&["KEYS", "*"]));
@@ -56,7 +56,7 @@ fn scripts_run_to_their_ends_and_write() {
     let server = Server::redis().start();
     let _ = server.command(&["CONFIG", "RESETSTAT"]).ok();
     let (words, _) = Patient::at(&server.url()).words();
-    assert!(words.contains("all 7 scripts run"), "{words}");
+    assert!(words.contains("all 8 scripts run"), "{words}");
     let stats = server.command(&["INFO", "commandstats"]).text();
     // The last of what each script does when it does all of it.
     for command in ["set", "rpush", "hset", "lrem", "hdel", "hincrby", "pexpire", "hmget", "hgetall"] {
@@ -180,6 +180,36 @@ fn a_server_that_does_not_answer_is_given_up() {
 }
 
 #[test]
+fn sockets_and_tls_are_looked_at_as_the_store_uses_them() {
+    let server = sound(Server::redis()).tls().start();
+    let (words, code) = Patient::at(&server.socket_url()).words();
+    assert!(code == 0 && words.ends_with("all is fine\n"), "{words}");
+    let authority = server.authority().display();
+    let (words, code) =
+        Patient::of(&format!("{{ redis: '{}', tls_ca: {authority}, command_timeout: 10s }}", server.url()))
+            .words();
+    assert!(code == 0 && words.ends_with("all is fine\n"), "{words}");
+    let (words, code) = Patient::at(&server.url()).words();
+    assert!(code == 2 && words.contains("remedy: name the authority that vouches"), "{words}");
+    let (words, code) = Patient::at(&server.url().replace("rediss:", "redis:")).words();
+    assert!(code == 2 && words.contains("remedy: it may speak TLS on this port"), "{words}");
+    let plain = Server::redis().start();
+    let url = plain.url().replace("redis:", "rediss:");
+    let (words, code) = Patient::of(&format!("{{ redis: '{url}', connect_timeout: 200ms }}")).words();
+    assert!(code == 2 && words.contains("it may speak no TLS on this port"), "{words}");
+}
+
+#[test]
+fn a_server_with_too_many_clients_is_a_problem() {
+    let server = Server::redis().start();
+    // There are none but those who are there already; the test's own ways in are open before.
+    let mut wire = server.wire();
+    assert!(wire.command(&["CONFIG", "SET", "maxclients", "1"]).is_ok());
+    let (words, code) = Patient::at(&server.url()).words();
+    assert!(code == 2 && words.contains("remedy: raise `maxclients` at the server"), "{words}");
+}
+
+#[test]
 fn a_server_that_is_too_far_away_is_a_problem() {
     let server = sound(Server::redis()).start();
     let proxy = Proxy::to(server.port());
@@ -228,7 +258,7 @@ fn a_cluster_is_looked_at_node_by_node() {
     let slots = about(&report["findings"], "cluster");
     assert_eq!(slots[0]["message"], "all 16384 slots are covered by 3 masters");
     for server in report["servers"].as_array().unwrap() {
-        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 7 scripts run", "{server}");
+        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 8 scripts run", "{server}");
         assert_eq!(about(&server["findings"], "permissions")[0]["grade"], "ok", "{server}");
     }
     // The starter's policies have two rules each, and no tag.

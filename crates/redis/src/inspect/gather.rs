@@ -80,7 +80,7 @@ impl<'c> Gatherer<'c> {
         if let Some(words) = login
             && let Reply::Error(error) = talk.ask(&words).await?
         {
-            return Err(Trouble::LoginRefused(error));
+            return Err(Trouble::LoginRefused(short(&error)));
         }
         let database = settings.database.to_string();
         let first: &[&str] = if settings.database == 0 { &["PING"] } else { &["SELECT", &database] };
@@ -89,7 +89,7 @@ impl<'c> Gatherer<'c> {
                 Reply::Error(error) if error.starts_with("NOAUTH") => {
                     return Err(Trouble::LoginRefused(error));
                 }
-                Reply::Error(error) => return Err(Trouble::Refusing(format!("{}: {error}", words[0]))),
+                Reply::Error(error) => return Err(Trouble::Refusing(short(&error))),
                 _ => {}
             }
         }
@@ -221,6 +221,11 @@ async fn learn_setup(talk: &mut Talk, facts: &mut Facts) -> Result<(), Silence> 
     };
     facts.persistence = Some(persistence).filter(|persistence| *persistence != Persistence::default());
     Ok(())
+}
+
+/// An error of which not more is shown than anybody reads.
+pub(super) fn short(error: &str) -> String {
+    error.chars().take(200).collect()
 }
 
 /// A flat list of names and texts.

@@ -4,6 +4,7 @@ mod setup;
 
 use super::Finding;
 use super::facts::{ClockOffset, Facts, RoundTrip, Trouble};
+use super::talk::NO_ANSWER;
 use super::words::{count, time};
 use crate::settings::{Settings, Topology};
 
@@ -38,10 +39,9 @@ pub(super) fn server(facts: &Facts, settings: &Settings) -> Vec<Finding> {
 fn in_the_way(trouble: &Trouble, facts: &Facts, settings: &Settings) -> Finding {
     let user = settings.user.as_deref().unwrap_or("default");
     match trouble {
-        Trouble::Unreachable(reason) => Finding::problem("connection", reason).remedy(
-            "start the server, or correct the address in `store`; the server's `bind` and \
-             `protected-mode`, and a firewall, may be in the way too",
-        ),
+        Trouble::Unreachable(reason) => {
+            Finding::problem("connection", reason).remedy(remedy_of_connecting(reason, settings))
+        }
         Trouble::LoginRefused(error) if error.starts_with("NOAUTH") => {
             Finding::problem("login", "the server asks for a password, and none is configured")
                 .remedy("set `password_env` or `password_file` beside the address in `store`")
@@ -51,16 +51,22 @@ fn in_the_way(trouble: &Trouble, facts: &Facts, settings: &Settings) -> Finding 
                 .remedy("leave the password out, or name the `user` that it belongs to")
         }
         Trouble::LoginRefused(error) => {
-            Finding::problem("login", format!("the server refuses user {user}: {error}")).remedy(format!(
+            let check = format!(
                 "check the password; `ACL GETUSER {user}` at the server says whether the user is `on`"
-            ))
+            );
+            Finding::problem("login", format!("the server refuses user {user}: {error}"))
+                .remedy(remedy_of(error).map_or(check, ToOwned::to_owned))
         }
         Trouble::Refusing(error) => {
             let finding = Finding::problem("server", format!("it refuses to work: {error}"));
-            match remedy_of(error.split(": ").last().unwrap_or_default()) {
+            match remedy_of(error) {
                 Some(remedy) => finding.remedy(remedy),
                 None => finding,
             }
+        }
+        Trouble::Silent(reason) if facts.version.is_none() && !reason.starts_with(NO_ANSWER) => {
+            Finding::problem("connection", format!("it hangs up before it answers anything: {reason}"))
+                .remedy("it may speak TLS on this port: write `rediss://`, or name the port without TLS")
         }
         Trouble::Silent(reason) if facts.version.is_none() => {
             Finding::problem("connection", format!("it accepts connections and does not answer: {reason}"))
@@ -70,6 +76,21 @@ fn in_the_way(trouble: &Trouble, facts: &Facts, settings: &Settings) -> Finding 
             Finding::problem("connection", format!("it stopped answering while it was looked at: {reason}"))
                 .remedy("look at the server's log and at `SLOWLOG GET`")
         }
+    }
+}
+
+fn remedy_of_connecting(reason: &str, settings: &Settings) -> &'static str {
+    if reason.contains("certificate") {
+        "name the authority that vouches for the server in `tls_ca`, and the server as its certificate does"
+    } else if reason.contains("corrupt message") {
+        "it speaks no TLS on this port: write `redis://`, or name the port with TLS"
+    } else if settings.tls.is_some() && reason.starts_with("no connection") {
+        // A server without TLS waits for the end of a greeting that it takes for a command.
+        "start the server, or correct the address in `store`; it may speak no TLS on this port, or a \
+         firewall may be in the way"
+    } else {
+        "start the server, or correct the address in `store`; the server's `bind`, and a firewall, may be \
+         in the way too"
     }
 }
 
@@ -202,7 +223,9 @@ fn remedy_of(error: &str) -> Option<&'static str> {
         "BUSY" => "another script keeps the server busy: `SCRIPT KILL` ends it",
         "CLUSTERDOWN" => "the Cluster is not whole: `redis-cli --cluster check` says what is missing",
         "MASTERDOWN" => "the server has lost its master",
+        "DENIED" => "set a password at the server, or `protected-mode no` where nobody else can reach it",
         "NOPERM" => "grant what is missing, as said under permissions",
+        _ if error.contains("max number of clients") => "raise `maxclients` at the server",
         _ if error.contains("ACL failure") || error.contains("can't run this command") => {
             "grant what is missing, as said under permissions"
         }

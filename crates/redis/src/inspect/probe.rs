@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tollgate_core::{Charges, Limit, Plan, Ticket, Timestamp};
 
 use super::facts::ScriptRun;
+use super::gather::short;
 use super::talk::{Silence, Talk};
 use crate::cluster::slot_of;
 use crate::name::{Names, spent};
@@ -62,7 +63,10 @@ impl<'n> Probe<'n> {
         let scripts = &self.scripts;
         let logs = plan("1/s sliding, 1/s sliding by 100ms, 1 at once for 1s");
         let taking = Ask::to(Mode::Take);
+        let alive =
+            Run { name: "probe", script: &scripts.probe, keys: [const { Vec::new() }; 2], words: Vec::new() };
         let mut all = vec![
+            alive,
             self.lone(),
             self.settle("plain", &scripts.plain, &plan("1/s"), taking, &[]),
             self.settle("full", &scripts.full, &logs, taking, &[]),
@@ -171,7 +175,7 @@ fn time_of(reply: &Reply) -> Option<Timestamp> {
 /// What the server said instead of running a script, or that it ran and did nothing.
 fn refusal(reply: &Reply) -> Option<String> {
     match reply {
-        Reply::Error(error) => Some(error.chars().take(200).collect()),
+        Reply::Error(error) => Some(short(error)),
         Reply::List(parts) => {
             let status = parts.get(1).and_then(Reply::number).filter(|status| *status < 0)?;
             Some(format!("it ran and answered {status}"))

@@ -9,6 +9,9 @@ use crate::dial::{Dialer, Line};
 use crate::resp::{Reply, Scanner, write_command};
 use crate::settings::Address;
 
+/// What is said of a server that takes too long.
+pub(super) const NO_ANSWER: &str = "no answer";
+
 /// A line, until it fails. What is asked after that fails at once: a late reply would be taken for
 /// that of the next command.
 pub(super) struct Talk {
@@ -50,7 +53,7 @@ impl Talk {
         let mut line = self.line.take().ok_or_else(|| Silence("the connection is gone".into()))?;
         let replies = match timeout(self.patience, exchange(&mut line, commands, count)).await {
             Ok(replies) => replies.map_err(Silence)?,
-            Err(_) => return Err(Silence(format!("no answer within {:?}", self.patience))),
+            Err(_) => return Err(Silence(format!("{NO_ANSWER} within {:?}", self.patience))),
         };
         self.line = Some(line);
         Ok(replies)
