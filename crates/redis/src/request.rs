@@ -107,7 +107,7 @@ impl<'r, 'c> Request<'r, 'c> {
         let Limit::Bucket(bucket) = lone.limit else { return None };
         let (numerator, denominator) = bucket.token();
         let numbers = [numerator, denominator, bucket.empty(), bucket.fills_in().as_micros(), bucket.burst()];
-        Some((&self.headings[0], doubles(&numbers)))
+        Some((&self.headings[0], packed(&numbers)))
     }
 
     /// The request as a script reads it.
@@ -140,7 +140,7 @@ impl<'r, 'c> Request<'r, 'c> {
             }
             pack::number(&mut values, length as u64);
             pack::bytes(&mut values, heading.as_bytes());
-            pack::bytes(&mut values, &b"dddddddddddddddddddddddddddddddd"[..wide]);
+            pack::bytes(&mut values, &b"LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"[..wide]);
             pack::bytes(&mut values, itoa::Buffer::new().format(heading.len()).as_bytes());
             let flag = self.known.as_ref().map_or(charge.enforced, |known| known[index]);
             pack::number(&mut values, u64::from(flag));
@@ -241,8 +241,8 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
 }
 
 /// Numbers as a script unpacks them.
-pub(crate) fn doubles(numbers: &[u64]) -> Vec<u8> {
-    numbers.iter().flat_map(|number| (*number as f64).to_le_bytes()).collect()
+pub(crate) fn packed(numbers: &[u64]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
 /// The command that runs a script the server knows, or brings it along.

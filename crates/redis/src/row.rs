@@ -55,9 +55,8 @@ pub(crate) fn read(plan: &Plan, numbers: &[u8]) -> Option<Row> {
     let numbers: Option<Row> = numbers
         .chunks(8)
         .map(|chunk| {
-            let number = f64::from_le_bytes(chunk.try_into().ok()?);
-            let whole = number.fract() == 0.0 && (0.0..=MAX_EXACT as f64).contains(&number);
-            whole.then_some(number as u64)
+            let number = u64::from_le_bytes(chunk.try_into().ok()?);
+            (number <= MAX_EXACT).then_some(number)
         })
         .collect();
     numbers.filter(|numbers| numbers.len() == wanted && plausible(plan, numbers))
@@ -80,7 +79,8 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
     let limits = std::str::from_utf8(&kept[..end]).ok()?;
     let limits: Result<Vec<Limit>, _> = limits.split(", ").map(str::parse).collect();
     let old = Plan::new(plan.rule().clone(), limits.ok()?).ok()?;
-    let row = read(&old, &kept[end + 1..])?;
+    let numbers = &kept[end + 1..];
+    let row = read(&old, numbers).filter(|row| row.is_empty() == numbers.is_empty())?;
     let mut lease = 0;
     let mut out = heading(plan).into_bytes();
     for limit in plan.limits() {
@@ -103,7 +103,7 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
                 lease = other.lease().map_or(0, |lease| lease.as_micros());
             }
         }
-        numbers.into_iter().for_each(|number| out.extend_from_slice(&(number as f64).to_le_bytes()));
+        numbers.into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));
     }
     Some(Adoption { kept: out, lease, old })
 }

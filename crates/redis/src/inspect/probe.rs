@@ -13,7 +13,7 @@ use super::gather::short;
 use super::talk::{Silence, Talk};
 use crate::cluster::slot_of;
 use crate::name::{Names, spent};
-use crate::request::{Ask, Known, Mode, Request, Timing, doubles, run_command};
+use crate::request::{Ask, Known, Mode, Request, Timing, packed, run_command};
 use crate::resp::Reply;
 use crate::script::{Script, Scripts};
 
@@ -103,7 +103,7 @@ impl<'n> Probe<'n> {
         charges.push(&plan, &self.key, true);
         let mut request = Request::new(&charges, vec![0], self.names);
         let (heading, bucket) = request.lone_bucket().expect("a bucket that is alone");
-        let mut numbers = doubles(&[1, 0, 0, 0]);
+        let mut numbers = packed(&[1, 0, 0, 0]);
         numbers.extend_from_slice(&bucket);
         let words = vec![heading.as_bytes().to_vec(), numbers];
         request.keys[0].push_str(":lone");

@@ -53,7 +53,6 @@ if ARGV[2] and ARGV[2] ~= '' then
   end
 end
 
-local MOST = 2 ^ 53 - 1
 local starts, rows, at, others = {}, {}, 10, nil
 for i = 1, n do
   starts[i] = at
@@ -66,14 +65,7 @@ for i = 1, n do
     elseif #v ~= #text + 8 * #p[at + 2] then
       return { now, -4, i, 'garbage' }
     else
-      local r = { struct.unpack(p[at + 2], v, #text + 1) }
-      for k = 1, #p[at + 2] do
-        -- Only whole numbers are ever counted, and nothing that is not a number compares.
-        if not (r[k] >= 0 and r[k] <= MOST) or r[k] % 1 ~= 0 then
-          return { now, -4, i, 'garbage' }
-        end
-      end
-      rows[i] = r
+      rows[i] = { struct.unpack(p[at + 2], v, #text + 1) }
     end
   else
     local r = {}
@@ -86,6 +78,20 @@ for i = 1, n do
 end
 if others then
   return others
+end
+
+-- Answers which charge has numbers that nobody counted. They never conform and always look as if the
+-- clock had gone back, so whoever finds neither need not ask.
+local function impossible()
+  for i = 1, n do
+    local packing = p[starts[i] + 2]
+    if vals[i] and #packing > 0 then
+      local numbers = { struct.unpack(packing, vals[i], #p[starts[i] + 1] + 1) }
+      if math.max(unpack(numbers, 1, #packing)) > 9007199254740991 then
+        return i
+      end
+    end
+  end
 end
 local dirty, moved, ops = {}, {}, nil
 

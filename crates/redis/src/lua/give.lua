@@ -1,6 +1,10 @@
 -- Gives back what a ticket took: mode 2 all of it, once; mode 4 the same, where the caller says what was
 -- not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
+local odd = impossible()
+if odd then
+  return { now, -4, odd, 'garbage' }
+end
 local moment, altered = p[8], false
 if mode == 2 or mode == 4 then
   -- Nobody remembers for longer than 32 days whether a ticket was given back.

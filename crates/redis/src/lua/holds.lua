@@ -1,4 +1,8 @@
 -- Lists, renews, ends or replaces the holds of one key. ARGV[3] is the order, the rest are ids.
+local odd = impossible()
+if odd then
+  return { now, -4, odd, 'garbage' }
+end
 local order, found, place, all = ARGV[3], false, nil, {}
 limits(1, function(kind, at, k)
   if kind == 8 then

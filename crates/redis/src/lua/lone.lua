@@ -4,7 +4,7 @@
 -- ARGV[1] is how the limit is written; ARGV[2] holds cost, deadline, time, slack and the bucket's
 -- numbers.
 local text = ARGV[1]
-local cost, deadline, now, slack, numerator, denominator, empty, fills_in, burst = struct.unpack('ddddddddd', ARGV[2])
+local cost, deadline, now, slack, numerator, denominator, empty, fills_in, burst = struct.unpack('LLLLLLLLL', ARGV[2])
 if now == 0 then
   local time = redis.call('TIME')
   now = time[1] * 1000000 + time[2]
@@ -20,8 +20,8 @@ if v then
   if #v ~= #text + 16 then
     return { now, -4, 1, 'garbage' }
   end
-  local full, rest = struct.unpack('dd', v, #text + 1)
-  if not (full >= 0 and full < 2 ^ 53 and rest >= 0 and rest < 2 ^ 53) or full % 1 + rest % 1 ~= 0 then
+  local full, rest = struct.unpack('LL', v, #text + 1)
+  if full > 9007199254740991 or rest > 9007199254740991 then
     return { now, -4, 1, 'garbage' }
   end
   altered = true
@@ -48,6 +48,6 @@ if denominator ~= 1 then
   local whole = math.floor(wanted / denominator)
   full, rest = now + whole, wanted - whole * denominator
 end
-local numbers = struct.pack('dd', full, rest)
+local numbers = struct.pack('LL', full, rest)
 redis.call('SET', KEYS[1], text .. numbers, 'PX', math.ceil((full + (rest > 0 and 1 or 0) - now) / 1000) + slack)
 return { now, status, numbers }

@@ -137,7 +137,7 @@ local function start_over(i)
   moved[i] = true
 end
 
-local allowed, conforming = true, {}
+local allowed, conforming, changed = true, {}, false
 for i = 1, n do
   local conforms = weigh(i, cost)
   if conforms == nil then
@@ -149,8 +149,14 @@ for i = 1, n do
     end
     return { now, -3 }
   end
-  conforming[i] = conforms
+  conforming[i], changed = conforms, changed or dirty[i]
   allowed = allowed and (conforms or p[starts[i] + 4] == 0)
+end
+if changed or not allowed or mode == 0 or ops then
+  local i = impossible()
+  if i then
+    return { now, -4, i, 'garbage' }
+  end
 end
 -- In mode 5 this is a part of an attempt, and what is held elsewhere decides whether it is repeated.
 local repeated = mode ~= 5 and holds > 0 and held == holds

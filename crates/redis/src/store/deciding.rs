@@ -6,7 +6,7 @@ use std::task::Poll;
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
 use super::{Head, RedisStore, head, nonsense};
-use crate::request::{Ask, Mode, Request, doubles};
+use crate::request::{Ask, Mode, Request, packed};
 use crate::resp::Reply;
 use crate::row::{self, Adoption, width};
 use crate::script::Script;
@@ -90,7 +90,7 @@ impl RedisStore {
         let Some((heading, bucket)) = request.lone_bucket() else { return Ok(None) };
         let deadline = self.deadline();
         let timing = self.timing(&request.keys[0], deadline);
-        let mut numbers = doubles(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
+        let mut numbers = packed(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
         numbers.extend_from_slice(&bucket);
         let words: [&[u8]; 2] = [heading.as_bytes(), &numbers];
         let reply = self.run(&self.scripts.lone, [&request.keys, &[]], &words, deadline).await?;
