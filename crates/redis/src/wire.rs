@@ -256,3 +256,18 @@ impl Wire {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_not_given_up_for_what_the_last_one_did() {
+        let wire = Wire::new();
+        wire.hang_up();
+        wire.come_up();
+        assert!(!pin!(wire.to_drop.notified()).enable(), "the new one is dropped");
+        wire.hang_up();
+        assert!(pin!(wire.to_drop.notified()).enable(), "it can still be given up");
+    }
+}
