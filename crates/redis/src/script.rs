@@ -46,13 +46,21 @@ impl Script {
 impl Default for Scripts {
     fn default() -> Self {
         let begin = part!("begin");
-        let logs = part!("logs");
+        let (tools, logs) = (part!("tools"), part!("logs"));
         Self {
             lone: Script::of(&[part!("lone")]),
-            plain: Script::of(&[begin, part!("plain"), part!("settle"), part!("end")]),
-            full: Script::of(&[begin, logs, part!("settle"), part!("whens")]),
-            give: Script::of(&[begin, logs, part!("ages"), part!("give")]),
-            holds: Script::of(&[begin, logs, part!("ages"), part!("holds")]),
+            plain: Script::of(&[
+                begin,
+                part!("plain"),
+                part!("weigh"),
+                part!("quick"),
+                tools,
+                part!("settle"),
+                part!("end"),
+            ]),
+            full: Script::of(&[begin, tools, logs, part!("weigh"), part!("settle"), part!("whens")]),
+            give: Script::of(&[begin, tools, logs, part!("ages"), part!("give")]),
+            holds: Script::of(&[begin, tools, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[part!("forget")]),
             record: Script::of(&[part!("record")]),
             probe: Script::of(&[part!("probe")]),

@@ -59,7 +59,7 @@ local function give_log(i, r, k, key, period)
   if gone > 0 then
     r[k] = r[k] - gone
     r[k + 1], r[k + 2] = ends_of(key, ENTRY)
-    expire(i, key, r[k] > 0 and r[k + 2] + period or 0)
+    expire(i, key, r[k] > 0 and math.max(r[k + 2] + period, now + 1) or 0)
     altered = true
   end
 end
@@ -77,7 +77,7 @@ local function give_slot(i, r, k, key, slot, period)
       end
       r[k], altered = r[k] - back, true
       r[k + 1], r[k + 2], r[k + 3] = ends_of(key, SLOT)
-      expire(i, key, r[k] > 0 and (r[k + 2] + 1) * slot + period or 0)
+      expire(i, key, r[k] > 0 and math.max((r[k + 2] + 1) * slot + period, now + 1) or 0)
       return
     end
     index = index + 1
@@ -96,7 +96,7 @@ local function give_hold(i, r, k, key, lease)
   if altered then
     r[k], r[k + 1], r[k + 2] = count_holds(all)
     local idle = lease > 0 and r[k + 2] + lease or math.huge
-    expire(i, key, r[k] > 0 and idle or 0)
+    expire(i, key, r[k] > 0 and math.max(idle, now + 1) or 0)
   end
 end
 
