@@ -1,13 +1,14 @@
 //! Counters on Redis, beside what the server itself can do: `redis-benchmark` with the barest script
 //! of one bucket, over as many connections with as many commands in flight.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::Read;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tollgate_core::{Attempt, Charges, Decision, Outcome, Plan, Span, Store, Ticket};
 use tollgate_engine::{Engine, Fallback, Parts};
@@ -87,36 +88,33 @@ fn script_times(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bar
     line("script of five rules, in the server", &shown(five_usec), &beside, five_usec / bare_usec, "≤ 4.5");
 }
 
-/// One caller, one call at a time, beside a bare socket.
+/// One caller, one call at a time, beside a bare socket on the same runtime. (A thread that blocks on
+/// its socket is woken sooner than one that waits for many, whoever writes the client.)
 fn latency(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bare: &str, one: &[Arc<Plan>]) {
-    let mut line_to = TcpStream::connect(("127.0.0.1", server.port())).expect("the server");
-    line_to.set_nodelay(true).expect("a socket");
     let words = ["EVALSHA", bare, "1", "latency", "1", "100000000", "1"];
     let mut command = format!("*{}\r\n", words.len());
     words.iter().for_each(|word| command.push_str(&format!("${}\r\n{word}\r\n", word.len())));
-    let mut reader = BufReader::new(line_to.try_clone().expect("a socket"));
-    let mut raw = Vec::new();
-    let mut own = Vec::new();
-    for _ in 0..40 {
-        for _ in 0..100 {
-            let start = Instant::now();
-            line_to.write_all(command.as_bytes()).expect("the server");
-            read_pair(&mut reader);
-            raw.push(start.elapsed());
-        }
-        // As a server does: on a thread that also hears from the network.
-        let (store, one) = (Arc::clone(store), one.to_vec());
-        let calls = runtime.spawn(async move {
-            let mut times = Vec::new();
+    let (port, store, one) = (server.port(), Arc::clone(store), one.to_vec());
+    let measured = runtime.spawn(async move {
+        let mut socket = TcpStream::connect(("127.0.0.1", port)).await.expect("the server");
+        socket.set_nodelay(true).expect("a socket");
+        let (mut raw, mut own) = (Vec::new(), Vec::new());
+        for _ in 0..40 {
+            for _ in 0..100 {
+                let start = Instant::now();
+                socket.write_all(command.as_bytes()).await.expect("the server");
+                read_pair(&mut socket).await;
+                raw.push(start.elapsed());
+            }
             for _ in 0..100 {
                 let start = Instant::now();
                 take_once(&store, &one, "latency").await;
-                times.push(start.elapsed());
+                own.push(start.elapsed());
             }
-            times
-        });
-        own.extend(runtime.block_on(calls).expect("a caller"));
-    }
+        }
+        (raw, own)
+    });
+    let (mut raw, mut own) = runtime.block_on(measured).expect("a caller");
     raw.sort();
     own.sort();
     let (raw, own) = (raw[raw.len() / 2], own[own.len() / 2]);
@@ -125,12 +123,12 @@ fn latency(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bare: &s
 }
 
 /// Reads `*2` and two numbers.
-fn read_pair(reader: &mut impl BufRead) {
-    let mut text = String::new();
-    for _ in 0..3 {
-        reader.read_line(&mut text).expect("a reply");
+async fn read_pair(socket: &mut TcpStream) {
+    let mut bytes = Vec::new();
+    while bytes.iter().filter(|byte| **byte == b'\n').count() < 3 {
+        assert_ne!(socket.read_buf(&mut bytes).await.expect("a reply"), 0);
     }
-    assert!(text.starts_with("*2"), "{text}");
+    assert!(bytes.starts_with(b"*2"), "{bytes:?}");
 }
 
 /// Decisions about a key that is denied, beside decisions that ask the server.

@@ -54,23 +54,24 @@ if ARGV[2] and ARGV[2] ~= '' then
   end
 end
 
-local starts, rows, at, others = {}, {}, 10, nil
+-- Tables that begin with room for a few entries need not grow.
+local starts, rows, at, others = { nil, nil, nil, nil, nil, nil, nil, nil }, { nil, nil, nil, nil, nil, nil, nil, nil }, 10, nil
 for i = 1, n do
   starts[i] = at
-  local text, v = p[at + 1], vals[i]
+  local text, packing, v = p[at + 1], p[at + 2], vals[i]
   if v then
     if find(v, text, 1, true) ~= 1 then
       others = others or { now, -2 }
       others[#others + 1] = i
       others[#others + 1] = v
-    elseif #v ~= #text + 8 * #p[at + 2] then
+    elseif #v ~= #text + 8 * #packing then
       return { now, -4, i, 'garbage' }
     else
-      rows[i] = { unpack_numbers(p[at + 2], v, #text + 1) }
+      rows[i] = { unpack_numbers(packing, v, #text + 1) }
     end
   else
     local r = {}
-    for k = 1, #p[at + 2] do
+    for k = 1, #packing do
       r[k] = 0
     end
     rows[i] = r
@@ -80,4 +81,4 @@ end
 if others then
   return others
 end
-local dirty, moved, ops = {}, {}, nil
+local dirty, moved, ops = { nil, nil, nil, nil, nil, nil, nil, nil }, { nil, nil, nil, nil, nil, nil, nil, nil }, nil

@@ -1,6 +1,6 @@
 -- The common case in a few lines: all conform, and each counter only grows and lives as long as before.
 if quick and not stale then
-  local reply, taken, bit = { now, 0 }, 0, 1
+  local reply, taken, bit = { now, 0, nil, nil, nil, nil, nil, nil }, 0, 1
   for i = 1, n do
     local at, r = starts[i], rows[i]
     local numbers = ''

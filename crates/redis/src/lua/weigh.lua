@@ -115,7 +115,7 @@ local function weigh(i, cost)
   return conforms
 end
 
-local allowed, conforming, changed, stale, quick = true, {}, false, false, mode ~= 0 and cost > 0
+local allowed, conforming, changed, stale, quick = true, { nil, nil, nil, nil, nil, nil, nil, nil }, false, false, mode ~= 0 and cost > 0
 for i = 1, n do
   local conforms = weigh(i, cost)
   if conforms == nil then
