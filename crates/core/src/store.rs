@@ -40,6 +40,11 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
+    /// Whether every take is answered at once, so that nobody need be ready to wait.
+    fn answers_at_once(&self) -> bool {
+        false
+    }
+
     /// Asks whether the store can be used. A store in this process always can.
     fn probe(&self) -> Answer<'_, ()> {
         Answer::ready(Ok(()))

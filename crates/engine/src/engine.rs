@@ -28,6 +28,8 @@ pub struct Engine {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) records: Arc<dyn Records>,
     pub(crate) shared: Option<Shared>,
+    /// Whether the store answers every take at once, and nobody else shares it.
+    at_once: bool,
     pub(crate) seals: Seals,
     pub(crate) calendars: Calendars,
     pub(crate) configured: Mutex<Configured>,
@@ -98,6 +100,9 @@ pub(crate) struct LogPace {
     held_back: u64,
 }
 
+/// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
+const MOST_TURNS: usize = 3;
+
 impl Engine {
     /// An engine over these policies, with the overrides that were recorded earlier. With a fallback
     /// it starts without its store too, and learns them when the store comes back.
@@ -115,6 +120,7 @@ impl Engine {
     fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
         let shared = parts.fallback.map(Shared::new);
+        let at_once = shared.is_none() && parts.store.answers_at_once();
         let local = shared.is_some().then(|| policies.in_outage());
         let snapshot = Snapshot::new(policies.clone(), local, &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
@@ -123,6 +129,7 @@ impl Engine {
             store: parts.store,
             records: parts.records,
             shared,
+            at_once,
             seals: Seals::new(),
             calendars: Calendars::default(),
             configured: Mutex::new(Configured { base: policies, overrides: Overrides::default(), edits: 0 }),
@@ -159,30 +166,72 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
+        if self.decide_at_once(pinned, attempt, decision)? {
+            return Ok(());
+        }
+        let timed = self.begin(pinned, attempt, decision)?;
+        // Boxed, so that the future of what was decided at once stays small.
+        Box::pin(self.decide_in_time(pinned, attempt, decision)).await?;
+        self.end(pinned, decision, timed);
+        Ok(())
+    }
+
+    /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
+    /// it is as if [`Engine::decide_into`] was called and awaited.
+    #[inline]
+    pub fn decide_at_once<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<bool, Fault> {
+        if !self.at_once {
+            return Ok(false);
+        }
         let timed = self.begin(pinned, attempt, decision)?;
         if decision.charges.is_empty() {
             decision.allow_unmetered();
-        } else if let Some(shared) = &self.shared {
-            // Boxed, so that the future of a store in this process does not have to hold room for it.
-            Box::pin(self.decide_shared(shared, pinned, attempt, decision)).await?;
         } else {
-            match self.store.take(&decision.charges, &mut decision.outcome) {
-                // An answer that is there already need not be awaited.
-                Answer::Ready(Some(Ok(()))) => {}
-                answer => {
-                    if let Err(error) = answer.await {
-                        self.take_again(decision, error).await?;
-                    }
-                }
+            if let Err(error) = self.take_at_once(decision) {
+                self.turn_and_take(decision, error)?;
             }
             decision.conclude(Origin::Store);
         }
+        self.end(pinned, decision, timed);
+        Ok(true)
+    }
+
+    #[inline]
+    fn take_at_once(&self, decision: &mut Decision<'_>) -> Result<(), StoreError> {
+        match self.store.take(&decision.charges, &mut decision.outcome) {
+            Answer::Ready(Some(answer)) => answer,
+            Answer::Ready(None) | Answer::Later(_) => unreachable!("it says that it answers at once"),
+        }
+    }
+
+    /// As [`Engine::take_again`], without waiting.
+    #[cold]
+    fn turn_and_take(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
+        for _ in 0..MOST_TURNS {
+            let StoreError::Stale { now } = error else { break };
+            self.calendars.turn(&decision.charges, now);
+            self.calendars.fill(&mut decision.charges);
+            match self.take_at_once(decision) {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(Fault::Store(error))
+    }
+
+    /// Takes note of a decision.
+    #[inline]
+    fn end(&self, pinned: &Snapshot, decision: &Decision<'_>, timed: Option<u64>) {
         self.note(pinned, decision);
         if let Some(start) = timed {
             let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
             self.meters.latency.observe(nanos as f64 / 1e9);
         }
-        Ok(())
     }
 
     /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
@@ -227,11 +276,31 @@ impl Engine {
         Ok(outcome)
     }
 
+    /// Settles the charges of a decision, however long that takes.
+    async fn decide_in_time<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+            return Ok(());
+        }
+        if let Some(shared) = &self.shared {
+            return self.decide_shared(shared, pinned, attempt, decision).await;
+        }
+        if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
+            self.take_again(decision, error).await?;
+        }
+        decision.conclude(Origin::Store);
+        Ok(())
+    }
+
     /// Asks again with the calendar around the store's time, which has left the pages known here.
     #[cold]
     async fn take_again(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
-        // Three times is enough unless the store's clock jumps from page to page.
-        for _ in 0..3 {
+        for _ in 0..MOST_TURNS {
             let StoreError::Stale { now } = error else { break };
             self.calendars.turn(&decision.charges, now);
             self.calendars.fill(&mut decision.charges);

@@ -265,7 +265,7 @@ mod tests {
     fn a_connection_is_not_given_up_for_what_the_last_one_did() {
         let wire = Wire::new();
         wire.hang_up();
-        wire.come_up();
+        wire.come_up(None);
         assert!(!pin!(wire.to_drop.notified()).enable(), "the new one is dropped");
         wire.hang_up();
         assert!(pin!(wire.to_drop.notified()).enable(), "it can still be given up");

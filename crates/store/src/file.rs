@@ -165,6 +165,10 @@ impl FileStore {
 }
 
 impl Store for FileStore {
+    fn answers_at_once(&self) -> bool {
+        self.sync == Syncing::Interval
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         if let Err(error) = self.memory.take_now(charges, outcome) {
             return Answer::ready(Err(error));

@@ -435,6 +435,10 @@ fn put_back(
 }
 
 impl Store for MemoryStore {
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         Answer::ready(self.take_now(charges, outcome))
     }
