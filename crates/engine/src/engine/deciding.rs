@@ -1,0 +1,249 @@
+//! Deciding: from an attempt to a decision, and what is noted about it.
+
+use std::sync::Arc;
+
+use tollgate_core::store::Answer;
+use tollgate_core::{
+    Attempt, Charges, Decision, Origin, Outcome, Plan, Span, StoreError, Ticket, Verdict, When,
+};
+
+use super::{Engine, Fault, Snapshot};
+use crate::journal::Entry;
+use crate::meter::Meters;
+use crate::shared::Aim;
+use crate::ticket;
+
+/// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
+const MOST_TURNS: usize = 3;
+
+impl Engine {
+    /// Decides an attempt: everything it asks for is taken, or nothing.
+    pub async fn decide<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+    ) -> Result<Decision<'a>, Fault> {
+        let mut decision = Decision::blank();
+        self.decide_into(pinned, attempt, &mut decision).await?;
+        Ok(decision)
+    }
+
+    /// As [`Engine::decide`], for callers in a hurry: the decision is made where it stands.
+    #[inline]
+    pub async fn decide_into<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.decide_at_once(pinned, attempt, decision)? {
+            return Ok(());
+        }
+        let timed = self.begin(pinned, attempt, decision)?;
+        // Boxed, so that the future of what was decided at once stays small.
+        Box::pin(self.decide_in_time(pinned, attempt, decision)).await?;
+        self.end(pinned, decision, timed);
+        Ok(())
+    }
+
+    /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
+    /// it is as if [`Engine::decide_into`] was called and awaited.
+    #[inline]
+    pub fn decide_at_once<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<bool, Fault> {
+        if !self.at_once {
+            return Ok(false);
+        }
+        let timed = self.begin(pinned, attempt, decision)?;
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+        } else {
+            if let Err(error) = self.take_at_once(decision) {
+                self.turn_and_take(decision, error)?;
+            }
+            decision.conclude(Origin::Store);
+        }
+        self.end(pinned, decision, timed);
+        Ok(true)
+    }
+
+    #[inline]
+    fn take_at_once(&self, decision: &mut Decision<'_>) -> Result<(), StoreError> {
+        match self.store.take(&decision.charges, &mut decision.outcome) {
+            Answer::Ready(Some(answer)) => answer,
+            Answer::Ready(None) | Answer::Later(_) => unreachable!("it says that it answers at once"),
+        }
+    }
+
+    /// As [`Engine::take_again`], without waiting.
+    #[cold]
+    fn turn_and_take(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
+        for _ in 0..MOST_TURNS {
+            let StoreError::Stale { now } = error else { break };
+            self.calendars.turn(&decision.charges, now);
+            self.calendars.fill(&mut decision.charges);
+            match self.take_at_once(decision) {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(Fault::Store(error))
+    }
+
+    /// Takes note of a decision.
+    #[inline]
+    fn end(&self, pinned: &Snapshot, decision: &Decision<'_>, timed: Option<u64>) {
+        self.note(pinned, decision);
+        if let Some(start) = timed {
+            let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
+            self.meters.latency.observe(nanos as f64 / 1e9);
+        }
+    }
+
+    /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
+    #[inline]
+    fn begin<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<Option<u64>, Fault> {
+        let ticket = ticket::next();
+        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
+        pinned.open(attempt, ticket, decision)?;
+        self.calendars.fill(&mut decision.charges);
+        Ok(timed)
+    }
+
+    /// Says what [`Engine::decide`] would, and takes nothing.
+    pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
+        let mut decision = Decision::blank();
+        pinned.open(attempt, ticket::next(), &mut decision)?;
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+            return Ok(decision);
+        }
+        if let Some(shared) = &self.shared {
+            self.peek_shared(shared, pinned, attempt, &mut decision).await?;
+            return Ok(decision);
+        }
+        let Decision { charges, outcome, .. } = &mut decision;
+        self.settle(&*self.store, Aim::Peek, charges, outcome).await.map_err(Fault::Store)?;
+        decision.conclude(Origin::Store);
+        Ok(decision)
+    }
+
+    /// What every limit of a rule shows at a key.
+    pub async fn look(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
+        let mut charges = Charges::new(Ticket(0), 0, None);
+        charges.push(plan, key, true);
+        let mut outcome = Outcome::default();
+        self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await?;
+        Ok(outcome)
+    }
+
+    /// Settles the charges of a decision, however long that takes.
+    async fn decide_in_time<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if decision.charges.is_empty() {
+            decision.allow_unmetered();
+            return Ok(());
+        }
+        if let Some(shared) = &self.shared {
+            return self.decide_shared(shared, pinned, attempt, decision).await;
+        }
+        if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
+            self.take_again(decision, error).await?;
+        }
+        decision.conclude(Origin::Store);
+        Ok(())
+    }
+
+    /// Asks again with the calendar around the store's time, which has left the pages known here.
+    #[cold]
+    async fn take_again(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
+        for _ in 0..MOST_TURNS {
+            let StoreError::Stale { now } = error else { break };
+            self.calendars.turn(&decision.charges, now);
+            self.calendars.fill(&mut decision.charges);
+            match self.store.take(&decision.charges, &mut decision.outcome).await {
+                Ok(()) => return Ok(()),
+                Err(again) => error = again,
+            }
+        }
+        Err(Fault::Store(error))
+    }
+
+    #[inline]
+    fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
+        // While limits are switched off there is no policy to count for.
+        if pinned.policies.enabled
+            && let Some(meter) = pinned.meters.get(decision.policy().number())
+        {
+            meter.count(decision);
+        }
+        // Whom an outage denies has done nothing wrong.
+        if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {
+            self.note_refusal(decision);
+        }
+        self.journal.record(decision.verdict, decision.outcome.now, || self.entry(decision));
+    }
+
+    #[cold]
+    fn note_refusal(&self, decision: &Decision<'_>) {
+        let Some(line) = decision.denied_by() else { return };
+        let now = decision.outcome.now;
+        let key = self.shown_key(line.rule, line.key);
+        self.offenders.note(&line.rule.name, &key, now);
+        if matches!(decision.verdict, Verdict::Wait(_)) {
+            return;
+        }
+        let Some(held_back) = self.log_pace.lock().admit(now) else { return };
+        let retry_after = match decision.wait() {
+            Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
+            None => String::from("never"),
+        };
+        let denied_by = &*line.rule.name;
+        if held_back > 0 {
+            tracing::warn!(
+                component = "ratelimit",
+                denied_by,
+                key = &*key,
+                retry_after,
+                held_back,
+                "rate limit exceeded"
+            );
+        } else {
+            tracing::warn!(
+                component = "ratelimit",
+                denied_by,
+                key = &*key,
+                retry_after,
+                "rate limit exceeded"
+            );
+        }
+    }
+
+    #[cold]
+    fn entry(&self, decision: &Decision<'_>) -> Entry {
+        let line = decision.denied_by().or_else(|| decision.lines().next());
+        Entry {
+            at: decision.outcome.now,
+            policy: decision.policy().name.to_string(),
+            verdict: decision.verdict,
+            origin: decision.origin,
+            rule: decision.denied_by().map(|line| line.rule.name.to_string()),
+            key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
+            cost: decision.charges.cost,
+            retry: decision.wait().map_or(decision.retry, When::After),
+        }
+    }
+}
