@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::task::Poll;
 
+use tokio::time::Instant;
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
 use super::{Head, RedisStore, head, nonsense};
@@ -57,8 +58,8 @@ impl RedisStore {
         request: &mut Request<'_, '_>,
         ask: Ask,
         more: &[&[u8]],
+        deadline: Instant,
     ) -> Result<Reply, StoreError> {
-        let deadline = self.deadline();
         let plain_keys = request.keys.len();
         let mut adoptions = Vec::new();
         for _ in 0..MOST_TRIES {
@@ -86,9 +87,12 @@ impl RedisStore {
     }
 
     /// Takes from one bucket that decides alone, if nothing about it has to be mended.
-    async fn settle_alone(&self, request: &Request<'_, '_>) -> Result<Option<Reply>, StoreError> {
+    async fn settle_alone(
+        &self,
+        request: &Request<'_, '_>,
+        deadline: Instant,
+    ) -> Result<Option<Reply>, StoreError> {
         let Some((heading, bucket)) = request.lone_bucket() else { return Ok(None) };
-        let deadline = self.deadline();
         let timing = self.timing(&request.keys[0], deadline);
         let mut numbers = packed(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
         numbers.extend_from_slice(&bucket);
@@ -122,12 +126,14 @@ impl RedisStore {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
-        let alone = if mode == Mode::Take { self.settle_alone(&request).await? } else { None };
+        // However many calls it takes, one decision waits no longer than one call may.
+        let deadline = self.deadline();
+        let alone = if mode == Mode::Take { self.settle_alone(&request, deadline).await? } else { None };
         let reply = match alone {
             Some(reply) => reply,
             None => {
                 let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
-                self.settle(script, &mut request, Ask::to(mode), &[]).await?
+                self.settle(script, &mut request, Ask::to(mode), &[], deadline).await?
             }
         };
         let head = head(&reply)?;
@@ -145,7 +151,8 @@ impl RedisStore {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
-        let parts = self.settle_parts(charges, &groups, Mode::Peek).await;
+        let deadline = self.deadline();
+        let parts = self.settle_parts(charges, &groups, Mode::Peek, deadline).await;
         let parts: Vec<Part> = parts.into_iter().collect::<Result<_, _>>()?;
         let repeated = parts.iter().any(|part| part.holds)
             && parts.iter().all(|part| part.outcome.repeated || !part.holds);
@@ -155,14 +162,14 @@ impl RedisStore {
             outcome.repeated = repeated;
             return Ok(());
         }
-        let parts = self.settle_parts(charges, &groups, Mode::TakePart).await;
+        let parts = self.settle_parts(charges, &groups, Mode::TakePart, deadline).await;
         if parts.iter().all(|part| part.as_ref().is_ok_and(|part| part.outcome.allowed)) {
             assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, true, outcome);
             return Ok(());
         }
-        self.roll_back(charges, &parts).await;
+        self.roll_back(charges, &parts, deadline).await;
         parts.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let parts = self.settle_parts(charges, &groups, Mode::Peek).await;
+        let parts = self.settle_parts(charges, &groups, Mode::Peek, deadline).await;
         assemble(charges, &parts.into_iter().collect::<Result<Vec<_>, _>>()?, false, outcome);
         insist(charges, outcome);
         Ok(())
@@ -173,10 +180,11 @@ impl RedisStore {
         charges: &Charges<'_>,
         group: &[usize],
         mode: Mode,
+        deadline: Instant,
     ) -> Result<Part, StoreError> {
         let mut request = Request::new(charges, group.to_vec(), &self.names);
         let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
-        let reply = self.settle(script, &mut request, Ask::to(mode), &[]).await?;
+        let reply = self.settle(script, &mut request, Ask::to(mode), &[], deadline).await?;
         let mut outcome = Outcome::default();
         read_outcome(&request, &head(&reply)?, &mut outcome)?;
         let widths = request.chosen().map(|charge| charge.plan.limits().len()).collect();
@@ -190,18 +198,19 @@ impl RedisStore {
         charges: &Charges<'_>,
         groups: &[Vec<usize>],
         mode: Mode,
+        deadline: Instant,
     ) -> Vec<Result<Part, StoreError>> {
-        join_all(groups.iter().map(|group| self.settle_part(charges, group, mode))).await
+        join_all(groups.iter().map(|group| self.settle_part(charges, group, mode, deadline))).await
     }
 
     /// Gives back what some groups took while others refused. What cannot be given back stays counted.
-    async fn roll_back(&self, charges: &Charges<'_>, parts: &[Result<Part, StoreError>]) {
+    async fn roll_back(&self, charges: &Charges<'_>, parts: &[Result<Part, StoreError>], deadline: Instant) {
         for part in parts.iter().flatten() {
             let taken = |(position, _): &(usize, &usize)| part.outcome.taken & (1 << position) != 0;
             let chosen: Vec<usize> =
                 part.chosen.iter().enumerate().filter(taken).map(|(_, index)| *index).collect();
             if !chosen.is_empty() {
-                let _ = self.undo(charges, chosen, part.outcome.now).await;
+                let _ = self.undo(charges, chosen, part.outcome.now, deadline).await;
             }
         }
     }

@@ -1,5 +1,6 @@
 //! Giving back.
 
+use tokio::time::Instant;
 use tollgate_core::store::Given;
 use tollgate_core::{Charges, StoreError, Timestamp};
 
@@ -43,10 +44,11 @@ impl RedisStore {
         charges: &Charges<'_>,
         chosen: Vec<usize>,
         taken_at: Timestamp,
+        deadline: Instant,
     ) -> Result<(), StoreError> {
         let mut request = Request::new(charges, chosen, &self.names);
         let ask = Ask { moment: taken_at, ..Ask::to(Mode::Undo) };
-        self.settle(&self.scripts.give, &mut request, ask, &[]).await.map(|_| ())
+        self.settle(&self.scripts.give, &mut request, ask, &[], deadline).await.map(|_| ())
     }
 
     async fn give_to(
@@ -64,7 +66,7 @@ impl RedisStore {
         }
         request.last.push(spent(&request.keys[0], charges.ticket));
         let ask = Ask { mode, moment: taken_at, spent_for };
-        let reply = self.settle(&self.scripts.give, &mut request, ask, &rules).await?;
+        let reply = self.settle(&self.scripts.give, &mut request, ask, &rules, self.deadline()).await?;
         Ok(match head(&reply)?.status {
             0 => Given::Back,
             1 => Given::Already,
@@ -92,7 +94,8 @@ impl RedisStore {
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
         for group in self.fleet.groups(&request.keys[..charges.len()]) {
             let mut request = Request::new(charges, group, &self.names);
-            self.settle(&self.scripts.give, &mut request, Ask::to(Mode::Retract), &[]).await?;
+            self.settle(&self.scripts.give, &mut request, Ask::to(Mode::Retract), &[], self.deadline())
+                .await?;
         }
         Ok(())
     }

@@ -27,7 +27,9 @@ impl RedisStore {
         charges.push(spot.plan, spot.key, true);
         let mut request = Request::new(&charges, vec![0], &self.names);
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
-        let reply = self.settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words).await?;
+        let reply = self
+            .settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words, self.deadline())
+            .await?;
         let head = head(&reply)?;
         let [found, holds @ ..] = head.rest else { return Err(nonsense()) };
         let mut holds: Vec<(String, Hold)> =
