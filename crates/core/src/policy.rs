@@ -147,10 +147,13 @@ impl Policies {
         } else {
             self.by_name.get(name).map(|number| &self.policies[*number])
         };
-        found.ok_or_else(|| Mistake::UnknownPolicy {
-            policy: shown(name),
-            near: nearest(name, self.policies.iter().map(|policy| &*policy.name)),
-        })
+        found.ok_or_else(|| self.unknown(name))
+    }
+
+    #[cold]
+    fn unknown(&self, name: &str) -> Mistake {
+        let near = nearest(name, self.policies.iter().map(|policy| &*policy.name));
+        Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
     /// The same set with one rule replaced by another of the same name.
