@@ -15,6 +15,8 @@ use tollgate_core::{
     StoreError, Ticket, Timestamp, When,
 };
 
+pub(crate) use deciding::MOST_TURNS;
+
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
 use crate::meter::{Meters, PolicyMeter};

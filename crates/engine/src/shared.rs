@@ -11,7 +11,7 @@ use tollgate_core::{
 
 use crate::breaker::Pass;
 use crate::denied::{Denied, Trace};
-use crate::engine::{Engine, Fault, Snapshot};
+use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
 use crate::gate::Gate;
 use crate::meter::StoreMeters;
 use crate::retract::Retractions;
@@ -241,8 +241,7 @@ impl Engine {
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
         self.calendars.fill(charges);
-        // Three more times are enough unless the store's clock jumps from page to page.
-        for _ in 0..3 {
+        for _ in 0..MOST_TURNS {
             let answer = match aim {
                 Aim::Take => store.take(charges, outcome).await,
                 Aim::Peek => store.peek(charges, outcome).await,

@@ -14,7 +14,7 @@ use crate::shared::Aim;
 use crate::ticket;
 
 /// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
-const MOST_TURNS: usize = 3;
+pub(crate) const MOST_TURNS: usize = 3;
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
@@ -79,7 +79,7 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::take_again`], without waiting.
+    /// Asks again with the calendar around the store's time, which has left the pages known here.
     #[cold]
     fn turn_and_take(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
         for _ in 0..MOST_TURNS {
@@ -160,26 +160,10 @@ impl Engine {
         if let Some(shared) = &self.shared {
             return self.decide_shared(shared, pinned, attempt, decision).await;
         }
-        if let Err(error) = self.store.take(&decision.charges, &mut decision.outcome).await {
-            self.take_again(decision, error).await?;
-        }
+        let Decision { charges, outcome, .. } = &mut *decision;
+        self.settle(&*self.store, Aim::Take, charges, outcome).await.map_err(Fault::Store)?;
         decision.conclude(Origin::Store);
         Ok(())
-    }
-
-    /// Asks again with the calendar around the store's time, which has left the pages known here.
-    #[cold]
-    async fn take_again(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
-        for _ in 0..MOST_TURNS {
-            let StoreError::Stale { now } = error else { break };
-            self.calendars.turn(&decision.charges, now);
-            self.calendars.fill(&mut decision.charges);
-            match self.store.take(&decision.charges, &mut decision.outcome).await {
-                Ok(()) => return Ok(()),
-                Err(again) => error = again,
-            }
-        }
-        Err(Fault::Store(error))
     }
 
     #[inline]

@@ -39,8 +39,9 @@ impl RedisStore {
         let mut adoptions = Vec::new();
         for pair in head.rest.chunks(2) {
             let [index, kept] = pair else { break };
-            let index = index.number().map_or(usize::MAX, |index| index as usize - 1);
-            let Some((charge, kept)) = request.chosen().nth(index).zip(kept.bytes()) else { break };
+            let index = index.number().and_then(|index| usize::try_from(index).ok()?.checked_sub(1));
+            let index = index.ok_or_else(nonsense)?;
+            let (charge, kept) = request.chosen().nth(index).zip(kept.bytes()).ok_or_else(nonsense)?;
             let adoption = row::adopt(charge.plan, kept, head.now).ok_or_else(|| StoreError::Damaged {
                 key: request.keys[index].clone(),
                 reason: "it is not a counter".into(),
