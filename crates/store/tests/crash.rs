@@ -102,8 +102,17 @@ fn takes_until_it_is_killed() {
     take_and_tell(Path::new(path), if sync == "always" { Syncing::Always } else { Syncing::Interval });
 }
 
-/// Runs the process until it has told so many lines, kills it, and adds up all it told.
-fn run_and_kill(path: &Path, sync: &str, lines: usize, told: &mut HashMap<(usize, usize), Told>) {
+/// When the process is killed.
+#[derive(Clone, Copy, Debug)]
+enum Killed {
+    /// As soon as it has told of so many takes, saved or not.
+    After(usize),
+    /// As soon as it has told of a saving that succeeded, however slow the disk is.
+    Saved,
+}
+
+/// Runs the process until its time has come, kills it, and adds up all it told.
+fn run_and_kill(path: &Path, sync: &str, killed: Killed, told: &mut HashMap<(usize, usize), Told>) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["takes_until_it_is_killed", "--exact", "--nocapture", "--test-threads=1"])
         .env(CHILD, format!("{sync} {}", path.display()))
@@ -120,13 +129,19 @@ fn run_and_kill(path: &Path, sync: &str, lines: usize, told: &mut HashMap<(usize
         if let (true, Ok(take)) = (line.contains("took ") && line.ends_with('\n'), words.try_into()) {
             takes.push(take);
         }
-        if takes.len() == lines {
+        let due = match killed {
+            Killed::After(count) => takes.len() == count,
+            // The takes that come before the first saving begins are those that it covers.
+            Killed::Saved => takes.last().is_some_and(|take| take[3] > 0 && takes[0][2] < take[3]),
+        };
+        if due {
             child.kill().unwrap();
         }
         line.clear();
     }
     child.wait().unwrap();
-    assert!(takes.len() >= lines, "the process ended by itself after {} takes", takes.len());
+    let least = if let Killed::After(count) = killed { count } else { 1 };
+    assert!(takes.len() >= least, "the process ended by itself after {} takes", takes.len());
     let succeeded = takes.iter().map(|take| take[3]).max().unwrap_or(0);
     for [thread, number, begun, _] in takes {
         let told = told.entry((thread as usize, number as usize)).or_default();
@@ -153,7 +168,11 @@ fn survives_kills(sync: &str) {
         let mut told: HashMap<(usize, usize), Told> = HashMap::new();
         // Those who wait for the disk come to a tenth as much in the same time.
         let most = if sync == "always" { 300 } else { 3_000 };
-        run_and_kill(&path, sync, 1 + (dice >> 33) as usize % most, &mut told);
+        let killed = match round % 5 {
+            4 => Killed::Saved,
+            _ => Killed::After(1 + (dice >> 33) as usize % most),
+        };
+        run_and_kill(&path, sync, killed, &mut told);
         let store = open(&path, Syncing::Interval);
         for thread in 0..THREADS {
             // Each thread may have taken one that it did not come to tell of.

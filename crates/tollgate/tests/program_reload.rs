@@ -156,6 +156,7 @@ fn a_file_that_is_touched_emptied_or_gone_for_a_moment_is_no_news() {
     assert_eq!((reloads(&server), server.log().contains("stays in force")), (0, false), "{}", server.log());
     home.configure(&config("4/day", ""));
     follows(&server, "4/day", 2);
+    wait_until("the line about it", || reloads(&server) > 0);
     assert_eq!(reloads(&server), 1);
 }
 

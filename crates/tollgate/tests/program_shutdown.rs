@@ -24,13 +24,15 @@ fn attempt() -> Vec<u8> {
 
 /// A request of which the server has the first part, and the part that is missing.
 fn half_sent(server: &Server) -> (Connection, Vec<u8>) {
-    let whole = attempt();
-    let (first, missing) = whole.split_at(whole.len() - 10);
     let mut peer = server.connect();
-    // The one before it shows that the server reads this connection.
     peer.send(&attempt());
     assert_eq!(peer.reply().unwrap().status, 200);
-    peer.send(first);
+    let body = json!({ "policy": "p", "fields": { "user": "ada" } });
+    let whole = request("POST", "/api/v1/check", &[("expect", "100-continue")], Some(&body));
+    let (head, missing) = whole.split_at(whole.len() - body.to_string().len());
+    peer.send(head);
+    // It asks for the rest as soon as it has begun to read it.
+    assert_eq!(peer.reply().unwrap().status, 100);
     (peer, missing.to_vec())
 }
 
