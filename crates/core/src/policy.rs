@@ -40,6 +40,8 @@ pub struct Policy {
     /// For each rule, which of `fields` make its key.
     by: Vec<Box<[u8]>>,
     observes: bool,
+    /// Whether all there is is one rule by one field, with the same limits for everybody.
+    plain: bool,
     number: usize,
 }
 
@@ -187,7 +189,8 @@ impl Policy {
             }
         }
         let observes = rules.iter().any(|rule| rule.observes());
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, number: 0 }
+        let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, plain, number: 0 }
     }
 
     /// Its place among the policies of its set.
@@ -223,11 +226,16 @@ impl Policy {
     /// writing: the shortest way there is.
     #[inline]
     fn charge_plain<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> bool {
-        let ([rule], [field], [(name, value)]) = (&*self.rules, &*self.fields, attempt.fields) else {
+        if !self.plain {
             return false;
-        };
-        let only = rule.enabled && self.numbers.is_empty() && same(field, name);
-        only && rule.charge_plain(Some(value), charges)
+        }
+        let ([rule], [(name, value)]) = (&*self.rules, attempt.fields) else { return false };
+        let [field] = &*rule.by else { return false };
+        let plain = same(&field.name, name) && field.kind.is_plain(value);
+        if plain {
+            charges.push(&rule.plan, value, !self.observes);
+        }
+        plain
     }
 
     #[inline(never)]

@@ -99,6 +99,11 @@ impl Rule {
         self.on_exceed == OnExceed::Observe
     }
 
+    /// Whether it is by one field and the same for all its values.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.enabled && self.by.len() == 1 && self.overrides.is_empty() && !self.plan.limits().is_empty()
+    }
+
     /// The limits at a key, by its text.
     #[inline]
     pub fn plan_at(&self, key: &str) -> &Arc<Plan> {

@@ -3,10 +3,10 @@
 //! The number of series depends on the configuration, never on the keys.
 
 mod store;
+mod striped;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
@@ -16,6 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Policy, Verdict};
 
 pub use store::StoreMeters;
+use striped::Striped;
 
 /// Everything the engine counts about decisions.
 #[derive(Clone)]
@@ -32,23 +33,6 @@ pub(crate) struct PolicyMeter {
     allow: Arc<Striped>,
     /// For each rule: denied, waiting, deferred, exceeded but only observed.
     rules: Vec<[Arc<Striped>; 4]>,
-}
-
-/// A counter in stripes, so that threads do not pass one cache line around.
-#[derive(Default)]
-pub(crate) struct Striped([Stripe; STRIPES]);
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Stripe(AtomicU64);
-
-const STRIPES: usize = 16;
-
-thread_local! {
-    static STRIPE: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
-    };
 }
 
 impl Default for Meters {
@@ -114,17 +98,6 @@ impl PolicyMeter {
                 self.rules[number][3].raise();
             }
         }
-    }
-}
-
-impl Striped {
-    #[inline]
-    fn raise(&self) {
-        STRIPE.with(|stripe| self.0[*stripe].0.fetch_add(1, Ordering::Relaxed));
-    }
-
-    fn total(&self) -> u64 {
-        self.0.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
     }
 }
 
