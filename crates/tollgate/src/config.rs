@@ -10,6 +10,7 @@ pub mod explain;
 mod fields;
 mod from_toml;
 mod from_yaml;
+mod gateway;
 mod hash_tags;
 pub mod keys;
 mod limits;
@@ -30,6 +31,7 @@ use std::path::Path as FilePath;
 use std::sync::Arc;
 
 use tollgate_core::Policies;
+use tollgate_gateway::settings::Settings;
 
 pub use apart::Apart;
 pub use keys::{ApiKey, Role, TokenHash};
@@ -67,6 +69,8 @@ pub struct Config {
     pub log: LogConfig,
     /// What is limited.
     pub policies: Policies,
+    /// The reverse proxy, if there is one.
+    pub gateway: Option<Settings>,
 }
 
 /// How a text is written.
@@ -152,12 +156,15 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);
     let store = store.map(|store| store.tagged(tags));
+    let gateway =
+        written.gateway.as_ref().and_then(|written| gateway::mean(written, &policies, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        gateway,
     });
     findings.conclude(made)
 }

@@ -3,6 +3,7 @@
 //! Schema.
 
 mod forms;
+pub(super) mod gateway;
 mod named;
 
 use schemars::generate::SchemaSettings;
@@ -29,6 +30,8 @@ pub(super) struct Written {
     pub(super) store: Option<StoreForm>,
     /// What is logged, and how.
     pub(super) log: Option<Log>,
+    /// The reverse proxy.
+    pub(super) gateway: Option<gateway::Gateway>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,

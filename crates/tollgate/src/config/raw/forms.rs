@@ -230,6 +230,11 @@ macro_rules! read_forms {
             Ok($make(number.to_string()))
         }
     };
+    (@ flag $type:ident $make:expr) => {
+        fn visit_bool<E: Error>(self, flag: bool) -> Result<$type, E> {
+            Ok($make(flag))
+        }
+    };
     (@ null $type:ident $make:expr) => {
         fn visit_unit<E: Error>(self) -> Result<$type, E> {
             Ok($make("null".to_owned()))
@@ -246,6 +251,8 @@ macro_rules! read_forms {
         }
     };
 }
+
+pub(super) use read_forms;
 
 read_forms!(By, "a field or a list of fields, as in `[user, ip]`", {
     word => By::One,
