@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, on};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::App;
 use super::auth::{Caller, Role};
-use super::problem::{Correlation, Problem};
+use super::problem::{CORRELATION_ID, Correlation, Problem};
 
 /// The longest body, in bytes, unless an endpoint says otherwise.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
@@ -134,7 +134,16 @@ impl Operation {
     }
 }
 
+/// Where a caller asks for headers of another kind.
+const FORMAT: HeaderName = HeaderName::from_static("x-ratelimit-format");
+
 impl Ask {
+    /// Whether the caller asked for the IETF's fields too.
+    pub(crate) fn wants_ietf(&self) -> bool {
+        self.query("ratelimit") == Some("ietf")
+            || self.headers.get(FORMAT).is_some_and(|format| format.as_bytes().eq_ignore_ascii_case(b"ietf"))
+    }
+
     /// The name of the access key the request came with, for the log.
     pub(crate) fn caller(&self) -> &str {
         self.caller.as_ref().map_or("anybody", Caller::name)
@@ -184,7 +193,7 @@ pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Pro
 fn finish(answered: Answered, correlation: Correlation) -> Response {
     let mut response = answered.unwrap_or_else(|problem| problem.answer(&correlation));
     if let Some(given) = correlation.given {
-        response.headers_mut().entry(super::headers::CORRELATION_ID).or_insert(given);
+        response.headers_mut().entry(CORRELATION_ID).or_insert(given);
     }
     response
 }

@@ -1,0 +1,53 @@
+//! The host a request is for, in the one spelling that routes and rules compare.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::Ipv6Addr;
+
+/// An authority that names no host. The caller's fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadHost;
+
+/// The longest host, in bytes: no name in the DNS is longer.
+const MOST_BYTES: usize = 255;
+
+/// The host of an authority (`Host`, or `:authority`): in lower case, without port and without the dot
+/// that may end a name.
+pub fn normal(authority: &str) -> Result<Cow<'_, str>, BadHost> {
+    let (host, port) = split(authority).ok_or(BadHost)?;
+    if host.len() > MOST_BYTES || !port.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(BadHost);
+    }
+    let fits = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => is_a_name(host),
+    };
+    if !fits {
+        return Err(BadHost);
+    }
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
+    Ok(if lower { host.into() } else { host.to_ascii_lowercase().into() })
+}
+
+fn split(authority: &str) -> Option<(&str, &str)> {
+    let end = if authority.starts_with('[') { authority.find(']').map(|at| at + 1) } else { None };
+    let end = end.or_else(|| authority.find(':')).unwrap_or(authority.len());
+    let (host, rest) = authority.split_at(end);
+    if rest.is_empty() { Some((host, "")) } else { Some((host, rest.strip_prefix(':')?)) }
+}
+
+/// Whether this is labels of letters, digits and hyphens, and the underscores that many use.
+fn is_a_name(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let of_a_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    host.split('.').all(|label| !label.is_empty() && label.bytes().all(of_a_label))
+}
+
+impl fmt::Display for BadHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the host is not a name or an address, perhaps with a port")
+    }
+}
+
+impl std::error::Error for BadHost {}
