@@ -4,7 +4,9 @@
 //! it; serde reads it as what was written; then it is checked and converted. Every problem that is
 //! found says where it lies and what would be right.
 
+mod answers;
 pub mod apart;
+pub mod clients;
 mod deserialize;
 pub mod explain;
 mod fields;
@@ -32,8 +34,10 @@ use std::sync::Arc;
 
 use tollgate_core::Policies;
 use tollgate_gateway::settings::Settings;
+use tollgate_web::Answers;
 
 pub use apart::Apart;
+pub use clients::Clients;
 pub use keys::{ApiKey, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
@@ -69,6 +73,10 @@ pub struct Config {
     pub log: LogConfig,
     /// What is limited.
     pub policies: Policies,
+    /// Who clients are, to the doors that stand between them and a service.
+    pub clients: Clients,
+    /// How decisions are said to them.
+    pub answers: Arc<Answers>,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
 }
@@ -156,14 +164,18 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);
     let store = store.map(|store| store.tagged(tags));
-    let gateway =
-        written.gateway.as_ref().and_then(|written| gateway::mean(written, &policies, &mut findings));
+    let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
+    let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
+    let known = gateway::Known { policies: &policies, clients: &clients };
+    let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        clients,
+        answers: Arc::new(answers),
         gateway,
     });
     findings.conclude(made)

@@ -2,6 +2,7 @@
 //! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
 //! Schema.
 
+pub(super) mod clients;
 mod forms;
 pub(super) mod gateway;
 mod named;
@@ -30,6 +31,10 @@ pub(super) struct Written {
     pub(super) store: Option<StoreForm>,
     /// What is logged, and how.
     pub(super) log: Option<Log>,
+    /// Who clients are, to the gateway and to forward-auth.
+    pub(super) clients: Option<clients::Clients>,
+    /// How the gateway and forward-auth answer.
+    pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
