@@ -8,6 +8,7 @@ mod answers;
 pub mod apart;
 pub mod clients;
 mod deserialize;
+mod escape;
 pub mod explain;
 mod fields;
 mod from_toml;
@@ -79,6 +80,28 @@ pub struct Config {
     pub answers: Arc<Answers>,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
+}
+
+/// Something that can be used, and may not be what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The policy it is about.
+    pub policy: String,
+    /// What to know.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Config {
+    /// Everything that may not be what was meant.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let apart = self.apart().into_iter().map(|apart| {
+            let (message, remedy) = (apart.words(), apart.remedy());
+            Warning { policy: apart.policy, message, remedy }
+        });
+        apart.chain(self.escapes()).collect()
+    }
 }
 
 /// How a text is written.

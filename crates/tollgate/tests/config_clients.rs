@@ -113,3 +113,21 @@ fn mistakes_about_clients_are_named() {
         "{unknown}"
     );
 }
+
+#[test]
+fn a_rule_by_what_the_client_says_is_warned_of() {
+    let with = |by: &str| {
+        let rules = format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n");
+        load(&format!("{rules}clients: {{ fields: {{ tenant: header.x-tenant }} }}\n{GATEWAY}"))
+            .unwrap()
+            .warnings()
+    };
+    for by in ["ip", "route", "[route, subject]", "claim.plan", "consumer", "api_key"] {
+        assert_eq!(with(by), [], "{by}");
+    }
+    for by in ["header.x-tenant", "cookie.sid", "query.page", "[ip, path]", "tenant", "host", "method"] {
+        let warnings = with(by);
+        assert_eq!(warnings.len(), 1, "{by}");
+        assert!(warnings[0].message.contains("which the client chooses"), "{by}: {}", warnings[0].message);
+    }
+}
