@@ -40,6 +40,7 @@ pub struct Policy {
     /// For each rule, which of `fields` make its key.
     by: Vec<Box<[u8]>>,
     observes: bool,
+    counts_answers: bool,
     number: usize,
 }
 
@@ -187,7 +188,8 @@ impl Policy {
             }
         }
         let observes = rules.iter().any(|rule| rule.observes());
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, number: 0 }
+        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, counts_answers, number: 0 }
     }
 
     /// Its place among the policies of its set.
@@ -198,6 +200,11 @@ impl Policy {
     /// Whether some rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.observes
+    }
+
+    /// Whether some rule counts only answers of some statuses.
+    pub fn counts_answers(&self) -> bool {
+        self.counts_answers
     }
 
     /// Turns an attempt into charges: one for each rule that applies.

@@ -8,8 +8,10 @@ use hashbrown::HashMap;
 
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::limit::Limit;
 use crate::outage::OnOutage;
 use crate::plan::Plan;
+use crate::statuses::Statuses;
 use crate::time::Span;
 
 /// A named level.
@@ -27,6 +29,9 @@ pub struct Rule {
     pub on_exceed: OnExceed,
     /// What happens while the store cannot be used.
     pub on_outage: OnOutage,
+    /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
+    /// is charged at first like any other, and given back once it is answered otherwise.
+    pub count_when: Option<Statuses>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.
@@ -97,6 +102,12 @@ impl Rule {
     /// Whether this rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.on_exceed == OnExceed::Observe
+    }
+
+    /// The first of these limits that cannot be counted by what came of an attempt: giving back what
+    /// is held ends the hold, whatever it stands for.
+    pub fn uncountable<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
+        self.count_when.and_then(|_| limits.iter().find(|limit| limit.holds()))
     }
 
     /// The limits at a key, by its text.
