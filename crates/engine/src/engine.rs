@@ -177,10 +177,7 @@ impl Engine {
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
         let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
-        let policies = match home {
-            Home::Store => &pinned.policies,
-            Home::Local => pinned.local.as_ref().unwrap_or(&pinned.policies),
-        };
+        let policies = pinned.policies_of(home);
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
         charges_of(policies, &receipt, &mut charges);
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
