@@ -5,6 +5,7 @@
 //! found says where it lies and what would be right.
 
 pub mod apart;
+mod counting;
 mod deserialize;
 pub mod explain;
 mod fields;
