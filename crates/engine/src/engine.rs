@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Policies, Policy, Receipt, Records, Rule, Span, Store,
-    StoreError, Ticket, Timestamp, When,
+    Attempt, Charges, Decision, Mistake, Policies, Policy, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
 pub(crate) use deciding::MOST_TURNS;
@@ -161,8 +161,7 @@ impl Engine {
             return;
         }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
-        self.seals.with(home, |seal| {
+        self.seals.with(Home::of(decision), |seal| {
             let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key);

@@ -3,18 +3,22 @@
 //!
 //! What is never answered stays counted: whoever hangs up before the answer does not guess for free.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
 use tollgate_core::store::{Answer, Given};
-use tollgate_core::{Charges, Decision, Origin, Policies, Statuses, StoreError, Ticket, Timestamp};
+use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
 
 use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
 use crate::receipt::Home;
+use crate::shared::Shared;
 
 /// What may be given back once an answer is known. Dropped, it stays counted.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 #[must_use = "what is not told its answer stays counted"]
 pub struct Pending {
     ticket: Ticket,
@@ -25,11 +29,27 @@ pub struct Pending {
 }
 
 /// One charge of a rule that counts only some answers.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Charged {
     rule: Arc<str>,
     key: Box<str>,
     counts: Statuses,
+}
+
+/// What a shared store did not take back, oldest first. It is offered again: a ticket is given back
+/// once, however often that is asked for.
+#[derive(Default)]
+pub(crate) struct Refunds {
+    queue: Mutex<VecDeque<Pending>>,
+    /// How many were dropped, and stayed counted, because there were too many.
+    pub(crate) dropped: Counter,
+}
+
+/// Something that is being given back. Unless it is settled it is offered again: even if whoever gave it
+/// has gone.
+struct Refund<'r> {
+    refunds: &'r Refunds,
+    pending: Option<Pending>,
 }
 
 impl Pending {
@@ -52,6 +72,47 @@ impl Pending {
     }
 }
 
+impl Refunds {
+    /// How many are kept.
+    const MOST: usize = 10_000;
+
+    fn begin(&self, pending: Pending) -> Refund<'_> {
+        Refund { refunds: self, pending: Some(pending) }
+    }
+
+    /// The oldest.
+    fn next(&self) -> Option<Pending> {
+        self.queue.lock().pop_front()
+    }
+
+    fn push(&self, pending: Pending) {
+        let mut queue = self.queue.lock();
+        if queue.len() >= Self::MOST {
+            queue.pop_front();
+            self.dropped.inc();
+        }
+        queue.push_back(pending);
+    }
+}
+
+impl Refund<'_> {
+    fn pending(&self) -> &Pending {
+        self.pending.as_ref().expect("it is there until it is settled")
+    }
+
+    fn settled(mut self) {
+        self.pending = None;
+    }
+}
+
+impl Drop for Refund<'_> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take() {
+            self.refunds.push(pending);
+        }
+    }
+}
+
 impl Engine {
     /// What may be given back once the answer is known; `None` if every rule counts at once, or nothing
     /// was taken.
@@ -63,66 +124,81 @@ impl Engine {
             .lines()
             .filter(|line| line.taken)
             .filter_map(|line| {
-                let (rule, key) = (Arc::clone(&line.rule.name), line.key.into());
-                line.rule.count_when.map(|counts| Charged { rule, key, counts })
+                let (rule, key) = (&line.rule.name, line.key);
+                let charged = |counts| Charged { rule: Arc::clone(rule), key: key.into(), counts };
+                line.rule.count_when.map(charged)
             })
             .collect();
         let (ticket, at, cost) = (decision.charges.ticket, decision.outcome.now, decision.charges.cost);
-        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
+        let home = Home::of(decision);
         (!charged.is_empty()).then_some(Pending { ticket, at, cost, home, charged })
     }
 
     /// Tells what an attempt was answered with: what rules charged that do not count this status is
-    /// given back, once, as far as it still counts.
+    /// given back, once, as far as it still counts. If a shared store does not take it back now, it is
+    /// offered again by [`Engine::tend`]; the error says why.
     pub async fn answered(&self, pending: Pending, status: u16) -> Result<(), StoreError> {
         let Some(pending) = pending.owed(status) else { return Ok(()) };
+        match &self.shared {
+            Some(shared) if pending.home == Home::Store => self.refund(shared, pending).await,
+            _ => {
+                let pinned = self.pin();
+                let charges = pending.charges(pinned.policies_of(pending.home));
+                let given = self.own_store(pending.home).give(&charges, pending.at).await;
+                self.freed(&charges);
+                given.map(|_: Given| ())
+            }
+        }
+    }
+
+    /// As [`Engine::answered`], without waiting, if nobody need wait: nothing is to be given back, or
+    /// the store answers at once. Otherwise what is pending comes back, to be told by
+    /// [`Engine::answered`].
+    pub fn answered_at_once(&self, pending: Pending, status: u16) -> Option<Pending> {
+        let pending = pending.owed(status)?;
+        let far = self.shared.is_some() && pending.home == Home::Store;
+        let store = self.own_store(pending.home);
+        if far || !store.answers_at_once() {
+            return Some(pending);
+        }
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
-        if charges.is_empty() {
-            return Ok(());
+        match store.give(&charges, pending.at) {
+            // Giving back needs no room, and nothing else can be lacking in this process.
+            Answer::Ready(_) => {}
+            Answer::Later(_) => unreachable!("it says that it answers at once"),
         }
-        let given = match pending.home {
-            Home::Store => self.ask(self.store.give(&charges, pending.at)).await,
-            Home::Local => self.give_local(&charges, pending.at).await,
-        };
-        if let Some(shared) = &self.shared {
-            shared.freed(&charges);
+        self.freed(&charges);
+        None
+    }
+
+    /// Offers again what the shared store did not take back, a few at a time.
+    pub(crate) async fn refund_again(&self, shared: &Shared, most: usize) {
+        for _ in 0..most {
+            let Some(pending) = shared.refunds.next() else { return };
+            if self.refund(shared, pending).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    async fn refund(&self, shared: &Shared, pending: Pending) -> Result<(), StoreError> {
+        let refund = shared.refunds.begin(pending);
+        let pinned = self.pin();
+        let charges = refund.pending().charges(&pinned.policies);
+        let given = self.ask(self.store.give(&charges, refund.pending().at)).await;
+        shared.freed(&charges);
+        drop(charges);
+        // What is damaged cannot be given back later either.
+        if !matches!(given, Err(StoreError::TimedOut | StoreError::Unavailable { .. })) {
+            refund.settled();
         }
         given.map(|_: Given| ())
     }
 
-    /// As [`Engine::answered`], without waiting, if nobody need wait: nothing is to be given back, or
-    /// the store answers at once. Otherwise what is pending comes back, to be told with
-    /// [`Engine::answered`].
-    pub fn answered_at_once(&self, pending: Pending, status: u16) -> Result<(), Pending> {
-        let Some(pending) = pending.owed(status) else { return Ok(()) };
-        if !self.gives_at_once(pending.home) {
-            return Err(pending);
-        }
-        let pinned = self.pin();
-        let charges = pending.charges(pinned.policies_of(pending.home));
-        let store = match (&self.shared, pending.home) {
-            (Some(shared), Home::Local) => &shared.fallback,
-            _ => &self.store,
-        };
-        if !charges.is_empty() {
-            match store.give(&charges, pending.at) {
-                // A store of this process has nothing to fail with: it is asked for no new key.
-                Answer::Ready(_) => {}
-                Answer::Later(_) => unreachable!("it says that it answers at once"),
-            }
-        }
+    fn freed(&self, charges: &Charges<'_>) {
         if let Some(shared) = &self.shared {
-            shared.freed(&charges);
-        }
-        Ok(())
-    }
-
-    fn gives_at_once(&self, home: Home) -> bool {
-        match (&self.shared, home) {
-            (None, _) => self.store.answers_at_once(),
-            (Some(shared), Home::Local) => shared.fallback.answers_at_once(),
-            (Some(_), Home::Store) => false,
+            shared.freed(charges);
         }
     }
 }
