@@ -193,4 +193,9 @@ fn an_observed_rule_counts_answers_too() {
         block_on(stand.engine.answered(pending, 200)).unwrap();
     }
     assert_eq!(left(&stand.engine, "login", &fields), [45, 2]);
+    let _counted = [(); 2].map(|()| pending(&stand.engine, "login", &fields));
+    let pinned = stand.pin();
+    let passed = decide(&stand.engine, &pinned, "login", &fields).unwrap();
+    assert!(passed.allowed());
+    assert!(stand.engine.pending(&passed).is_none(), "what was only seen to be too much took nothing");
 }
