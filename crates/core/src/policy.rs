@@ -40,6 +40,7 @@ pub struct Policy {
     /// For each rule, which of `fields` make its key.
     by: Vec<Box<[u8]>>,
     observes: bool,
+    counts_answers: bool,
     /// Whether all there is is one rule by one field, with the same limits for everybody.
     plain: bool,
     number: usize,
@@ -190,7 +191,8 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, plain, number: 0 }
+        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, counts_answers, plain, number: 0 }
     }
 
     /// Its place among the policies of its set.
@@ -201,6 +203,11 @@ impl Policy {
     /// Whether some rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.observes
+    }
+
+    /// Whether some rule counts only answers of some statuses.
+    pub fn counts_answers(&self) -> bool {
+        self.counts_answers
     }
 
     /// Turns an attempt into charges: one for each rule that applies.

@@ -8,8 +8,10 @@ use hashbrown::HashMap;
 
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::limit::Limit;
 use crate::outage::OnOutage;
 use crate::plan::Plan;
+use crate::statuses::Statuses;
 use crate::time::Span;
 
 /// A named level.
@@ -27,6 +29,9 @@ pub struct Rule {
     pub on_exceed: OnExceed,
     /// What happens while the store cannot be used.
     pub on_outage: OnOutage,
+    /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
+    /// is charged at first like any other, and given back once it is answered otherwise.
+    pub count_when: Option<Statuses>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.
@@ -102,6 +107,12 @@ impl Rule {
     /// Whether it is by one field and the same for all its values.
     pub(crate) fn is_plain(&self) -> bool {
         self.enabled && self.by.len() == 1 && self.overrides.is_empty() && !self.plan.limits().is_empty()
+    }
+
+    /// The first of these limits that cannot be counted by what came of an attempt: giving back what
+    /// is held ends the hold, whatever it stands for.
+    pub fn uncountable<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
+        self.count_when.and_then(|_| limits.iter().find(|limit| limit.holds()))
     }
 
     /// The limits at a key, by its text.

@@ -24,7 +24,8 @@ pub trait Store: Send + Sync {
     /// Says what [`Store::take`] would, and takes nothing.
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Gives back what these charges took at `taken_at`: once for each ticket.
+    /// Gives back what these charges took at `taken_at`. They may be a part of what the ticket took:
+    /// each of its rules is given back once.
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
 
     /// Looks at the holds of one key, or changes them.
@@ -40,7 +41,7 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
-    /// Whether every take is answered at once, so that nobody need be ready to wait.
+    /// Whether every take, and every give, is answered at once, so that nobody need be ready to wait.
     fn answers_at_once(&self) -> bool {
         false
     }
@@ -118,9 +119,9 @@ pub enum StoreError {
 /// What came of giving back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// It was given back, as far as it still counted.
+    /// It was given back, as far as it still counted, and had not been before.
     Back,
-    /// It had been given back before; nothing was done.
+    /// All of it had been given back before; nothing was done.
     Already,
     /// What it took is no longer known: it was taken too long ago, or what was taken then has been
     /// forgotten or lost since. Nothing was done.

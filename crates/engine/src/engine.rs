@@ -11,8 +11,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Policies, Policy, Receipt, Records, Rule, Span, Store,
-    StoreError, Ticket, Timestamp, When,
+    Attempt, Charges, Decision, Mistake, Policies, Policy, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
 pub(crate) use deciding::MOST_TURNS;
@@ -161,8 +161,7 @@ impl Engine {
             return;
         }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
-        self.seals.with(home, |seal| {
+        self.seals.with(Home::of(decision), |seal| {
             let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key);
@@ -177,10 +176,7 @@ impl Engine {
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
         let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
-        let policies = match home {
-            Home::Store => &pinned.policies,
-            Home::Local => pinned.local.as_ref().unwrap_or(&pinned.policies),
-        };
+        let policies = pinned.policies_of(home);
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
         charges_of(policies, &receipt, &mut charges);
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();

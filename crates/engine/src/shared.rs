@@ -14,6 +14,8 @@ use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
 use crate::gate::Gate;
 use crate::meter::StoreMeters;
+use crate::pending::Refunds;
+use crate::receipt::Home;
 use crate::retract::Retractions;
 use crate::tend::Schedule;
 
@@ -42,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) denied: Denied,
     pub(crate) retractions: Retractions,
+    pub(crate) refunds: Refunds,
     pub(crate) schedule: Schedule,
     pub(crate) meters: StoreMeters,
 }
@@ -56,10 +59,11 @@ pub(crate) enum Aim {
 impl Shared {
     pub(crate) fn new(fallback: Fallback) -> Self {
         let gate = Arc::new(Gate::new(fallback.clock));
-        let retractions = Retractions::default();
-        let meters = StoreMeters::new(Arc::clone(&gate), retractions.dropped.clone());
+        let (retractions, refunds) = (Retractions::default(), Refunds::default());
+        let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
+        let meters = StoreMeters::new(Arc::clone(&gate), dropped);
         let schedule = Schedule::new(gate.now(), fallback.probe_every);
-        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, schedule, meters }
+        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, refunds, schedule, meters }
     }
 
     /// The time of the counters in this process.
@@ -264,6 +268,14 @@ impl Engine {
     ) -> Result<Given, StoreError> {
         let Some(shared) = &self.shared else { return Ok(Given::TooOld) };
         shared.fallback.give(charges, taken_at).await
+    }
+
+    /// Where something was taken.
+    pub(crate) fn own_store(&self, home: Home) -> &dyn Store {
+        match (&self.shared, home) {
+            (Some(shared), Home::Local) => &*shared.fallback,
+            _ => &*self.store,
+        }
     }
 
     /// Renews or ends a hold wherever it was taken: in the store, or in this process while there was

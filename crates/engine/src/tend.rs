@@ -1,5 +1,6 @@
 //! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
+//! again when it failed somebody, following what other nodes set, undoing takes that nobody got, and
+//! giving back what it did not take back before.
 
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
@@ -36,6 +37,8 @@ pub(crate) struct Kept {
 const RECORDS_EVERY: Span = Span::from_millis(500);
 /// How many takes are undone at a time: records are to be followed meanwhile.
 const RETRACTIONS: usize = 256;
+/// How many charges that do not count are offered again at a time.
+const REFUNDS: usize = 256;
 
 impl Schedule {
     pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
@@ -83,6 +86,7 @@ impl Engine {
         if shared.gate.pass().is_some() {
             self.follow(shared).await;
             self.retract(shared).await;
+            self.refund_again(shared, REFUNDS).await;
         }
     }
 

@@ -83,7 +83,7 @@ pub(crate) fn beside(counter: &str, limit: &Limit) -> Option<String> {
     }
 }
 
-/// Where it is marked that a ticket was given back: beside its first counter.
+/// Where it is marked that what a ticket took at a counter was given back: beside the counter.
 pub(crate) fn spent(counter: &str, ticket: Ticket) -> String {
     format!("{counter}:given:{ticket}")
 }

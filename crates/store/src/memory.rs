@@ -27,6 +27,7 @@ use spent::Spent;
 
 pub(crate) use saving::Saving;
 pub(crate) use shard::Change;
+pub(crate) use spent::Mark;
 pub(crate) use table::KeyHash;
 
 /// A store in memory. Its counters end with the process.
@@ -328,18 +329,22 @@ impl MemoryStore {
     pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
+        let mut given = Given::Already;
         {
             let mut spent = self.spent.lock();
-            let given = spent.spend(taken_at, charges.ticket);
-            if given != Given::Back {
-                return Ok(given);
-            }
-            for charge in charges.iter().filter(|charge| spent.remembers(charge.plan.rule(), taken_at)) {
-                left.push(charge.plan, charges.key(charge), charge.enforced);
+            for charge in charges.iter() {
+                match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
+                    Given::Already => continue,
+                    Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
+                        left.push(charge.plan, charges.key(charge), charge.enforced);
+                    }
+                    Given::Back | Given::TooOld => {}
+                }
+                given = Given::TooOld;
             }
         }
         if left.is_empty() {
-            return Ok(Given::TooOld);
+            return Ok(given);
         }
         self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
             if lost.count_ones() as usize == left.len() {

@@ -389,7 +389,7 @@ fn a_file_of_another_format_is_set_aside() {
     drop(place.open());
     let database = Database::open(place.path()).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("format", 2_u32.to_le_bytes().as_slice()).unwrap();
+    transaction.open_table(META).unwrap().insert("format", 99_u32.to_le_bytes().as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     drop(sets_aside(&place, "state.redb.damaged-1"));

@@ -7,6 +7,7 @@
 mod answers;
 pub mod apart;
 pub mod clients;
+mod counting;
 mod deserialize;
 mod escape;
 pub mod explain;

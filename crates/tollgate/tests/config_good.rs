@@ -28,8 +28,15 @@ fn meaning(config: &Config) -> String {
                 rule.overrides.iter().map(|(key, plan)| format!("{key}={plan}")).collect();
             overrides.sort();
             format!(
-                "{} {:?} {} {overrides:?} {:?} {} {} {}",
-                rule.name, rule.by, rule.plan, rule.on_exceed, rule.on_outage, rule.enabled, rule.secret
+                "{} {:?} {} {overrides:?} {:?} {} {:?} {} {}",
+                rule.name,
+                rule.by,
+                rule.plan,
+                rule.on_exceed,
+                rule.on_outage,
+                rule.count_when,
+                rule.enabled,
+                rule.secret
             )
         })
         .collect();
@@ -62,6 +69,7 @@ rules:
     on_exceed: { defer: { aligned: true, jitter: 30s } }
     enabled: false
     secret: true
+    count_when: [401, 4xx]
   peers: { by: [peer, tenant], limits: 5 at once for 30s, on_exceed: wait 5s, on_outage: local 1/3 }
   free: { by: to, limits: 0, overrides: { A@B.example: 3 in total }, on_exceed: observe, on_outage: allow }
 policies:
@@ -111,6 +119,7 @@ overrides."Example.COM." = ["5000/hour", "50000/day", "100 recipients per attemp
 on_exceed.defer = { aligned = true, jitter = "30s" }
 enabled = false
 secret = true
+count_when = [401, "4xx"]
 
 [rules.peers]
 by = ["peer", "tenant"]

@@ -1,5 +1,5 @@
--- Gives back what a ticket took: mode 2 all of it, once; mode 4 the same, where the caller says what was
--- not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
+-- Gives back what a ticket took: mode 2 each charge, once; mode 4 the same, where the caller says what
+-- was not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
 local odd = impossible()
 if odd then
@@ -11,23 +11,27 @@ if mode == 2 or mode == 4 then
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
-  -- The last key marks the ticket as given back.
-  if not redis.call('SET', KEYS[#KEYS], '1', 'NX', 'PX', p[7]) then
-    return { now, 1 }
-  end
-  -- The key before it tells up to when rules were forgotten.
-  local forgotten = mode == 2 and redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
-  local left = false
+  -- The last keys mark what was given back, one for each charge. The key before them tells up to when
+  -- rules were forgotten.
+  local marks = #KEYS - n
+  local forgotten = mode == 2 and redis.call('HMGET', KEYS[marks], '*', unpack(ARGV, 3))
+  local status = 1
   for i = 1, n do
     local at = starts[i] + 4
     if forgotten then
       local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
       p[at] = known and 1 or 0
     end
-    left = left or p[at] == 1
+    if not redis.call('SET', KEYS[marks + i], '1', 'NX', 'PX', p[7]) then
+      p[at] = 0
+    elseif p[at] == 1 then
+      status = 0
+    elseif status == 1 then
+      status = 2
+    end
   end
-  if not left then
-    return { now, 2 }
+  if status > 0 then
+    return { now, status }
   end
 end
 

@@ -192,15 +192,22 @@ impl Trace<'_> {
         assert_eq!(answer, expected, "{}: peek {charges:?}", self.whence());
     }
 
-    /// Gives something back, which may have been given back before.
+    /// Gives something back, or a part of it, which may have been given back before.
     fn give(&mut self) {
         if self.taken.is_empty() {
             return;
         }
-        let take = &self.taken[self.dice.roll(self.taken.len() as u64) as usize];
+        let (number, part) = (self.dice.roll(self.taken.len() as u64), self.dice.roll(8));
+        let take = &self.taken[number as usize];
         // As the engine does, by the limits that hold now.
         let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
-        let charges = take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        let mut charges: Vec<_> =
+            take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        match part {
+            0..2 => charges.truncate(1),
+            2..4 => drop(charges.drain(..charges.len() - 1)),
+            _ => {}
+        }
         let take = Take { charges, ..*take };
         let charges = take.charges(false);
         let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();

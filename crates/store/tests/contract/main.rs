@@ -41,6 +41,7 @@ macro_rules! contract {
                     a_give_after_the_reset_gives_nothing,
                     a_give_to_a_forgotten_key_takes_nothing_from_what_came_after,
                     tickets_of_one_moment_are_told_apart,
+                    parts_of_a_ticket_are_given_back_once_each,
                 ],
                 holding: [
                     a_hold_is_listed_until_it_is_released,
@@ -63,6 +64,7 @@ macro_rules! contract {
                     many_threads_take_all_or_nothing,
                     threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever,
                     a_receipt_given_back_by_many_is_given_once,
+                    parts_given_back_by_many_are_given_once_each,
                 ],
                 recording: [
                     records_are_listed_by_name,

@@ -11,7 +11,8 @@ use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 #[derive(Default)]
 pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
-    spent: HashSet<(Timestamp, Ticket)>,
+    /// What was given back: when it was taken, by whom, and at which rule.
+    spent: HashSet<(Timestamp, Ticket, String)>,
     /// When some key of a rule was last forgotten.
     forgotten: HashMap<String, Timestamp>,
 }
@@ -51,18 +52,20 @@ impl Model {
     }
 
     pub(crate) fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
-        if !self.spent.insert((taken_at, charges.ticket)) {
-            return Given::Already;
-        }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
+        let mut given = Given::Already;
         for charge in charges.iter() {
+            if !self.spent.insert((taken_at, charges.ticket, charge.plan.rule().to_string())) {
+                continue;
+            }
+            given = Given::TooOld;
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
                 left.push(charge.plan, charges.key(charge), true);
             }
         }
         if left.is_empty() {
-            return Given::TooOld;
+            return given;
         }
         self.with_states(&left, now, |states| left.refund(states, taken_at, now));
         Given::Back

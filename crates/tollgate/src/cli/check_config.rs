@@ -114,6 +114,9 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  for {} instead:", single.key)?;
         print_limits(&single.limits, "    ", out)?;
     }
+    if let Some(count_when) = &rule.count_when {
+        writeln!(out, "  counts {count_when}")?;
+    }
     writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
     match rule.policies.as_slice() {
         [] => writeln!(out, "  used by no policy"),

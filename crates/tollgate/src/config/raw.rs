@@ -12,8 +12,8 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub(super) use forms::{By, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
-pub(super) use forms::{PolicyForm, PolicyTable, StoreForm, StoreTable};
+pub(super) use forms::{By, CountWhen, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
+pub(super) use forms::{PolicyForm, PolicyTable, StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 
 /// The configuration of tollgate.
@@ -148,6 +148,10 @@ pub(super) struct Rule {
     #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
+    /// Which answers count: an attempt is charged at first, and given back once it is answered with
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
+    /// otherwise. Where nobody sees the answer, every attempt counts.
+    pub(super) count_when: Option<CountWhen>,
     /// A rule that is switched off charges nothing; true unless said otherwise.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,

@@ -35,6 +35,19 @@ pub(in crate::config) enum Limits {
 #[schemars(transform = limit_schema)]
 pub(in crate::config) struct LimitText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
 
+/// Which answers count: one status or kind, all but some, or a list: `4xx`, `not 5xx`, `[401, 403]`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum CountWhen {
+    One(#[schemars(transform = statuses_schema)] StatusText),
+    Several(#[schemars(length(min = 1))] Vec<StatusText>),
+}
+
+/// A status, as in `401`, or all of a kind, as in `4xx`.
+#[derive(Debug, JsonSchema)]
+#[schemars(transform = status_schema)]
+pub(in crate::config) struct StatusText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
+
 /// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
@@ -265,6 +278,15 @@ read_forms!(Limits, "a limit or a list of limits, as in `[100/hour, 1000/day]`",
     null => |text| Limits::One(LimitText(text)),
     list => Limits::Several,
 });
+read_forms!(StatusText, "a status, as in `401`, or all of a kind, as in `4xx`", {
+    word => StatusText,
+    number => StatusText,
+});
+read_forms!(CountWhen, "statuses, as in `[401, 403]`, `4xx` or `not 5xx`", {
+    word => |text| CountWhen::One(StatusText(text)),
+    number => |text| CountWhen::One(StatusText(text)),
+    list => CountWhen::Several,
+});
 read_forms!(FieldForm, "`text`, `ip`, `address`, `domain` or `{ ip: { v4: 24, v6: 56 } }`", {
     word => FieldForm::Word,
     table => FieldForm::Ip,
@@ -319,4 +341,26 @@ fn limit_schema(schema: &mut schemars::Schema) {
             "unlimited",
         ]),
     );
+}
+
+const STATUS_PATTERN: &str = r"^\s*[1-5]([0-9]{2}|xx)\s*$";
+const STATUSES_PATTERN: &str = concat!(
+    r"^\s*(not\s*)?([1-5]([0-9]{2}|xx)",
+    r"|\[\s*[1-5]([0-9]{2}|xx)\s*(,\s*[1-5]([0-9]{2}|xx)\s*)*\])\s*$",
+);
+
+fn status_schema(schema: &mut schemars::Schema) {
+    number_or_text(schema, STATUS_PATTERN);
+}
+
+fn statuses_schema(schema: &mut schemars::Schema) {
+    *schema = schemars::Schema::default();
+    number_or_text(schema, STATUSES_PATTERN);
+    schema.insert("examples".to_owned(), serde_json::json!(["4xx", 401, "not 5xx", "not [404, 5xx]"]));
+}
+
+fn number_or_text(schema: &mut schemars::Schema, pattern: &str) {
+    schema.remove("type");
+    let number = serde_json::json!({ "type": "integer", "minimum": 100, "maximum": 599 });
+    schema.insert("anyOf".to_owned(), serde_json::json!([{ "type": "string", "pattern": pattern }, number]));
 }
