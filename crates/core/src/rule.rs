@@ -3,6 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
@@ -10,7 +11,7 @@ use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanError};
 use crate::statuses::Statuses;
 use crate::time::Span;
 
@@ -88,6 +89,24 @@ impl<'a> Values<'_, 'a> {
 impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
+
+    /// A rule by these fields, with these limits, that rejects what exceeds them. What its fields hold
+    /// goes by their well-known names; everything else can be set afterwards.
+    pub fn new(name: &str, by: &[&str], limits: Vec<Limit>) -> Result<Self, PlanError> {
+        let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::of_name(name) };
+        let plan = Plan::new(name.into(), limits)?;
+        Ok(Self {
+            name: name.into(),
+            by: by.iter().map(field).collect(),
+            overrides: HashMap::new(),
+            on_exceed: OnExceed::Reject,
+            on_outage: OnOutage::of(&plan),
+            plan: Arc::new(plan),
+            count_when: None,
+            enabled: true,
+            secret: false,
+        })
+    }
 
     /// The same rule, with keys that nobody may read.
     #[must_use]

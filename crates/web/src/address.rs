@@ -7,7 +7,7 @@
 
 mod hop;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use http::header::{FORWARDED, HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net};
@@ -75,7 +75,7 @@ fn canonical(net: IpNet) -> IpNet {
     if let IpNet::V6(v6) = net
         && let Some(prefix) = v6.prefix_len().checked_sub(MAPPED_BITS)
         && let Some(address) = v6.network().to_ipv4_mapped()
-        && let Ok(net) = Ipv4Net::new(Ipv4Addr::from(address), prefix)
+        && let Ok(net) = Ipv4Net::new(address, prefix)
     {
         return IpNet::V4(net);
     }

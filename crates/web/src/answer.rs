@@ -6,8 +6,8 @@ mod refusal;
 mod template;
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{Response, StatusCode};
 use serde::de::IgnoredAny;
 use tollgate_core::Decision;
 use tollgate_engine::Engine;
@@ -20,6 +20,9 @@ pub use problem::{PROBLEM_JSON, Problem};
 pub use refusal::{Refusal, write_origin};
 pub use template::BadTemplate;
 use template::{Blank, Form, Template};
+
+/// A response, whole.
+pub type Response = http::Response<Bytes>;
 
 /// How decisions are said, as it is configured. What is said of `type`, `title`, `detail` and `body`
 /// goes for attempts that exceed a limit (429): whom an outage refuses did nothing wrong, and is told
@@ -150,12 +153,7 @@ impl Answers {
     }
 
     /// The whole answer to an attempt that may not pass: 429, or 503 if an outage denies.
-    pub fn refusal(
-        &self,
-        engine: &Engine,
-        decision: &Decision<'_>,
-        correlation: &Correlation,
-    ) -> Response<Bytes> {
+    pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id();
         let mut json = Json::with_capacity(Refusal::USUAL_BYTES);

@@ -110,14 +110,6 @@ impl<'r> Facts<'r> {
     }
 
     /// The value of one source; `None` if the request says nothing of it.
-    pub fn say(&self, source: Source<'r>) -> Result<Option<Cow<'r, str>>, BadFact> {
-        let value = self.value(source).map_err(|wrong| wrong.of(source))?;
-        Ok(value.map(|value| match value {
-            Value::Text(text) => text,
-            Value::Ip(text) => Cow::Owned(text.as_str().to_owned()),
-        }))
-    }
-
     #[inline]
     fn value(&self, source: Source<'r>) -> Result<Option<Value<'r>>, Wrong> {
         let text = match source {

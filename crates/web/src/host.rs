@@ -18,14 +18,15 @@ pub fn normal(authority: &str) -> Result<Cow<'_, str>, BadHost> {
     if host.len() > MOST_BYTES || !port.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(BadHost);
     }
-    let fits = match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
-        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => is_a_name(host),
-    };
-    if !fits {
-        return Err(BadHost);
+    if let Some(address) = host.strip_prefix('[') {
+        let address: Ipv6Addr =
+            address.strip_suffix(']').and_then(|text| text.parse().ok()).ok_or(BadHost)?;
+        return Ok(format!("[{address}]").into());
     }
     let host = host.strip_suffix('.').unwrap_or(host);
+    if !is_a_name(host) {
+        return Err(BadHost);
+    }
     let lower = !host.bytes().any(|byte| byte.is_ascii_uppercase());
     Ok(if lower { host.into() } else { host.to_ascii_lowercase().into() })
 }
@@ -39,7 +40,6 @@ fn split(authority: &str) -> Option<(&str, &str)> {
 
 /// Whether this is labels of letters, digits and hyphens, and the underscores that many use.
 fn is_a_name(host: &str) -> bool {
-    let host = host.strip_suffix('.').unwrap_or(host);
     let of_a_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     host.split('.').all(|label| !label.is_empty() && label.bytes().all(of_a_label))
 }

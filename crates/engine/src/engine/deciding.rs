@@ -46,6 +46,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether every decision is made without waiting.
+    pub fn answers_at_once(&self) -> bool {
+        self.at_once
+    }
+
     /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
     /// it is as if [`Engine::decide_into`] was called and awaited.
     #[inline]

@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderValue, StatusCode};
 use tollgate_core::StoreError;
 use tollgate_engine::Fault;
 
+use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation, id_text};
 use crate::facts::BadFact;
 use crate::host::BadHost;
@@ -124,7 +124,7 @@ impl Problem {
     }
 
     /// The whole response.
-    pub fn answer(&self, correlation: &Correlation) -> Response<Bytes> {
+    pub fn answer(&self, correlation: &Correlation) -> Response {
         let id = correlation.id();
         let mut json = Json::with_capacity(USUAL_BYTES + self.detail.len());
         self.write(&id, &mut json);

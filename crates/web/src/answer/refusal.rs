@@ -82,18 +82,13 @@ impl<'d, 'a> Refusal<'d, 'a> {
     /// at the end: whoever has more to say goes on.
     pub fn write(&self, id: &HeaderValue, json: &mut Json) {
         json.piece(self.kind.opening);
-        self.write_default_detail(json);
-        self.write_reasons(id, json);
-    }
-
-    /// Writes who exceeded what, and when to come back, in quotes.
-    pub(super) fn write_default_detail(&self, json: &mut Json) {
         json.quote();
         self.add_default_detail(json);
         json.quote();
+        self.write_reasons(id, json);
     }
 
-    /// As [`Refusal::write_default_detail`], inside of quotes that stand already.
+    /// Writes who exceeded what, and when to come back, inside of quotes that stand already.
     pub(super) fn add_default_detail(&self, json: &mut Json) {
         let Some((line, key)) = &self.named else { return json.add("rate limit exceeded") };
         json.add(&line.rule.name);

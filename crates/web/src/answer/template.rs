@@ -155,9 +155,9 @@ fn blank(name: &str, form: Form) -> Result<Blank, String> {
         return Ok(blank);
     }
     let near = nearest(name, known().map(|(name, _)| name));
-    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{{{near}}}`?"));
+    let hint = near.map_or_else(String::new, |near| format!(" (did you mean `{{{near}}}`?)"));
     let all: Vec<String> = known().map(|(name, _)| format!("{{{name}}}")).collect();
-    Err(format!("there is no `{{{name}}}`{hint} There are {}", all.join(" ")))
+    Err(format!("there is no `{{{name}}}`{hint}; there are {}", all.join(" ")))
 }
 
 impl fmt::Display for BadTemplate {

@@ -33,8 +33,8 @@ pub enum BadTokenKey {
     NotPem,
     /// A text is not a set of keys.
     NotJwks {
-        /// What is wrong with it.
-        problem: String,
+        /// Where it goes wrong.
+        line: usize,
     },
     /// No key of a set can verify signatures.
     NoneUsable {
@@ -118,8 +118,8 @@ struct Set {
 }
 
 fn jwks(text: &str) -> Result<Vec<Verifier>, BadTokenKey> {
-    let set: Set =
-        serde_json::from_str(text).map_err(|error| BadTokenKey::NotJwks { problem: error.to_string() })?;
+    // What the error says could show a part of a key.
+    let set: Set = serde_json::from_str(text).map_err(|error| BadTokenKey::NotJwks { line: error.line() })?;
     let count = set.keys.len();
     // Keys of a kind that is not understood are passed over (RFC 7517, section 5).
     let mut verifiers = Vec::new();
@@ -195,7 +195,9 @@ impl fmt::Display for BadTokenKey {
             Self::NotPem => f.write_str(
                 "this is not a public key in PEM (`-----BEGIN PUBLIC KEY-----`) of RSA, P-256, P-384 or Ed25519; `openssl x509 -in CERTIFICATE -pubkey -noout` takes it out of a certificate",
             ),
-            Self::NotJwks { problem } => write!(f, "this is not a set of keys (`{{\"keys\": […]}}`): {problem}"),
+            Self::NotJwks { line } => {
+                write!(f, "this is not a set of keys (`{{\"keys\": […]}}`); it goes wrong in line {line}")
+            }
             Self::NoneUsable { count } => {
                 write!(f, "none of the {count} keys of this set can verify signatures (RS, PS, ES256, ES384, EdDSA, HS)")
             }
