@@ -99,6 +99,12 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
                     return None;
                 }
             }
+            Passed::Refused(answer) => {
+                client.manner.close = true;
+                if !client.answer(visit, &answer, &request).await {
+                    return None;
+                }
+            }
             Passed::Cut => return None,
             Passed::Tunnel(tunnel) => {
                 tunnel.run(visit, &mut client.side).await;

@@ -118,7 +118,12 @@ impl Flow {
                 Poll::Pending => return Ok(Waits::Sink),
             }
             let piece = match source.poll_piece(cx) {
-                Poll::Ready(piece) => piece.map_err(Broken::Source)?,
+                Poll::Ready(Ok(piece)) => piece,
+                Poll::Ready(Err(fault)) => {
+                    // What came before should not be lost with what never comes.
+                    let _ = sink.poll_flush(cx);
+                    return Err(Broken::Source(fault));
+                }
                 Poll::Pending => {
                     // What there is should not wait for what is not.
                     let flushed = sink.poll_flush(cx).map_err(Broken::Sink)?;

@@ -134,7 +134,7 @@ async fn answer(
     };
     let mut client = H2Client::new(body, respond, request.method.clone());
     match proxy::pass(visit, &mut client, &request).await {
-        Passed::Answer(answer) => client.answer(&answer, &visit.worker.date()),
+        Passed::Answer(answer) | Passed::Refused(answer) => client.answer(&answer, &visit.worker.date()),
         Passed::Whole => {}
         Passed::Cut | Passed::Tunnel(_) => client.cut(),
     }

@@ -36,6 +36,8 @@ pub(crate) enum Passed {
     Whole,
     /// Nothing has left; this is the answer.
     Answer(Box<Answer>),
+    /// As with an answer, and the client is not listened to any more.
+    Refused(Box<Answer>),
     /// Something has left, and the rest never will; or there is nobody to send it to.
     Cut,
     /// The connection goes over to another protocol, and the client was told so.
@@ -72,7 +74,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
         }
         Err(problem) => {
             note.end(&local, problem.status.as_u16());
-            return Passed::Answer(Box::new(problem.answer(&correlation(request)).into()));
+            return Passed::Refused(Box::new(problem.answer(&correlation(request)).into()));
         }
     };
     note.path = &path;
