@@ -80,7 +80,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     note.path = &path;
     note.route = Some(route);
     let case = Case { visit, request, local, route, path: &path, query, host: &host };
-    let passed = match case.limit(&mut note).await {
+    let passed = match case.weigh(&mut note).await {
         Limited::Refused(answer) => Err(*answer),
         Limited::Admitted(mut admitted) => {
             let passed = case.forward(client, &mut admitted, &mut note).await;
@@ -155,6 +155,15 @@ impl Case<'_> {
 
     fn problem(&self, problem: &Problem) -> Answer {
         problem.answer(&correlation(self.request)).into()
+    }
+
+    /// Asks what the request is allowed to do, before anything of it is passed on.
+    async fn weigh(&self, note: &mut Note<'_>) -> Limited {
+        // A body that is too long is nobody's to count: it is not served.
+        if matches!(self.request.body, Decoder::Length(length) if length > self.route().body_bytes) {
+            return Limited::Refused(Box::new(self.problem(&Problem::too_large(self.most_bytes()))));
+        }
+        self.limit(note).await
     }
 
     /// Passes the request on to an upstream, and its response back. An error is the answer.
