@@ -73,7 +73,7 @@ enum Next {
 
 /// One request after the other. Answers the connection if HTTP/2 is spoken over it.
 async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
-    let mut client = H1Client::new(side);
+    let mut client = H1Client::new(side, Rc::clone(&visit.worker));
     let mut idle = None;
     loop {
         let request = match next(visit, &mut client.side, idle, http2).await {
@@ -91,7 +91,7 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
             }
         };
         http2 = false;
-        client.open(&request, visit);
+        client.open(&request);
         match proxy::pass(visit, &mut client, &request).await {
             Passed::Whole => {}
             Passed::Answer(answer) => {
@@ -227,21 +227,23 @@ fn problem_of(refused: Refused) -> Problem {
 pub(crate) struct H1Client {
     pub(crate) side: Side,
     manner: Manner,
+    worker: Rc<Worker>,
 }
 
 impl H1Client {
-    fn new(side: Side) -> Self {
-        Self { side, manner: Manner { version: Version::Http11, close: true } }
+    fn new(side: Side, worker: Rc<Worker>) -> Self {
+        Self { side, manner: Manner { version: Version::Http11, close: true }, worker }
     }
 
     /// Gets ready for a request.
-    fn open(&mut self, request: &RequestHead, visit: &Visit) {
+    fn open(&mut self, request: &RequestHead) {
         self.side.incoming = request.body;
-        self.manner = Manner { version: request.version, close: request.close || visit.worker.is_ending() };
+        self.manner = Manner { version: request.version, close: request.close };
     }
 
     /// Sends an answer of our own. Answers whether that was possible.
     async fn answer(&mut self, visit: &Visit, answer: &Answer, request: &RequestHead) -> bool {
+        self.manner.close |= self.worker.is_ending();
         // What is not asked for in full is not worth waiting for.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
@@ -340,6 +342,7 @@ impl Sink for H1Client {
 
 impl Client for H1Client {
     fn begin(&mut self, head: &ResponseHead, added: &[u8]) {
+        self.manner.close |= self.worker.is_ending();
         let (encoder, close) = write::response(&mut self.side.outbox.small, head, added, self.manner);
         self.side.outgoing = encoder;
         self.manner.close = close;
