@@ -159,6 +159,24 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
+    /// This set with the policies of another one beside its own, and their rules, as far as their names
+    /// are not taken.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
+        let rules = other.rules.iter().filter(|rule| self.rule(&rule.name).is_none());
+        let policies = other.policies.iter().filter(|policy| self.find(&policy.name).is_err());
+        let policies = policies.map(|policy| {
+            let rules = policy.rules.iter().map(own_rule).collect();
+            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+        });
+        Self::new(
+            self.enabled,
+            self.rules.iter().chain(rules).cloned().collect(),
+            self.policies.iter().cloned().chain(policies).collect(),
+        )
+    }
+
     /// The same set with one rule replaced by another of the same name.
     #[must_use]
     pub fn with_rule(&self, rule: Rule) -> Self {

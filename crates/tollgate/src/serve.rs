@@ -80,9 +80,9 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
+    let Assembly { engine, registry, flush, gateway } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
-    let in_force = InForce { engine: Arc::clone(&engine), keys: Arc::clone(&keys) };
+    let in_force = InForce { engine: Arc::clone(&engine), keys: Arc::clone(&keys), gateway: gateway.clone() };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
@@ -101,7 +101,7 @@ async fn serve(
     // It may have changed while the store was being opened.
     reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
-    let _ = greeting::greet(out, &config, listener.local_addr()?);
+    let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine);
     let server = listener::Server::start(listener, router(parts));
     loop {
@@ -113,7 +113,12 @@ async fn serve(
         }
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
-    server.end(DRAIN).await;
+    let gateway_ends = async {
+        if let Some(gateway) = &gateway {
+            gateway.end(DRAIN).await;
+        }
+    };
+    tokio::join!(server.end(DRAIN), gateway_ends);
     if let Some(tending) = tending {
         tending.end().await;
     }

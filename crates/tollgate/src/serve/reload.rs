@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tollgate_core::Policies;
 use tollgate_doors::AccessKeys;
 use tollgate_engine::Engine;
+use tollgate_gateway::{Gateway, Settings};
 
 use super::assemble::access_keys;
 use crate::config::{self, Config, ConfigError};
@@ -24,6 +25,7 @@ pub(crate) struct Source {
 pub(crate) struct InForce {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
+    pub(crate) gateway: Option<Arc<Gateway>>,
 }
 
 /// Reads the configuration again and puts its policies and keys in force, all of them or none.
@@ -56,6 +58,23 @@ impl Source {
     }
 }
 
+impl InForce {
+    /// Puts other policies and other routes in force. Routes name policies, so that each must find its
+    /// own at every moment: those that go stay until no route names them.
+    fn replace(&self, config: Config) {
+        let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) else {
+            return self.engine.reload(config.policies);
+        };
+        self.engine.reload(config.policies.beside(&self.engine.pin().policies));
+        match gateway.replace(settings) {
+            Ok(_) => self.engine.reload(config.policies),
+            Err(error) => {
+                tracing::error!(component = "gateway", %error, "the old routes stay in force");
+            }
+        }
+    }
+}
+
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
     pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
@@ -78,7 +97,7 @@ impl Reloader {
         // Tags are part of the store, which is the one that the server was started with.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
-        self.in_force.engine.reload(config.policies);
+        self.in_force.replace(config);
         Ok(())
     }
 
@@ -126,8 +145,17 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
         ("listen", started.listen != now.listen),
         ("store", started.store != now.store),
         ("log", started.log != now.log),
+        ("gateway", started.gateway.is_some() != now.gateway.is_some()),
+        ("gateway.listen", differs(started, now, |gateway| &gateway.listeners)),
+        ("gateway.workers", differs(started, now, |gateway| &gateway.workers)),
     ];
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
+}
+
+/// Whether a setting of the gateway differs, if there is one before and after.
+fn differs<T: PartialEq>(started: &Config, now: &Config, setting: impl Fn(&Settings) -> &T) -> bool {
+    let both = started.gateway.as_ref().zip(now.gateway.as_ref());
+    both.is_some_and(|(before, after)| setting(before) != setting(after))
 }
 
 /// Watches the configuration file. Where that is not possible, the other ways to reload remain.
