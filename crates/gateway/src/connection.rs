@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::Method;
 use tollgate_web::{Correlation, Problem};
 
 use crate::alarm::Alarm;
@@ -26,7 +26,7 @@ use crate::worker::Worker;
 pub(crate) struct Visit {
     pub(crate) worker: Rc<Worker>,
     pub(crate) alarm: Alarm,
-    pub(crate) origin: Origin,
+    pub(crate) origin: Rc<Origin>,
 }
 
 /// After so long without a request a connection keeps no memory for one.
@@ -249,7 +249,7 @@ impl H1Client {
     async fn refuse(&mut self, visit: &Visit, problem: &Problem) {
         proxy::note_refused(visit, problem.status.as_u16());
         self.manner = Manner { version: Version::Http11, close: true };
-        let answer = problem.answer(&Correlation::default());
+        let answer = Answer::from(problem.answer(&Correlation::default()));
         let date = visit.worker.date();
         write::answer(&mut self.side.outbox.small, &answer, &date, WithBody::Yes, self.manner);
         if self.flush(visit).await {
@@ -333,7 +333,7 @@ impl Sink for H1Client {
 }
 
 impl Client for H1Client {
-    fn begin(&mut self, head: &ResponseHead, added: &HeaderMap) {
+    fn begin(&mut self, head: &ResponseHead, added: &[u8]) {
         let (encoder, close) = write::response(&mut self.side.outbox.small, head, added, self.manner);
         self.side.outgoing = encoder;
         self.manner.close = close;

@@ -4,7 +4,7 @@ use std::future::poll_fn;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Method};
+use http::Method;
 
 use crate::alarm::Alarm;
 use crate::flow::{Broken, Fault, Flow, Sink, Source, Waits};
@@ -14,8 +14,8 @@ use crate::h1::side::Side;
 
 /// Who asks.
 pub(crate) trait Client: Source + Sink {
-    /// Begins the answer with an upstream's head, and with what is added to it.
-    fn begin(&mut self, head: &ResponseHead, added: &HeaderMap);
+    /// Begins the answer with an upstream's head, and with header lines that are added to it.
+    fn begin(&mut self, head: &ResponseHead, added: &[u8]);
 
     /// Tells a client that waits for it to send the body.
     fn go_on(&mut self);
@@ -193,10 +193,13 @@ impl<'e, C: Client> Exchange<'e, C> {
 
     /// Passes the response on, and what is left of the request. Answers whether all of the response
     /// has left; if not, this says who is to blame.
-    pub(crate) async fn body(&mut self, head: &ResponseHead, added: &HeaderMap) -> Result<(), Failure> {
+    pub(crate) async fn body(&mut self, head: &ResponseHead, added: &[u8]) -> Result<(), Failure> {
         self.client.begin(head, added);
         self.side.incoming = head.body.decoder();
-        self.held = false;
+        if self.held {
+            // It answers without wanting the body.
+            self.upload.abandon();
+        }
         let mut download = Flow::new(u64::MAX);
         poll_fn(|cx| self.poll_body(&mut download, cx)).await
     }

@@ -67,12 +67,12 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
         Ok((path, _, found)) => {
             let answer = lost(found, correlation(request));
             note.path = &path;
-            note.end(&local, answer.status().as_u16());
+            note.end(&local, answer.status.as_u16());
             return Passed::Answer(Box::new(answer));
         }
         Err(problem) => {
             note.end(&local, problem.status.as_u16());
-            return Passed::Answer(Box::new(problem.answer(&correlation(request))));
+            return Passed::Answer(Box::new(problem.answer(&correlation(request)).into()));
         }
     };
     note.path = &path;
@@ -83,7 +83,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
         Limited::Admitted(mut admitted) => {
             let passed = case.forward(client, &mut admitted, &mut note).await;
             if let Err(answer) = &passed {
-                admitted.answered(visit, answer.status().as_u16());
+                admitted.answered(visit, answer.status.as_u16());
             }
             passed
         }
@@ -94,7 +94,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
             passed
         }
         Err(answer) => {
-            note.end(&case.local, answer.status().as_u16());
+            note.end(&case.local, answer.status.as_u16());
             Passed::Answer(Box::new(answer))
         }
     }
@@ -113,14 +113,14 @@ fn read<'r>(path: &'r [u8], host: Option<&'r [u8]>) -> Result<(Cow<'r, str>, Cow
 /// The answer to a request that no route takes.
 fn lost(found: Found, correlation: Correlation) -> Answer {
     let Found::OtherMethods(methods) = found else {
-        return Problem::not_found("no route takes this host and path").answer(&correlation);
+        return Problem::not_found("no route takes this host and path").answer(&correlation).into();
     };
     let mut answer = Problem::method_not_allowed("no route takes this method here").answer(&correlation);
     let names: Vec<&str> = methods.iter().map(Method::as_str).collect();
     if let Ok(names) = HeaderValue::try_from(names.join(", ")) {
         answer.headers_mut().insert(ALLOW, names);
     }
-    answer
+    answer.into()
 }
 
 /// The id that the client wants to see again.
@@ -152,7 +152,7 @@ impl Case<'_> {
     }
 
     fn problem(&self, problem: &Problem) -> Answer {
-        problem.answer(&correlation(self.request))
+        problem.answer(&correlation(self.request)).into()
     }
 
     /// Passes the request on to an upstream, and its response back. An error is the answer.
@@ -203,10 +203,10 @@ impl Case<'_> {
         self.pool().succeeded(note.place.unwrap_or_default());
         admitted.answered(self.visit, head.status);
         if head.status == 101 {
-            exchange.client.begin(head, &admitted.headers);
+            exchange.client.begin(head, &admitted.lines);
             return Relayed::Switched;
         }
-        match exchange.body(head, &admitted.headers).await {
+        match exchange.body(head, &admitted.lines).await {
             Ok(()) if exchange.leaves_reusable(head) => Relayed::Reusable,
             Ok(()) => Relayed::Spent,
             Err(failure) => {

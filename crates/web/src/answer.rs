@@ -3,6 +3,7 @@
 pub mod headers;
 mod problem;
 mod refusal;
+mod sheet;
 mod template;
 
 use bytes::Bytes;
@@ -18,6 +19,7 @@ use crate::words;
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use refusal::{Refusal, write_origin};
+pub use sheet::{Lines, Sheet};
 pub use template::BadTemplate;
 use template::{Blank, Form, Template};
 
@@ -140,7 +142,7 @@ impl Answers {
     }
 
     /// Says what is left. What somebody else said under the same names is replaced.
-    pub fn headers(&self, decision: &Decision<'_>, headers: &mut HeaderMap) {
+    pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl Sheet) {
         if self.headers.x_ratelimit {
             headers::rate_limit_and_type(decision, headers);
         }
@@ -148,26 +150,39 @@ impl Answers {
             headers::ietf(decision, headers);
         }
         if let Some(exposed) = &self.exposed {
-            headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, exposed.clone());
+            headers.add(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
         }
     }
 
     /// The whole answer to an attempt that may not pass: 429, or 503 if an outage denies.
     pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
+        let mut headers = HeaderMap::with_capacity(ROOM);
+        let (status, body) = self.refuse(engine, decision, correlation, &mut headers);
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// As [`Answers::refusal`], with the headers written to wherever the caller wants them. Answers the
+    /// status and the body.
+    pub fn refuse(
+        &self,
+        engine: &Engine,
+        decision: &Decision<'_>,
+        correlation: &Correlation,
+        headers: &mut impl Sheet,
+    ) -> (StatusCode, Bytes) {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id();
         let mut json = Json::with_capacity(Refusal::USUAL_BYTES);
         self.write(&refusal, &id, &mut json);
-        let mut response = Response::new(json.into_bytes().into());
-        *response.status_mut() = refusal.status();
-        let headers = response.headers_mut();
-        headers.reserve(ROOM);
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media.name()));
-        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(CORRELATION_ID, id);
+        headers.fixed(CONTENT_TYPE, self.media.name());
+        headers.fixed(CACHE_CONTROL, "no-store");
+        headers.value(CORRELATION_ID, &id);
         headers::retry_after(refusal.wait(), headers);
         self.headers(decision, headers);
-        response
+        (refusal.status(), json.into_bytes().into())
     }
 
     fn write(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {

@@ -55,6 +55,11 @@ pub(crate) enum Refused {
     NotForUs,
 }
 
+impl Refused {
+    /// What is wrong with a name that some read as another.
+    pub(crate) const DISGUISED: &str = "a header stands in for another by its `_`";
+}
+
 /// What a head may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Most {
@@ -186,7 +191,7 @@ impl RequestHead {
                 }
                 Kind::Expect => self.expects = expectation(line.value)?,
                 Kind::Disguised => {
-                    return Err(Refused::Malformed("a header stands in for another by its `_`"));
+                    return Err(Refused::Malformed(Refused::DISGUISED));
                 }
                 _ => {}
             }
@@ -267,7 +272,7 @@ fn one<T>(again: bool, value: T) -> Result<T, Refused> {
     if again { Err(Refused::Malformed("what may be said once is said twice")) } else { Ok(value) }
 }
 
-fn content_length(value: &[u8]) -> Result<u64, Refused> {
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, Refused> {
     let digits = !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
     let number = || std::str::from_utf8(value).ok()?.parse().ok();
     digits.then(number).flatten().ok_or(Refused::Malformed("the Content-Length is not a number"))
@@ -280,7 +285,7 @@ fn is_chunked(value: &[u8]) -> Result<bool, Refused> {
     Err(Refused::Malformed("the Transfer-Encoding is not `chunked` alone"))
 }
 
-fn expectation(value: &[u8]) -> Result<bool, Refused> {
+pub(crate) fn expectation(value: &[u8]) -> Result<bool, Refused> {
     if value.eq_ignore_ascii_case(b"100-continue") {
         return Ok(true);
     }

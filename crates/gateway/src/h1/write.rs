@@ -3,7 +3,8 @@
 use std::io::Write;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use http::{HeaderMap, StatusCode};
+use http::StatusCode;
+use tollgate_web::answer::headers::is_ours;
 
 use super::encode::Encoder;
 use super::lines::{Kind, Line};
@@ -11,7 +12,24 @@ use super::request::Version;
 use super::response::{Body, ResponseHead};
 
 /// A whole response of our own.
-pub(crate) type Answer = http::Response<Bytes>;
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// Its header lines, but for those that say how it is sent.
+    pub(crate) lines: Vec<u8>,
+    pub(crate) body: Bytes,
+}
+
+impl From<http::Response<Bytes>> for Answer {
+    fn from(response: http::Response<Bytes>) -> Self {
+        let (parts, body) = response.into_parts();
+        let mut lines = BytesMut::new();
+        for (name, value) in &parts.headers {
+            line(&mut lines, name.as_str().as_bytes(), value.as_bytes());
+        }
+        Self { status: parts.status, lines: lines.into(), body }
+    }
+}
 
 /// Writes `name: value`.
 pub(crate) fn line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
@@ -40,7 +58,7 @@ pub(crate) struct Manner {
 pub(crate) fn response(
     out: &mut BytesMut,
     head: &ResponseHead,
-    added: &HeaderMap,
+    added: &[u8],
     manner: Manner,
 ) -> (Encoder, bool) {
     status_line(out, head.status, &head.reason);
@@ -50,15 +68,13 @@ pub(crate) fn response(
             Kind::Upgrade => head.status == 101,
             // A chunked body has no length, and what has no body by its status does not say one.
             Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
-            _ => added.is_empty() || !is_among(name, added),
+            _ => added.is_empty() || !is_ours(name),
         };
         if passes {
             line(out, name, value);
         }
     }
-    for (name, value) in added {
-        line(out, name.as_str().as_bytes(), value.as_bytes());
-    }
+    out.extend_from_slice(added);
     let (encoder, close) = match (head.body, manner.version) {
         (Body::None, _) => (Encoder::Empty, manner.close),
         (Body::Length(length), _) => {
@@ -81,19 +97,15 @@ pub(crate) fn response(
 
 /// Writes a whole response of our own.
 pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &[u8], with_body: WithBody, manner: Manner) {
-    let reason = answer.status().canonical_reason().unwrap_or_default();
-    status_line(out, answer.status().as_u16(), reason.as_bytes());
-    for (name, value) in answer.headers() {
-        line(out, name.as_str().as_bytes(), value.as_bytes());
-    }
+    let reason = answer.status.canonical_reason().unwrap_or_default();
+    status_line(out, answer.status.as_u16(), reason.as_bytes());
+    out.extend_from_slice(&answer.lines);
     line(out, b"date", date);
-    if answer.status() != StatusCode::NO_CONTENT {
-        number_line(out, b"content-length", answer.body().len() as u64);
-    }
+    number_line(out, b"content-length", answer.body.len() as u64);
     connection_line(out, manner.version, manner.close);
     out.extend_from_slice(b"\r\n");
     if with_body == WithBody::Yes {
-        out.extend_from_slice(answer.body());
+        out.extend_from_slice(&answer.body);
     }
 }
 
@@ -120,8 +132,4 @@ fn connection_line(out: &mut BytesMut, version: Version, close: bool) {
     } else if version == Version::Http10 {
         out.extend_from_slice(b"connection: keep-alive\r\n");
     }
-}
-
-fn is_among(name: &[u8], added: &HeaderMap) -> bool {
-    added.keys().any(|key| key.as_str().as_bytes().eq_ignore_ascii_case(name))
 }

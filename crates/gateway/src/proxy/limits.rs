@@ -7,6 +7,7 @@ use arc_swap::Guard;
 use http::HeaderMap;
 use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy};
 use tollgate_engine::{Fault, Pending, Snapshot};
+use tollgate_web::answer::Lines;
 use tollgate_web::facts::Source;
 use tollgate_web::{Facts, Identity, Problem};
 
@@ -26,8 +27,8 @@ pub(super) enum Limited {
 /// A request that may pass.
 #[derive(Default)]
 pub(super) struct Admitted {
-    /// What the response says of the limits.
-    pub(super) headers: HeaderMap,
+    /// What the response says of the limits, as header lines.
+    pub(super) lines: Vec<u8>,
     /// What may be given back, depending on the response. If there is none, it stays counted: a guesser
     /// would hang up otherwise.
     pending: Option<Pending>,
@@ -66,6 +67,9 @@ enum Needs {
     Headers,
     Identity,
 }
+
+/// Room for the header lines that a decision comes with, in most cases.
+const ROOM: usize = 320;
 
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
@@ -163,15 +167,15 @@ impl Case<'_> {
             Origin::Fixed => "fixed",
         });
         let answers = &self.local.plan.settings.answers;
+        let engine = &self.visit.worker.shared.engine;
+        let mut lines = Lines(Vec::with_capacity(ROOM));
         if decision.allowed() {
-            let mut headers = HeaderMap::new();
-            answers.headers(decision, &mut headers);
-            let pending = self.visit.worker.shared.engine.pending(decision);
-            return Limited::Admitted(Admitted { headers, pending });
+            answers.headers(decision, &mut lines);
+            return Limited::Admitted(Admitted { lines: lines.0, pending: engine.pending(decision) });
         }
         let correlation = correlation(self.request);
-        let engine = &self.visit.worker.shared.engine;
-        Limited::Refused(Box::new(answers.refusal(engine, decision, &correlation)))
+        let (status, body) = answers.refuse(engine, decision, &correlation, &mut lines);
+        Limited::Refused(Box::new(Answer { status, lines: lines.0, body }))
     }
 
     /// Why there is no decision.

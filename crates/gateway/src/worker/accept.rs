@@ -101,7 +101,7 @@ impl Kind {
         let visit = Visit {
             worker: Rc::clone(worker),
             alarm: worker.alarms.alarm(),
-            origin: Origin::new(peer.ip(), scheme, trust),
+            origin: Rc::new(Origin::new(peer.ip(), scheme, trust)),
         };
         // An answer is one small packet in most cases: do not wait for more to send.
         let _ = stream.set_nodelay(true);

@@ -3,8 +3,10 @@
 use std::fmt::Write;
 
 use bytes::Bytes;
-use http::header::{HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use tollgate_core::{Decision, Limit, Line, Reading, Rule, Span, Timestamp, When};
+
+use super::sheet::Sheet;
 
 const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const BURST: HeaderName = HeaderName::from_static("x-ratelimit-burst");
@@ -18,7 +20,7 @@ const IETF: HeaderName = HeaderName::from_static("ratelimit");
 const MOST_FIELD_NUMBER: u64 = 999_999_999_999_999;
 
 /// Says what the binding limit shows.
-pub fn rate_limit(decision: &Decision<'_>, headers: &mut HeaderMap) {
+pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
     if let Some((limit, reading)) = decision.binding() {
         show(limit, reading, headers);
     }
@@ -26,30 +28,39 @@ pub fn rate_limit(decision: &Decision<'_>, headers: &mut HeaderMap) {
 
 /// As [`rate_limit`], and whose limit it is. What somebody else said under these names is gone: half
 /// of one answer beside half of another would be worse than either.
-pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut HeaderMap) {
+pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sheet) {
     let Some((limit, reading)) = decision.binding() else { return };
     if !matches!(limit, Limit::Bucket(_)) {
-        headers.remove(BURST);
+        headers.forget(BURST);
     }
     if reading.reset.is_none() {
-        headers.remove(RESET);
+        headers.forget(RESET);
     }
     show(limit, reading, headers);
-    match binding_rule(decision, limit).and_then(kind) {
-        Some(kind) => headers.insert(TYPE, kind),
-        None => headers.remove(TYPE),
-    };
+    match binding_rule(decision, limit) {
+        Some(rule) => say_kind(rule, headers),
+        None => headers.forget(TYPE),
+    }
 }
 
-fn show(limit: &Limit, reading: Reading, headers: &mut HeaderMap) {
-    headers.insert(LIMIT, number(limit.number()));
+fn show(limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
+    headers.number(LIMIT, limit.number());
     if let Limit::Bucket(bucket) = limit {
-        headers.insert(BURST, number(bucket.burst()));
+        headers.number(BURST, bucket.burst());
     }
-    headers.insert(REMAINING, number(reading.remaining));
+    headers.number(REMAINING, reading.remaining);
     if let Some(reset) = reading.reset {
-        headers.insert(RESET, number(reset.as_secs_ceil()));
+        headers.number(RESET, reset.as_secs_ceil());
     }
+}
+
+/// Whether what somebody else says under this name, in any case, is replaced by what is said here.
+pub fn is_ours(name: &[u8]) -> bool {
+    // No other name is of use here, and few begin with one of these letters.
+    matches!(name.first(), Some(b'x' | b'X' | b'r' | b'R'))
+        && [LIMIT, BURST, REMAINING, RESET, TYPE, IETF_POLICY, IETF]
+            .iter()
+            .any(|ours| ours.as_str().as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// The rule whose limit binds.
@@ -59,16 +70,16 @@ fn binding_rule<'d>(decision: &'d Decision<'_>, limit: &Limit) -> Option<&'d Rul
     Some(line.rule)
 }
 
-/// Whose limit a rule is: a consumer's, a route's, or its own name.
-fn kind(rule: &Rule) -> Option<HeaderValue> {
+/// Says whose limit a rule is: a consumer's, a route's, or its own name.
+fn say_kind(rule: &Rule, headers: &mut impl Sheet) {
     let by = |name: &str| rule.by.iter().any(|field| *field.name == *name);
     if by("consumer") {
-        return Some(HeaderValue::from_static("consumer"));
+        headers.fixed(TYPE, "consumer");
+    } else if by("route") {
+        headers.fixed(TYPE, "route");
+    } else {
+        headers.text(TYPE, &rule.name);
     }
-    if by("route") {
-        return Some(HeaderValue::from_static("route"));
-    }
-    HeaderValue::from_str(&rule.name).ok()
 }
 
 /// Whole seconds to wait: rounded up, and never none.
@@ -77,22 +88,22 @@ pub fn whole_secs(wait: Span) -> u64 {
 }
 
 /// Says how long to wait.
-pub fn retry_after(wait: Option<Span>, headers: &mut HeaderMap) {
+pub fn retry_after(wait: Option<Span>, headers: &mut impl Sheet) {
     if let Some(wait) = wait {
-        headers.insert(RETRY_AFTER, number(whole_secs(wait)));
+        headers.number(RETRY_AFTER, whole_secs(wait));
     }
 }
 
 /// Says what every enforced rule shows, in the IETF's structured fields.
-pub fn ietf(decision: &Decision<'_>, headers: &mut HeaderMap) {
+pub fn ietf(decision: &Decision<'_>, headers: &mut impl Sheet) {
     let mut policy = String::new();
     let mut state = String::new();
     for line in decision.lines().filter(|line| !line.rule.observes()) {
         write_line(&line, decision.outcome.now, &mut policy, &mut state);
     }
     for (name, value) in [(IETF_POLICY, policy), (IETF, state)] {
-        if let (false, Ok(value)) = (value.is_empty(), HeaderValue::try_from(value)) {
-            headers.insert(name, value);
+        if !value.is_empty() {
+            headers.text(name, &value);
         }
     }
 }
@@ -122,7 +133,7 @@ fn write_line(line: &Line<'_>, now: Timestamp, policy: &mut String, state: &mut 
 }
 
 /// A number as the value of a header. Most are small, and lie ready.
-fn number(number: u64) -> HeaderValue {
+pub(super) fn number(number: u64) -> HeaderValue {
     let ready = usize::try_from(number).ok().filter(|number| *number < READY);
     let bytes = match ready {
         Some(number) => {
