@@ -17,6 +17,7 @@ pub mod decision;
 pub mod grammar;
 pub mod key;
 pub mod limit;
+pub mod numbers;
 pub mod outage;
 pub mod plan;
 pub mod policy;

@@ -9,8 +9,8 @@ use core::fmt;
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
-use crate::key::ValueError;
-use crate::limit::Limit;
+use crate::key::{FieldKind, ValueError};
+use crate::numbers::Numbers;
 use crate::rule::{Rule, Values};
 use crate::{MAX_EXACT, Ticket};
 
@@ -23,6 +23,10 @@ pub struct Policies {
     policies: Vec<Policy>,
     /// Where in `policies` a name is, for those who have many.
     by_name: HashMap<Arc<str>, usize>,
+    /// Where in `rules` a name is.
+    rules_by_name: HashMap<Arc<str>, usize>,
+    /// What fields hold, where that is not what their names say.
+    kinds: HashMap<Arc<str>, FieldKind>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -122,7 +126,20 @@ impl Policies {
         let numbered = policies.into_iter().enumerate().map(|(number, policy)| Policy { number, ..policy });
         let policies: Vec<Policy> = numbered.collect();
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
-        Self { enabled, rules, policies, by_name }
+        let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
+        let rules_by_name = names.collect();
+        Self { enabled, rules, policies, by_name, rules_by_name, kinds: HashMap::new() }
+    }
+
+    /// The same set, where these fields hold something else than their names say.
+    #[must_use]
+    pub fn with_kinds(self, kinds: HashMap<Arc<str>, FieldKind>) -> Self {
+        Self { kinds, ..self }
+    }
+
+    /// What a field holds, for whoever makes a rule by it.
+    pub fn kind_of(&self, field: &str) -> FieldKind {
+        self.kinds.get(field).copied().unwrap_or_else(|| FieldKind::of_name(field))
     }
 
     /// All rules, in the order in which they were written.
@@ -132,7 +149,7 @@ impl Policies {
 
     /// A rule by its name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| *rule.name == *name)
+        self.rules_by_name.get(name).map(|number| &self.rules[*number])
     }
 
     /// All policies, in the order in which they were written.
@@ -161,31 +178,52 @@ impl Policies {
     /// The same set with one rule replaced by another of the same name.
     #[must_use]
     pub fn with_rule(&self, rule: Rule) -> Self {
-        let rule = Arc::new(rule);
-        let swap = |old: &Arc<Rule>| if old.name == rule.name { Arc::clone(&rule) } else { Arc::clone(old) };
+        let mut rules = self.rules.clone();
+        if let Some(number) = self.rules_by_name.get(&rule.name) {
+            rules[*number] = Arc::new(rule);
+        }
+        self.over(rules)
+    }
+
+    /// The same policies over other rules, which have the same names in the same order.
+    #[must_use]
+    pub fn over(&self, rules: Vec<Arc<Rule>>) -> Self {
+        let mut numbers = Numbers::default();
+        let find =
+            |old: &Arc<Rule>| self.rules_by_name.get(&old.name).map(|number| Arc::clone(&rules[*number]));
         let policies = self.iter().map(|policy| {
-            let rules = policy.rules.iter().map(swap).collect();
-            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+            let own = policy.rules.iter().filter_map(find).collect();
+            Policy::sharing(Arc::clone(&policy.name), own, policy.allow_unmatched, &mut numbers)
         });
-        Self::new(self.enabled, self.rules.iter().map(swap).collect(), policies.collect())
+        let policies = policies.collect();
+        Self::new(self.enabled, rules, policies).with_kinds(self.kinds.clone())
     }
 }
 
 impl Policy {
     /// A policy over these rules, each of which appears once.
     pub fn new(name: Arc<str>, rules: Vec<Arc<Rule>>, allow_unmatched: bool) -> Self {
+        Self::sharing(name, rules, allow_unmatched, &mut Numbers::default())
+    }
+
+    /// As [`Policy::new`], for one of many that share rules.
+    pub fn sharing(
+        name: Arc<str>,
+        rules: Vec<Arc<Rule>>,
+        allow_unmatched: bool,
+        known: &mut Numbers,
+    ) -> Self {
         let mut fields: Vec<Arc<str>> = Vec::new();
         let mut numbers: Vec<Arc<str>> = Vec::new();
         let mut by = Vec::new();
         for rule in &rules {
             by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
-            let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
-            for limit in plans.flat_map(|plan| plan.limits()) {
-                if let Limit::PerAttempt { field, .. } = limit
-                    && !numbers.contains(field)
-                {
-                    numbers.push(Arc::clone(field));
-                }
+            let own = known.of(rule);
+            if numbers.is_empty() {
+                numbers.extend_from_slice(own);
+            } else {
+                let more: Vec<_> = own.iter().filter(|field| !numbers.contains(field)).cloned().collect();
+                numbers.extend(more);
             }
         }
         let observes = rules.iter().any(|rule| rule.observes());
@@ -380,10 +418,13 @@ fn shown(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
+/// How many names are compared with one that is not known: whoever sends it must not keep us busy.
+const MOST_COMPARED: usize = 1_000;
+
 /// The known name that differs least from `name`, if it differs little enough to be what was meant.
 pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
     let name = shown(name);
-    let best = known.map(|known| (distance(&name, known), known)).min()?;
+    let best = known.take(MOST_COMPARED).map(|known| (distance(&name, known), known)).min()?;
     (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
 }
 

@@ -177,7 +177,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         overrides: overrides
             .map(|(key, plan)| (app.engine.shown_key(rule, key).into_owned(), shown::limits(plan)))
             .collect(),
-        on_exceed: shown::on_exceed(rule.on_exceed),
+        on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
         enabled: rule.enabled,
     }

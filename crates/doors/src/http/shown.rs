@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
-use tollgate_core::{OnExceed, Origin, Plan, Reading, Timestamp, Verdict, When};
+use tollgate_core::{Origin, Plan, Reading, Timestamp, Verdict, When};
 
 /// A value that is sent as its text, written straight into the answer.
 #[derive(Clone, Copy)]
@@ -61,23 +61,6 @@ pub(crate) fn reason(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
         Origin::Store | Origin::Fixed => None,
-    }
-}
-
-/// What a rule does when it is exceeded, as it is written.
-pub(crate) fn on_exceed(on_exceed: OnExceed) -> String {
-    match on_exceed {
-        OnExceed::Reject => "reject".to_owned(),
-        OnExceed::Observe => "observe".to_owned(),
-        OnExceed::Wait(most) => format!("wait {most}"),
-        OnExceed::Defer(how) => {
-            let aligned = if how.aligned { " aligned" } else { "" };
-            let jitter = match how.jitter.as_micros() {
-                0 => String::new(),
-                _ => format!(" jitter {}", how.jitter),
-            };
-            format!("defer{aligned}{jitter}")
-        }
     }
 }
 

@@ -1,0 +1,41 @@
+//! The numbers in attempts that limits bound, by the rules that bound them.
+//!
+//! A rule may have limits for a hundred thousand keys, and ten thousand policies may share it: it is
+//! gone through once.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::limit::Limit;
+use crate::rule::Rule;
+
+/// What was found out about rules, for as long as a set of policies is put together. They stay alive
+/// meanwhile, so that a rule's address is its own.
+#[derive(Debug, Default)]
+pub struct Numbers {
+    by_rule: HashMap<usize, Box<[Arc<str>]>>,
+}
+
+impl Numbers {
+    /// The fields whose numbers some limit of this rule bounds, each once.
+    pub fn of(&mut self, rule: &Arc<Rule>) -> &[Arc<str>] {
+        self.by_rule.entry(Arc::as_ptr(rule) as usize).or_insert_with(|| bounded(rule))
+    }
+}
+
+fn bounded(rule: &Rule) -> Box<[Arc<str>]> {
+    let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
+    let mut known = HashSet::new();
+    let mut numbers = Vec::new();
+    for limit in plans.flat_map(|plan| plan.limits()) {
+        if let Limit::PerAttempt { field, .. } = limit
+            && known.insert(field)
+        {
+            numbers.push(Arc::clone(field));
+        }
+    }
+    numbers.into()
+}
