@@ -341,6 +341,17 @@ impl Records for Notebook {
         Answer::ready(Ok(()))
     }
 
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        let records = &mut *self.0.lock();
+        let expected = records.get(name).map(Vec::as_slice) == from;
+        match to {
+            _ if !expected => {}
+            Some(value) => drop(records.insert(name.to_owned(), value.to_vec())),
+            None => drop(records.remove(name)),
+        }
+        Answer::ready(Ok(expected))
+    }
+
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.0.lock().iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
     }
