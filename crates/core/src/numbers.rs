@@ -12,17 +12,24 @@ use hashbrown::{HashMap, HashSet};
 use crate::limit::Limit;
 use crate::rule::Rule;
 
-/// What was found out about rules, for as long as a set of policies is put together. They stay alive
-/// meanwhile, so that a rule's address is its own.
+/// What was found out about rules, for as long as a set of policies is put together.
 #[derive(Debug, Default)]
 pub struct Numbers {
-    by_rule: HashMap<usize, Box<[Arc<str>]>>,
+    /// By the rule's address: an entry keeps its rule alive, so the address is its own.
+    by_rule: HashMap<usize, Found>,
+}
+
+#[derive(Debug)]
+struct Found {
+    _rule: Arc<Rule>,
+    numbers: Box<[Arc<str>]>,
 }
 
 impl Numbers {
     /// The fields whose numbers some limit of this rule bounds, each once.
     pub fn of(&mut self, rule: &Arc<Rule>) -> &[Arc<str>] {
-        self.by_rule.entry(Arc::as_ptr(rule) as usize).or_insert_with(|| bounded(rule))
+        let entry = self.by_rule.entry(Arc::as_ptr(rule) as usize);
+        &entry.or_insert_with(|| Found { _rule: Arc::clone(rule), numbers: bounded(rule) }).numbers
     }
 }
 

@@ -1,15 +1,16 @@
 //! Policies: which rules one kind of attempt passes, and how an attempt becomes charges.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
 use crate::key::{FieldKind, ValueError};
+use crate::mistake::shown;
+pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
 use crate::rule::{Rule, Values};
 use crate::{MAX_EXACT, Ticket};
@@ -62,56 +63,6 @@ pub struct Attempt<'a> {
     pub id: Option<&'a str>,
 }
 
-/// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    /// There is no such policy.
-    UnknownPolicy {
-        /// What was asked for.
-        policy: String,
-        /// The nearest name there is.
-        near: Option<String>,
-    },
-    /// No rule of the policy knows this field.
-    UnknownField {
-        /// The policy.
-        policy: String,
-        /// What was sent.
-        field: String,
-        /// The nearest name that some rule knows.
-        near: Option<String>,
-    },
-    /// A field was sent twice.
-    RepeatedField {
-        /// Its name.
-        field: String,
-    },
-    /// A value cannot be used.
-    BadValue {
-        /// The field.
-        field: String,
-        /// What is wrong with it.
-        error: ValueError,
-    },
-    /// No rule of the policy applies to what was sent.
-    NoRuleApplies {
-        /// The policy.
-        policy: String,
-        /// The fields that would make a rule apply.
-        fields: Vec<String>,
-    },
-    /// The cost is beyond exact numbers.
-    CostTooBig {
-        /// What was asked for.
-        cost: u64,
-    },
-    /// The id is longer than [`Attempt::MOST_ID_BYTES`].
-    IdTooLong {
-        /// How long it is.
-        bytes: usize,
-    },
-}
-
 impl Attempt<'_> {
     /// The longest id, in bytes.
     pub const MOST_ID_BYTES: usize = 256;
@@ -160,13 +111,24 @@ impl Policies {
     /// The policy of this name.
     #[inline]
     pub fn find(&self, name: &str) -> Result<&Policy, Mistake> {
+        self.named(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// The policy at this place of the set.
+    #[inline]
+    pub fn at(&self, number: usize) -> Option<&Policy> {
+        self.policies.get(number)
+    }
+
+    /// As [`Policies::find`], for whoever knows what to do without.
+    #[inline]
+    pub fn named(&self, name: &str) -> Option<&Policy> {
         // A few names are compared faster than one is hashed.
-        let found = if self.policies.len() <= 8 {
+        if self.policies.len() <= 8 {
             self.policies.iter().find(|policy| same(&policy.name, name))
         } else {
             self.by_name.get(name).map(|number| &self.policies[*number])
-        };
-        found.ok_or_else(|| self.unknown(name))
+        }
     }
 
     #[cold]
@@ -185,6 +147,12 @@ impl Policies {
         self.over(rules)
     }
 
+    /// Other rules and policies under the same settings.
+    #[must_use]
+    pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
+        Self::new(self.enabled, rules, policies).with_kinds(self.kinds.clone())
+    }
+
     /// The same policies over other rules, which have the same names in the same order.
     #[must_use]
     pub fn over(&self, rules: Vec<Arc<Rule>>) -> Self {
@@ -196,7 +164,7 @@ impl Policies {
             Policy::sharing(Arc::clone(&policy.name), own, policy.allow_unmatched, &mut numbers)
         });
         let policies = policies.collect();
-        Self::new(self.enabled, rules, policies).with_kinds(self.kinds.clone())
+        self.with(rules, policies)
     }
 }
 
@@ -412,63 +380,3 @@ fn position(names: &mut Vec<Arc<str>>, name: &Arc<str>) -> u8 {
     });
     u8::try_from(index).expect("a policy has at most 16 rules of 4 fields")
 }
-
-/// A name somebody sent, cut to a length that is fit to be shown back.
-fn shown(name: &str) -> String {
-    name.chars().take(64).collect()
-}
-
-/// How many names are compared with one that is not known: whoever sends it must not keep us busy.
-const MOST_COMPARED: usize = 1_000;
-
-/// The known name that differs least from `name`, if it differs little enough to be what was meant.
-pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
-    let name = shown(name);
-    let best = known.take(MOST_COMPARED).map(|known| (distance(&name, known), known)).min()?;
-    (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
-}
-
-/// How many letters must be changed, added or left out to turn one into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hint = |near: &Option<String>| {
-            near.as_ref().map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"))
-        };
-        match self {
-            Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
-            Self::UnknownField { policy, field, near } => {
-                write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
-            }
-            Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
-            Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
-            Self::NoRuleApplies { policy, fields } => write!(
-                f,
-                "no rule of policy `{policy}` applies: its rules need some of the fields {}; set `allow_unmatched` to let such attempts pass",
-                fields.join(", ")
-            ),
-            Self::CostTooBig { cost } => {
-                write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
-            }
-            Self::IdTooLong { bytes } => {
-                write!(f, "the id is {bytes} bytes long; at most {} are allowed", Attempt::MOST_ID_BYTES)
-            }
-        }
-    }
-}
-
-impl core::error::Error for Mistake {}
