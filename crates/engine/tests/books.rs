@@ -182,13 +182,13 @@ fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
     stand.clock.advance(Span::from_secs(5));
     let change =
-        block_on(stand.engine.change_policy(terms("orders", &["3/hour"]), Some(&made.tag()))).unwrap();
+        block_on(stand.engine.change_policy(terms("orders", &["3/hour"]), Some(&[made.tag()]))).unwrap();
     assert_eq!((&change.before, change.after.version, change.after.created), (&made, 2, made.created));
     assert_eq!(change.after.updated, made.updated + Span::from_secs(5));
     assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
-    let stale = block_on(stand.engine.change_policy(terms("orders", &["9/hour"]), Some(&made.tag())));
+    let stale = block_on(stand.engine.change_policy(terms("orders", &["9/hour"]), Some(&[made.tag()])));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
-    let stale = block_on(stand.engine.delete_policy("orders", Some(&made.tag()), &[]));
+    let stale = block_on(stand.engine.delete_policy("orders", Some(&[made.tag()]), &[]));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
     assert_eq!(
         block_on(stand.engine.change_policy(terms("order", &["9/hour"]), None)).unwrap_err(),

@@ -60,8 +60,8 @@ fn what_another_node_did_a_moment_before_is_seen_where_it_matters() {
     let again = block_on(second.engine.make_policy(terms("orders", "5/hour"))).unwrap_err();
     assert_eq!(again, ChangeFault::Taken { name: "orders".into() });
     assert_eq!(limit(&second, "orders").as_deref(), Some("2/hour"), "known from then on");
-    block_on(first.engine.change_policy(terms("orders", "3/hour"), Some(&made.tag()))).unwrap();
-    let stale = block_on(second.engine.change_policy(terms("orders", "5/hour"), Some(&made.tag())));
+    block_on(first.engine.change_policy(terms("orders", "3/hour"), Some(&[made.tag()]))).unwrap();
+    let stale = block_on(second.engine.change_policy(terms("orders", "5/hour"), Some(&[made.tag()])));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
     block_on(first.engine.change_policy(terms("orders", "4/hour"), None)).unwrap();
     let change = block_on(second.engine.change_policy(terms("orders", "5/hour"), None)).unwrap();

@@ -89,6 +89,8 @@ async fn serve(
         engine: Arc::clone(&engine),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
+        // Nobody routes here.
+        routes: Arc::new(Vec::new),
         registry,
     };
     let listener = TcpListener::bind(config.listen.http)

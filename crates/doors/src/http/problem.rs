@@ -7,7 +7,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use serde::Serialize;
 use tollgate_core::StoreError;
-use tollgate_engine::Fault;
+use tollgate_engine::{ChangeFault, Fault};
 
 use super::headers::CORRELATION_ID;
 use super::json::Json;
@@ -117,6 +117,14 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
     }
 
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "/problems/conflict", "Conflict", detail)
+    }
+
+    fn changed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "/problems/changed", "Precondition failed", detail)
+    }
+
     pub(crate) fn no_such_path() -> Self {
         Self::not_found("there is nothing at this path; /api/v1/openapi.json tells what there is")
     }
@@ -177,6 +185,25 @@ impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let (kind, title) = ("/problems/store-unavailable", "Store unavailable");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, error.to_string())
+    }
+}
+
+impl From<ChangeFault> for Problem {
+    fn from(fault: ChangeFault) -> Self {
+        let detail = fault.to_string();
+        match fault {
+            ChangeFault::Configured { .. }
+            | ChangeFault::Taken { .. }
+            | ChangeFault::InUse { .. }
+            | ChangeFault::TooMany { .. }
+            | ChangeFault::Contended { .. } => Self::conflict(detail),
+            ChangeFault::Unknown { .. } => Self::not_found(detail),
+            ChangeFault::NoPolicy(_) | ChangeFault::Terms(_) | ChangeFault::Clash(_) => {
+                Self::bad_request(detail)
+            }
+            ChangeFault::Changed { .. } => Self::changed(detail),
+            ChangeFault::Store(error) => error.into(),
+        }
     }
 }
 

@@ -13,6 +13,8 @@ pub(crate) struct Laid {
     pub(crate) policies: Policies,
     /// How many of the policies are the configuration's: they come first.
     pub(crate) configured: usize,
+    /// Whether the configuration has no rule of consumers.
+    pub(crate) built_in_consumer: bool,
     /// The policies of routes, by their number.
     pub(crate) routes: HashMap<Arc<str>, usize>,
     pub(crate) left_out: LeftOut,
@@ -92,7 +94,8 @@ impl Books {
                 None => left_out.note(Subject::Route(route), format_args!("there is no policy `{policy}`")),
             }
         }
-        Laid { policies, configured: base.iter().count(), routes, left_out }
+        let built_in_consumer = base.rule(CONSUMER).is_none();
+        Laid { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
     }
 
     /// The configuration with the policies that were made, before any limits of single keys.

@@ -1,4 +1,5 @@
-//! Policies made at run time, and the routes that pass them.
+//! Policies made at run time, and the routes that pass them. Before something is changed that is there
+//! already, it is looked at what other nodes have made of it.
 
 use std::sync::Arc;
 
@@ -36,10 +37,15 @@ impl Engine {
         Err(ChangeFault::Contended { name: name.to_string() })
     }
 
-    /// Changes a policy that was made, all of it but its name; if a tag is expected, only from the state
-    /// that has it.
-    pub async fn change_policy(&self, terms: Terms, expected: Option<&str>) -> Result<Change, ChangeFault> {
+    /// Changes a policy that was made, all of it but its name; if tags are expected, only from a state
+    /// that has one of them.
+    pub async fn change_policy(
+        &self,
+        terms: Terms,
+        expected: Option<&[String]>,
+    ) -> Result<Change, ChangeFault> {
         let _alone = self.changing.lock().await;
+        self.catch_up().await?;
         let now = self.now().await?;
         for _ in 0..TRIES {
             let before = self.made(&terms.name, expected)?;
@@ -58,11 +64,10 @@ impl Engine {
     pub async fn delete_policy(
         &self,
         name: &str,
-        expected: Option<&str>,
+        expected: Option<&[String]>,
         configured_routes: &[String],
     ) -> Result<Arc<MadePolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        // Somebody may have assigned it a moment ago.
         self.catch_up().await?;
         for _ in 0..TRIES {
             let made = self.made(name, expected)?;
@@ -82,7 +87,6 @@ impl Engine {
     /// Makes a route pass a policy, whoever made it. Answers what the route was told to pass before.
     pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        // Somebody may have deleted it a moment ago.
         self.catch_up().await?;
         for _ in 0..TRIES {
             let policy = {
@@ -115,10 +119,10 @@ impl Engine {
     }
 
     /// A policy that was made, if it is in the state that is expected.
-    fn made(&self, name: &str, expected: Option<&str>) -> Result<Arc<MadePolicy>, ChangeFault> {
+    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<MadePolicy>, ChangeFault> {
         let made = self.configured.lock().books.made.get(name).cloned();
         let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
-        if expected.is_some_and(|expected| expected != made.tag()) {
+        if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
             return Err(ChangeFault::Changed { name: name.to_owned() });
         }
         Ok(made)

@@ -29,6 +29,7 @@ pub struct Snapshot {
 struct Pages {
     /// How many of the policies are the configuration's: they come first.
     configured: usize,
+    built_in_consumer: bool,
     made: Arc<MadePolicies>,
     assigned: Arc<Assignments>,
     /// The policies of routes, by their number.
@@ -39,13 +40,14 @@ struct Pages {
 
 impl Snapshot {
     pub(super) fn new(laid: Laid, local: Option<Policies>, books: &Books, meters: &Meters) -> Self {
-        let Laid { policies, configured, routes, left_out } = laid;
+        let Laid { policies, configured, built_in_consumer, routes, left_out } = laid;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
         };
         let pages = Pages {
             configured,
+            built_in_consumer,
             made: Arc::clone(&books.made),
             assigned: Arc::clone(&books.routes),
             routes,
@@ -91,6 +93,11 @@ impl Snapshot {
     /// something of its name, or that it clashes with.
     pub fn holds(&self, made: &str) -> bool {
         !self.books.left_out.contains(made)
+    }
+
+    /// Whether the rule of consumers is the built-in one, because the configuration has none.
+    pub fn has_built_in_consumer(&self) -> bool {
+        self.books.built_in_consumer
     }
 
     /// Whether a policy is the configuration's.

@@ -7,7 +7,6 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tollgate_core::Policies;
 use tollgate_doors::AccessKeys;
 use tollgate_engine::Engine;
 
@@ -85,8 +84,9 @@ impl Reloader {
     /// Why a configuration without policies, or without keys, is not put in the place of one that has
     /// them.
     fn loses_everything(&self, config: &Config) -> Option<&'static str> {
-        let none = |policies: &Policies| policies.iter().next().is_none();
-        if config.policies.enabled && none(&config.policies) && !none(&self.in_force.engine.pin().policies) {
+        let pinned = self.in_force.engine.pin();
+        let had = pinned.policies.iter().any(|policy| pinned.is_configured(policy));
+        if config.policies.enabled && had && config.policies.iter().next().is_none() {
             return Some(
                 "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`",
             );
