@@ -40,7 +40,7 @@ async fn a_policy_is_made_shown_and_enforced_together_with_the_limits_of_the_con
     let shown = json!({
         "id": "partners", "name": "partners", "description": "for \"partners\"\n",
         "requestsPerSecond": 1, "burstSize": 3, "limits": ["1/s burst 3"], "by": ["route", "ip"],
-        "on_exceed": "reject", "on_outage": "local 50%", "in_force": true, "routes": 1, "version": 1,
+        "on_exceed": "reject", "on_outage": null, "in_force": true, "routes": 1, "version": 1,
         "createdAt": "2026-01-15T10:00:00Z", "updatedAt": "2026-01-15T10:00:00Z",
     });
     assert_eq!(reply.json(), shown);

@@ -122,8 +122,9 @@ struct PolicyShown<'p> {
     by: Vec<&'p str>,
     /// What happens when a limit is exceeded.
     on_exceed: String,
-    /// What happens while a shared store cannot be used.
-    on_outage: String,
+    /// What happens while a shared store cannot be used; null if nothing was said about it. Then it is
+    /// `local 50%`, or `deny` where some limit has no share.
+    on_outage: Option<String>,
     /// Whether it holds: it does not while the configuration has something of its name, or that it
     /// clashes with.
     in_force: bool,
@@ -249,7 +250,7 @@ impl<'p> PolicyShown<'p> {
             limits: shown::limits(&terms.plan),
             by: terms.by.iter().map(|field| &**field).collect(),
             on_exceed: terms.on_exceed.to_string(),
-            on_outage: terms.in_outage().to_string(),
+            on_outage: terms.on_outage.map(|on_outage| on_outage.to_string()),
             in_force: pinned.holds(&terms.name),
             routes: users.count(&terms.name),
             version: made.version,
