@@ -12,6 +12,8 @@
 //! outage   := "allow" | "deny" | "local" ( N "%" | "1/" N )
 //! ```
 
+mod on_exceed;
+
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 use core::fmt;

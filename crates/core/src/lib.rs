@@ -17,6 +17,8 @@ pub mod decision;
 pub mod grammar;
 pub mod key;
 pub mod limit;
+mod mistake;
+pub mod numbers;
 pub mod outage;
 pub mod plan;
 pub mod policy;

@@ -12,7 +12,7 @@ use core::fmt;
 use crate::charge::Charge;
 use crate::limit::{Bucket, Calendar, InFlight, Limit, Sliding, Slotted, Window};
 use crate::plan::Plan;
-use crate::policy::{Policies, Policy};
+use crate::policy::Policies;
 use crate::rule::Rule;
 
 /// What a rule does while its store cannot be used.
@@ -194,13 +194,7 @@ impl Policies {
     /// The set that decides while the store cannot be used.
     #[must_use]
     pub fn in_outage(&self) -> Self {
-        let rules: Vec<Arc<Rule>> = self.rules().iter().map(|rule| Arc::new(rule.in_outage())).collect();
-        let find = |name: &str| rules.iter().find(|rule| *rule.name == *name).cloned();
-        let policies = self.iter().map(|policy| {
-            let own = policy.rules.iter().filter_map(|rule| find(&rule.name)).collect();
-            Policy::new(Arc::clone(&policy.name), own, policy.allow_unmatched)
-        });
-        Self::new(self.enabled, rules.clone(), policies.collect())
+        self.over(self.rules().iter().map(|rule| Arc::new(rule.in_outage())).collect())
     }
 }
 

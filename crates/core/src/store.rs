@@ -60,6 +60,10 @@ pub trait Records: Send + Sync {
     /// Removes a record, if it is there.
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()>;
 
+    /// Writes a record, or removes it, if what is there is what is expected; answers whether it was.
+    /// Of all who change the same record at once, one succeeds. It is durable when the answer comes.
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool>;
+
     /// All records, sorted by name.
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
 

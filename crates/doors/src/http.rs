@@ -5,18 +5,24 @@
 //! listening, TLS and timeouts, which belong to whoever serves the router.
 
 mod answer;
+mod audit;
 mod auth;
 mod body;
 mod check;
+mod consumers;
 mod endpoint;
 mod give;
 mod holds;
+mod limits;
 mod mail_shape;
 mod metrics;
 mod openapi;
+mod page;
 mod path;
+mod policies;
 mod problem;
 mod ratelimits;
+mod routes;
 mod shown;
 mod status;
 mod view;
@@ -32,6 +38,7 @@ pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
 use problem::Problem;
 pub use problem::TooLate;
+pub use routes::{KnownRoutes, RouteInfo};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
@@ -41,6 +48,8 @@ pub struct HttpParts {
     pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
     pub reload: Reload,
+    /// The routes that there are; none where nobody routes.
+    pub routes: KnownRoutes,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -53,6 +62,7 @@ pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
+    pub(crate) routes: KnownRoutes,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Vec<u8>,
@@ -71,6 +81,7 @@ pub fn router(parts: HttpParts) -> Router {
         engine: parts.engine,
         keys: parts.keys,
         reload: parts.reload,
+        routes: parts.routes,
         registry,
         meters,
         openapi,
@@ -97,6 +108,9 @@ fn all() -> Vec<Endpoint> {
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
+        policies::endpoints(),
+        routes::endpoints(),
+        consumers::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

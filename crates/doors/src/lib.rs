@@ -4,4 +4,4 @@
 
 pub mod http;
 
-pub use http::{AccessKey, AccessKeys, HttpParts, Role, TooLate, router};
+pub use http::{AccessKey, AccessKeys, HttpParts, KnownRoutes, Role, RouteInfo, TooLate, router};

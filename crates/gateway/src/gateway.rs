@@ -100,6 +100,11 @@ impl Gateway {
         self.shared.meters.clone()
     }
 
+    /// What it is told to do now.
+    pub fn settings(&self) -> Settings {
+        self.shared.plan.load().settings.clone()
+    }
+
     /// Puts other settings in force, all of them or none. Requests under way end as they began.
     /// Answers what has changed and stays as it was until the next start.
     pub fn replace(&self, settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {

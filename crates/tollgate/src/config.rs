@@ -197,7 +197,8 @@ fn mean(
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
-        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
+            .with_kinds(kinds.all().collect()),
         clients,
         answers,
         gateway,

@@ -18,7 +18,10 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
+use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, HttpParts, router};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, apart};
 use assemble::{Assembly, access_keys};
@@ -71,6 +74,19 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     }
 }
 
+/// The gateway's routes, as they are at the time.
+fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
+    let info = |route: RouteSettings| RouteInfo {
+        path: route.paths.first().map_or_else(|| "/*".to_owned(), ToString::to_string),
+        policy: route.policy.map(|policy| policy.to_string()),
+        name: route.name.to_string(),
+    };
+    Arc::new(move || {
+        let routes = gateway.iter().flat_map(|gateway| gateway.settings().routes);
+        routes.map(info).collect()
+    })
+}
+
 async fn serve(
     config: Config,
     source: Source,
@@ -89,6 +105,7 @@ async fn serve(
         engine: Arc::clone(&engine),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
+        routes: known_routes(gateway.clone()),
         registry,
     };
     let listener = TcpListener::bind(config.listen.http)

@@ -183,15 +183,19 @@ fn the_reference_of_the_configuration_has_every_setting_and_no_other() {
 #[test]
 fn the_reference_of_the_command_line_is_what_help_prints() {
     let page = Page::at("docs/reference/command-line.md").text;
-    let (help, _) = tollgate(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands =
-        commands.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
-    let mut wanted = vec![("tollgate".to_owned(), help.clone())];
-    for command in commands.filter(|command| *command != "help") {
-        wanted.push((format!("tollgate {command}"), tollgate(&[command, "--help"]).0));
+    let mut wanted = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(command) = open.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let (help, _) = tollgate(&[&words[..], &["--help"]].concat());
+        let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let below =
+            below.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+        let below = below.filter(|below| *below != "help");
+        open.extend(below.map(|below| [&command[..], &[below.to_owned()]].concat()));
+        wanted.push(([&["tollgate"], &words[..]].concat().join(" "), help));
     }
-    assert!(wanted.len() > 10);
+    assert!(wanted.len() > 30, "only {} commands were found", wanted.len());
     for (command, help) in wanted {
         let section = format!("## `{command}`\n\n```text\n{}\n```\n", help.trim_end());
         assert!(page.contains(&section), "the section should read\n\n{section}");

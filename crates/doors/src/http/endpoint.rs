@@ -167,18 +167,27 @@ struct Gate {
 async fn serve<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
 where
     F: Fn(Arc<App>, Ask) -> Fut,
-    Fut: Future<Output = Answered>,
+    Fut: Future<Output = Answered> + Send + 'static,
 {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();
     let correlation = Correlation::of(&parts.headers);
     let answered = match enter(&app, parts, body, &correlation, gate).await {
+        Ok(ask) if gate.role == Some(Role::Admin) => to_its_end(run(Arc::clone(&app), ask)).await,
         Ok(ask) => run(Arc::clone(&app), ask).await,
         Err(problem) => Err(problem),
     };
     let response = finish(answered, correlation);
     app.meters.note(gate.index, response.status(), started);
     response
+}
+
+/// Changes something. Whoever asked may hang up meanwhile: it is done to its end all the same, and told.
+async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
+    match tokio::spawn(change).await {
+        Ok(answered) => answered,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
 }
 
 /// Answers a request that no endpoint takes.

@@ -22,7 +22,7 @@ use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
 };
-use tollgate_doors::{AccessKey, AccessKeys, HttpParts, Role, router};
+use tollgate_doors::{AccessKey, AccessKeys, HttpParts, Role, RouteInfo, router};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
@@ -97,6 +97,7 @@ impl Door {
             engine: Arc::clone(&engine),
             keys: Arc::clone(&keys),
             reload,
+            routes: Arc::new(known_routes),
             registry: Registry::default(),
         };
         Self { router: router(parts), clock, engine, keys, records, reloads }
@@ -211,6 +212,20 @@ impl Reply {
         }
         body
     }
+}
+
+/// The routes that every door knows.
+pub fn known_routes() -> Vec<RouteInfo> {
+    let route = |name: &str, path: &str, policy: Option<&str>| RouteInfo {
+        name: name.into(),
+        path: path.into(),
+        policy: policy.map(Into::into),
+    };
+    vec![
+        route("checkout", "/checkout/*", None),
+        route("orders", "/orders", Some("orders")),
+        route("partner feed", "/feed", Some("partners")),
+    ]
 }
 
 /// A rule by these fields, with these limits.
@@ -340,6 +355,17 @@ impl Records for Notebook {
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
         self.0.lock().remove(name);
         Answer::ready(Ok(()))
+    }
+
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        let records = &mut *self.0.lock();
+        let expected = records.get(name).map(Vec::as_slice) == from;
+        match to {
+            _ if !expected => {}
+            Some(value) => drop(records.insert(name.to_owned(), value.to_vec())),
+            None => drop(records.remove(name)),
+        }
+        Answer::ready(Ok(expected))
     }
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {

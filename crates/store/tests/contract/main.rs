@@ -69,6 +69,8 @@ macro_rules! contract {
                 recording: [
                     records_are_listed_by_name,
                     a_deleted_record_is_gone,
+                    a_record_is_swapped_only_for_what_is_expected,
+                    of_many_who_swap_at_once_one_succeeds,
                     records_and_counters_do_not_touch_each_other,
                 ],
                 differential: [

@@ -34,6 +34,8 @@ pub(crate) struct Reloader {
     /// What the server was started with.
     started: Config,
     in_force: InForce,
+    /// The policies that were read last.
+    policies: Mutex<Policies>,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -61,24 +63,24 @@ impl Source {
 impl InForce {
     /// Puts other policies and other routes in force. Routes name policies, so that each must find its
     /// own at every moment: those that go stay until no route names them.
-    fn replace(&self, config: Config) {
-        let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) else {
-            return self.engine.reload(config.policies);
-        };
-        self.engine.reload(config.policies.beside(&self.engine.pin().policies));
-        match gateway.replace(settings) {
-            Ok(_) => self.engine.reload(config.policies),
-            Err(error) => {
+    fn replace(&self, config: Config, policies: &mut Policies) {
+        let last = std::mem::replace(policies, config.policies.clone());
+        if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
+            self.engine.reload(config.policies.beside(&last));
+            if let Err(error) = gateway.replace(settings) {
                 tracing::error!(component = "gateway", %error, "the old routes stay in force");
+                return;
             }
         }
+        self.engine.reload(config.policies);
     }
 }
 
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
     pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
-        Self { source, started, in_force, last: Mutex::new(last) }
+        let policies = Mutex::new(started.policies.clone());
+        Self { source, started, in_force, policies, last: Mutex::new(last) }
     }
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
@@ -97,15 +99,16 @@ impl Reloader {
         // Tags are part of the store, which is the one that the server was started with.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
-        self.in_force.replace(config);
+        self.in_force.replace(config, &mut self.policies.lock());
         Ok(())
     }
 
     /// Why a configuration without policies, or without keys, is not put in the place of one that has
     /// them.
     fn loses_everything(&self, config: &Config) -> Option<&'static str> {
-        let none = |policies: &Policies| policies.iter().next().is_none();
-        if config.policies.enabled && none(&config.policies) && !none(&self.in_force.engine.pin().policies) {
+        let pinned = self.in_force.engine.pin();
+        let had = pinned.policies.iter().any(|policy| pinned.is_configured(policy));
+        if config.policies.enabled && had && config.policies.iter().next().is_none() {
             return Some(
                 "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`",
             );
