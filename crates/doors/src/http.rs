@@ -9,6 +9,7 @@ mod auth;
 mod body;
 mod check;
 mod endpoint;
+mod forward_auth;
 mod give;
 mod holds;
 mod mail_shape;
@@ -30,6 +31,7 @@ use tollgate_engine::Engine;
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
+pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
 use problem::Problem;
 pub use problem::TooLate;
 
@@ -41,6 +43,8 @@ pub struct HttpParts {
     pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
     pub reload: Reload,
+    /// What the door for proxies is told, for as long as nobody replaces it.
+    pub forward_auth: Arc<ForwardAuth>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -53,6 +57,7 @@ pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
+    pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Vec<u8>,
@@ -71,6 +76,7 @@ pub fn router(parts: HttpParts) -> Router {
         engine: parts.engine,
         keys: parts.keys,
         reload: parts.reload,
+        forward_auth: parts.forward_auth,
         registry,
         meters,
         openapi,
@@ -94,6 +100,7 @@ pub fn router(parts: HttpParts) -> Router {
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),
+        forward_auth::endpoints(),
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),

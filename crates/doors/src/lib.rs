@@ -4,4 +4,6 @@
 
 pub mod http;
 
-pub use http::{AccessKey, AccessKeys, HttpParts, Role, TooLate, router};
+pub use http::{
+    AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, Peer, Role, TooLate, router,
+};

@@ -89,6 +89,7 @@ async fn serve(
         engine: Arc::clone(&engine),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
+        forward_auth: Arc::default(),
         registry,
     };
     let listener = TcpListener::bind(config.listen.http)
