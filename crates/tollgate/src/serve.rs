@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
-use tollgate_doors::{AccessKeys, HttpParts, router};
+use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
@@ -98,7 +98,13 @@ async fn serve(
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
     let Assembly { engine, registry, flush, gateway } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
-    let in_force = InForce { engine: Arc::clone(&engine), keys: Arc::clone(&keys), gateway: gateway.clone() };
+    let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
+    let in_force = InForce {
+        engine: Arc::clone(&engine),
+        keys: Arc::clone(&keys),
+        forward_auth: Arc::clone(&forward_auth),
+        gateway: gateway.clone(),
+    };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
@@ -106,6 +112,7 @@ async fn serve(
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
+        forward_auth,
         registry,
     };
     let listener = TcpListener::bind(config.listen.http)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
-use tollgate_doors::AccessKey;
+use tollgate_doors::{AccessKey, ForwardAuthSettings};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
@@ -114,6 +114,16 @@ fn tell(event: FileEvent) {
             );
         }
         FileEvent::Recovered => tracing::info!(component = "store", "counters are saved again"),
+    }
+}
+
+/// What the door for proxies is told.
+pub(crate) fn forward_auth(config: &Config) -> ForwardAuthSettings {
+    ForwardAuthSettings {
+        trusted_proxies: config.clients.proxies.clone(),
+        credentials: Arc::clone(&config.clients.credentials),
+        aliases: config.clients.aliases.clone(),
+        answers: config.answers.clone(),
     }
 }
 

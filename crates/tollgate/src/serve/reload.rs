@@ -8,11 +8,11 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tollgate_core::Policies;
-use tollgate_doors::AccessKeys;
+use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
 
-use super::assemble::access_keys;
+use super::assemble::{access_keys, forward_auth};
 use crate::config::{self, Config, ConfigError};
 
 /// Where the configuration comes from.
@@ -25,6 +25,7 @@ pub(crate) struct Source {
 pub(crate) struct InForce {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
+    pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) gateway: Option<Arc<Gateway>>,
 }
 
@@ -65,6 +66,7 @@ impl InForce {
     /// own at every moment: those that go stay until no route names them.
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
+        self.forward_auth.replace(forward_auth(&config));
         if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
             self.engine.reload(config.policies.beside(&last));
             if let Err(error) = gateway.replace(settings) {
