@@ -52,7 +52,7 @@ pub fn settings() -> ForwardAuthSettings {
     let api_keys = ApiKeys::new("x-api-key".parse().unwrap(), vec![key("ada"), key("bob")]).unwrap();
     ForwardAuthSettings {
         trusted_proxies: TrustedProxies::new(nets, X_FORWARDED_FOR),
-        credentials: Credentials::new(Some(api_keys), None),
+        credentials: Credentials::new(Some(api_keys), None).into(),
         aliases: Aliases::new([("tenant", "header.x-tenant")]).unwrap(),
         answers: Answers::default(),
     }
