@@ -150,18 +150,33 @@ pub enum HoldsOrder<'a> {
     Renew(&'a str),
     /// End one.
     Release(&'a str),
+    /// Renew the leases of several, up to [`HoldsOrder::MOST_IDS`].
+    RenewMany(&'a [&'a str]),
+    /// End several, up to [`HoldsOrder::MOST_IDS`].
+    ReleaseMany(&'a [&'a str]),
+    /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as
+    /// far as there is room: for what still lasts though its hold has run out, or was taken elsewhere.
+    /// One that is held already is renewed. No other limit at the key is charged.
+    Claim(&'a [(&'a str, u64)], Ticket),
     /// Make exactly these ids held, whatever the limit says: the caller's books are the truth.
     Replace(&'a [&'a str], Ticket),
+}
+
+impl HoldsOrder<'_> {
+    /// How many ids one order may name; more take several.
+    pub const MOST_IDS: usize = 10_000;
 }
 
 /// The holds of a key, after what was done to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id that was to be renewed or ended was held.
+    /// Whether the id that was to be renewed or ended was held; of several, whether all were. Of those
+    /// that were claimed, whether all are.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Every hold by id.
+    /// Every hold by id; after an order about several, those of them that were renewed, ended or are
+    /// held again.
     pub holds: Vec<(String, Hold)>,
 }
 

@@ -11,6 +11,7 @@ mod denied;
 pub mod engine;
 mod gate;
 pub mod journal;
+pub mod leases;
 pub mod meter;
 pub mod offenders;
 pub mod pending;
@@ -21,5 +22,6 @@ mod tend;
 mod ticket;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
+pub use leases::{Lease, Leases};
 pub use pending::Pending;
 pub use shared::{Fallback, Health};

@@ -364,6 +364,7 @@ impl MemoryStore {
         charges.push(spot.plan, spot.key, true);
         let aim = match order {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
+            HoldsOrder::Claim(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {

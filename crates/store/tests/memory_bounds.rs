@@ -234,6 +234,8 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
     let holds = plan("holds", &["1 at once"]);
     let spot = Spot { plan: &holds, key: "new" };
     assert!(ready(full.store.holds(&spot, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
+    let claim = HoldsOrder::Claim(&[("job", 1)], Ticket(1));
+    assert_eq!(ready(full.store.holds(&spot, claim)).map(drop), refused.map(drop), "a claim needs room");
 }
 
 #[test]

@@ -177,15 +177,19 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
 end
 
 -- The holds of a key: each an id and `ticket weight since renewed`.
+local function read_hold(i, text)
+  local who, weight, since, renewed = string.match(text, '^(%x+) (%d+) (%d+) (%d+)$')
+  if not who then
+    damaged(i)
+  end
+  return { who = who, weight = tonumber(weight), since = since, renewed = tonumber(renewed) }
+end
+
 local function read_holds(i, key)
   size(i, 'HLEN', key)
   local all, flat = {}, redis.call('HGETALL', key)
   for k = 1, #flat, 2 do
-    local who, weight, since, renewed = string.match(flat[k + 1], '^(%x+) (%d+) (%d+) (%d+)$')
-    if not who then
-      damaged(i)
-    end
-    all[flat[k]] = { who = who, weight = tonumber(weight), since = since, renewed = tonumber(renewed) }
+    all[flat[k]] = read_hold(i, flat[k + 1])
   end
   return all
 end

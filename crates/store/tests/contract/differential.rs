@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
-use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_core::{Charges, Limit, Outcome, Plan, Span, Ticket, Timestamp};
 
 use crate::bench::{Bench, START, page, plan, wait};
 use crate::model::Model;
@@ -216,12 +216,22 @@ impl Trace<'_> {
     }
 
     fn order(&mut self) {
-        let plan = self.dice.pick(&self.plans);
+        // Orders are about holds, though sometimes where there are none.
+        let held: Vec<_> = self.plans.iter().filter(|plan| plan.limits().iter().any(Limit::holds)).collect();
+        let plan = match self.dice.roll(8) {
+            1.. if !held.is_empty() => Arc::clone(held[self.dice.roll(held.len() as u64) as usize]),
+            _ => self.dice.pick(&self.plans),
+        };
         let spot = Spot { plan: &plan, key: self.dice.pick(&KEYS) };
-        let order = match self.dice.roll(4) {
+        let some: Vec<&str> = (0..self.dice.roll(4)).map(|_| self.dice.pick(&IDS)).collect();
+        let claims: Vec<(&str, u64)> = some.iter().map(|id| (*id, 1 + self.dice.roll(3))).collect();
+        let order = match self.dice.roll(10) {
             0 => HoldsOrder::List,
             1 => HoldsOrder::Renew(self.dice.pick(&IDS)),
             2 => HoldsOrder::Release(self.dice.pick(&IDS)),
+            3..5 => HoldsOrder::RenewMany(&some),
+            5..7 => HoldsOrder::ReleaseMany(&some),
+            7..9 => HoldsOrder::Claim(&claims, Ticket(self.step)),
             _ => HoldsOrder::Replace(&IDS[..self.dice.roll(4) as usize], Ticket(self.step)),
         };
         let answer = wait(self.bench.store().holds(&spot, order)).unwrap();

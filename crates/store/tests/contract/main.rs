@@ -50,6 +50,10 @@ macro_rules! contract {
                     renewing_an_expired_hold_does_not_revive_it,
                     the_callers_books_replace_all_holds,
                     orders_about_holds_elsewhere_change_nothing,
+                    many_are_renewed_at_once_and_none_is_revived,
+                    many_are_released_at_once,
+                    what_is_claimed_is_held_as_far_as_there_is_room,
+                    thousands_are_renewed_and_released_in_one_order,
                 ],
                 changing: [
                     a_raised_number_keeps_the_count,
