@@ -13,6 +13,7 @@ pub mod journal;
 pub mod meter;
 pub mod offenders;
 pub mod overrides;
+pub mod pacer;
 pub mod receipt;
 mod retract;
 pub mod shared;
@@ -20,4 +21,5 @@ mod tend;
 mod ticket;
 
 pub use engine::{Engine, Fault, Parts, Snapshot};
+pub use pacer::{Ask, Pacer, PacerOptions};
 pub use shared::{Fallback, Health};
