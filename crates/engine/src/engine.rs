@@ -22,6 +22,7 @@ use crate::journal::Journal;
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
+use crate::pauses::Pauses;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
@@ -37,6 +38,7 @@ pub struct Engine {
     pub(crate) seals: Seals,
     pub(crate) calendars: Calendars,
     pub(crate) configured: Mutex<Configured>,
+    pub(crate) pauses: Pauses,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
     /// The latest decisions.
@@ -134,6 +136,7 @@ impl Engine {
             seals: Seals::new(),
             calendars: Calendars::default(),
             configured: Mutex::new(Configured { base: policies, overrides: Overrides::default(), edits: 0 }),
+            pauses: Pauses::default(),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),

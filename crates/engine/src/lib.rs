@@ -14,6 +14,7 @@ pub mod meter;
 pub mod offenders;
 pub mod overrides;
 pub mod pacer;
+mod pauses;
 pub mod receipt;
 mod retract;
 pub mod shared;

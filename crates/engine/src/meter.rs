@@ -2,6 +2,7 @@
 //!
 //! The number of series depends on the configuration, never on the keys.
 
+mod pacer;
 mod store;
 mod striped;
 
@@ -15,6 +16,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Policy, Verdict};
 
+pub(crate) use pacer::PacedMeter;
+pub use pacer::PacerMeters;
 pub use store::StoreMeters;
 use striped::Striped;
 

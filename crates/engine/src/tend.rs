@@ -1,11 +1,14 @@
 //! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
 //! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
 
+use std::collections::BTreeMap;
+
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
 use crate::overrides::Overrides;
+use crate::pauses::Pause;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
@@ -27,6 +30,7 @@ struct Due {
 pub(crate) struct Kept {
     pub(crate) version: u64,
     pub(crate) overrides: Overrides,
+    pub(crate) pauses: BTreeMap<String, Pause>,
     pub(crate) secret: [u8; 32],
     /// How often overrides were set on this node before they were read.
     pub(crate) edits: u64,
@@ -126,19 +130,22 @@ impl Engine {
     pub(crate) async fn read_kept(&self) -> Result<Kept, StoreError> {
         let edits = self.configured.lock().edits;
         let version = self.records.version().await?;
-        let (overrides, broken) = Overrides::read(&self.records.all().await?);
+        let records = self.records.all().await?;
+        let (overrides, broken) = Overrides::read(&records);
         crate::overrides::tell_broken(broken);
+        let pauses = self.read_pauses(&records).await?;
         let secret = self.records.secret().await?;
-        Ok(Kept { version, overrides, secret, edits })
+        Ok(Kept { version, overrides, pauses, secret, edits })
     }
 
     pub(crate) fn put_in_force(&self, kept: Kept) {
         self.seals.share(kept.secret);
         // What was set here in between may be missing from what was read; then it is read again.
-        if self.follow_overrides(kept.overrides, kept.edits)
-            && let Some(shared) = &self.shared
-        {
-            shared.schedule.has_read(kept.version);
+        if self.follow_overrides(kept.overrides, kept.edits) {
+            self.pauses.follow(kept.pauses);
+            if let Some(shared) = &self.shared {
+                shared.schedule.has_read(kept.version);
+            }
         }
     }
 
