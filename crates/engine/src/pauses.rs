@@ -196,18 +196,14 @@ impl Engine {
         &self,
         records: &[(String, Vec<u8>)],
     ) -> Result<BTreeMap<String, Pause>, StoreError> {
-        let pauses = records.iter().filter_map(|(name, value)| {
-            name.starts_with(PREFIX)
-                .then(|| Stopped::read(value).map(|(until, scope)| (name, until, scope)))?
-        });
-        let mut pauses = pauses.peekable();
-        if pauses.peek().is_none() {
+        let pauses = recorded(records);
+        if pauses.is_empty() {
             return Ok(BTreeMap::new());
         }
         let (here, there) = (Instant::now(), self.store_now().await?);
-        let pauses = pauses.map(|(name, until, scope)| {
+        let pauses = pauses.into_iter().map(|(name, until, scope)| {
             let until = here + until.since(there).min(Span::MAX).into();
-            (name.clone(), Pause { scope, until })
+            (name, Pause { scope, until })
         });
         Ok(pauses.collect())
     }
@@ -225,4 +221,14 @@ impl Engine {
         self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome).await?;
         Ok(outcome.now)
     }
+}
+
+/// The pauses among all records: name, end by the store's clock, and what stands still.
+fn recorded(records: &[(String, Vec<u8>)]) -> Vec<(String, Timestamp, Stopped)> {
+    let pauses = records.iter().filter(|(name, _)| name.starts_with(PREFIX));
+    let pauses = pauses.filter_map(|(name, value)| {
+        let (until, scope) = Stopped::read(value)?;
+        Some((name.clone(), until, scope))
+    });
+    pauses.collect()
 }

@@ -40,6 +40,8 @@ pub(super) struct Board {
     pub(super) driving: bool,
     /// Until when it sleeps, if it does.
     pub(super) asleep: Option<Instant>,
+    /// From when on it has time to stay awake for a turn.
+    pub(super) calm: Instant,
     /// How many decisions are in flight.
     pub(super) asking: usize,
     /// The number of the policies that the queues were made under, and of the pauses.
@@ -69,7 +71,15 @@ impl Desk {
         let most_width = if engine.decides_at_once() { 1 } else { most_asking };
         let PacerOptions { most_waiting, most_per_key, .. } = options;
         let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width });
-        let board = Board { queues, driving: false, asleep: None, asking: 0, policies: 0, pauses: 0 };
+        let board = Board {
+            queues,
+            driving: false,
+            asleep: None,
+            calm: Instant::now(),
+            asking: 0,
+            policies: 0,
+            pauses: 0,
+        };
         Self {
             engine,
             ids: Ids::new(),
@@ -190,7 +200,7 @@ impl Desk {
 
     /// Wakes the driver if it would sleep too long.
     pub(super) fn rouse(&self, board: &Board, now: Instant) {
-        let rest = board.queues.rest(now);
+        let rest = board.queues.rest(now, board.calm);
         if board.asleep.is_some_and(|until| rest.is_some_and(|rest| rest < Rest::Sleep(until))) {
             self.wake.notify_one();
         }

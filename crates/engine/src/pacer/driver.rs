@@ -18,6 +18,10 @@ const BATCH: usize = 64;
 /// How often to look whether anything has changed that nobody tells: policies, and pauses elsewhere.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
+/// How long nobody's turn has to have come before the driver stays awake for the next: where turns come
+/// thick and fast, a tick more or less is nothing to any of them.
+const CALM: Duration = Duration::from_millis(10);
+
 /// A driver at work. One that is dropped before it has finished leaves nobody waiting in vain.
 struct Driving {
     desk: Arc<Desk>,
@@ -99,6 +103,7 @@ impl Desk {
             && let Some(job) = board.queues.next(now)
         {
             board.asking += 1;
+            board.calm = now + CALM;
             return Step::Ask(job);
         }
         if board.queues.waiting() == 0 && board.asking == 0 {
@@ -107,7 +112,8 @@ impl Desk {
         }
         let look = Rest::Sleep(now + LOOK_EVERY);
         // With as many in flight as may be, whoever comes back wakes the driver.
-        let rest = if board.asking < self.most_asking { board.queues.rest(now) } else { None };
+        let calm = board.calm;
+        let rest = if board.asking < self.most_asking { board.queues.rest(now, calm) } else { None };
         let rest = rest.map_or(look, |rest| rest.min(look));
         if let Rest::Sleep(until) = rest {
             board.asleep = Some(until);

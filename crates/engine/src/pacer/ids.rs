@@ -138,6 +138,12 @@ impl Ids {
     }
 }
 
+/// A lane by its number, for tests that need no more of it.
+#[cfg(test)]
+pub(super) fn lane_of(number: u128) -> LaneId {
+    LaneId(number)
+}
+
 impl Hash for LaneId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0 as u64);

@@ -7,6 +7,8 @@
 
 mod entering;
 mod leaving;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +34,8 @@ pub(super) struct Queues {
     numbers: u64,
     waiting: usize,
     bounds: Bounds,
+    /// How often everybody was sent away: what was asked about before that says nothing about now.
+    epoch: u64,
 }
 
 /// The bounds of the queues.
@@ -58,6 +62,7 @@ pub(super) struct Job {
     /// Where it was its turn, and the lane's place there.
     from: SpotId,
     turn: Rank,
+    epoch: u64,
 }
 
 /// What came of asking.
@@ -84,6 +89,7 @@ impl Queues {
             numbers: 0,
             waiting: 0,
             bounds,
+            epoch: 0,
         }
     }
 
@@ -92,9 +98,10 @@ impl Queues {
         self.waiting
     }
 
-    /// What to do until somebody's turn comes; `None` if that depends on others.
-    pub(super) fn rest(&self, now: Instant) -> Option<Rest> {
-        if self.open.is_empty() { self.timetable.rest(now) } else { Some(Rest::Go) }
+    /// What to do until somebody's turn comes; `None` if that depends on others. From `calm` on there is
+    /// time to stay awake for it.
+    pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
+        if self.open.is_empty() { self.timetable.rest(now, calm) } else { Some(Rest::Go) }
     }
 
     /// Whose turn it is, if it is anybody's.
@@ -136,7 +143,7 @@ impl Queues {
             let lane = self.lanes.get_mut(&lane_id).expect("a lane in a ring is there");
             let (rank, waiter) = lane.first().expect("somebody waits in every lane");
             let job =
-                Job { seat: Seat { lane: lane_id, rank }, ask: Arc::clone(&waiter.ask), from: id, turn };
+                Job { seat: Seat { lane: lane_id, rank }, ask: Arc::clone(&waiter.ask), from: id, turn, epoch: self.epoch };
             lane.asked = Some(rank);
             self.spots.get_mut(&id).expect("it was just there").asked += 1;
             return Some(job);
@@ -203,6 +210,11 @@ impl Queues {
         spot.open = false;
         spot.due = Some(at);
         self.timetable.add(at, id, spot.precision());
+        // Whoever gives up leaves a time behind at which nothing happens.
+        if self.timetable.len() > 2 * self.spots.len() + 64 {
+            let spots = &self.spots;
+            self.timetable.retain(|at, id| spots.get(&id).is_some_and(|spot| spot.due == Some(at)));
+        }
     }
 
     fn open_due(&mut self, now: Instant) {
@@ -278,13 +290,8 @@ impl Queues {
     /// Everybody, so that they can be told that it is over.
     pub(super) fn clear(&mut self) -> Vec<Waiter> {
         let lanes = std::mem::take(&mut self.lanes);
-        *self = Self::new(self.bounds);
+        *self = Self { epoch: self.epoch + 1, ..Self::new(self.bounds) };
         lanes.into_values().flat_map(Lane::into_waiters).collect()
     }
 }
 
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { most_waiting: usize::MAX, most_per_key: usize::MAX, most_width: 1 }
-    }
-}

@@ -18,8 +18,10 @@ pub(super) struct Spot {
     pub(super) lanes: usize,
     /// How many of its lanes are being asked about.
     pub(super) asked: usize,
-    /// How many may be at once: one, and twice as many after each that passed.
+    /// How many may be at once.
     pub(super) width: usize,
+    /// How many have passed since somebody was told to wait.
+    pub(super) passed: usize,
     /// Whether turns are being given.
     pub(super) open: bool,
     /// When the next turn comes, if it is not open.
@@ -45,6 +47,7 @@ impl Default for Spot {
             lanes: 0,
             asked: 0,
             width: 1,
+            passed: 0,
             open: false,
             due: None,
             paused: None,

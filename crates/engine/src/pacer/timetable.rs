@@ -40,7 +40,8 @@ pub(super) enum Rest {
 
 /// The precision of the timer.
 pub(super) const TICK: Duration = Duration::from_millis(1);
-/// How long before something is due to the dot the timer is no longer trusted.
+/// How long before something is due to the dot the timer is no longer trusted: it goes by ticks, and so
+/// does the system's.
 const LEAD: Duration = Duration::from_micros(2_100);
 
 impl Timetable {
@@ -52,6 +53,17 @@ impl Timetable {
         heap.push(Reverse((at, spot)));
     }
 
+    /// How many times are in it, whether they hold or not.
+    pub(super) fn len(&self) -> usize {
+        self.coarse.len() + self.precise.len()
+    }
+
+    /// Keeps what still holds.
+    pub(super) fn retain(&mut self, holds: impl Fn(Instant, SpotId) -> bool) {
+        self.coarse.retain(|Reverse((at, spot))| holds(*at, *spot));
+        self.precise.retain(|Reverse((at, spot))| holds(*at, *spot));
+    }
+
     /// The next spot whose time has come.
     pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, SpotId)> {
         let due = |heap: &Heap| heap.peek().is_some_and(|Reverse((at, _))| *at <= now);
@@ -59,13 +71,15 @@ impl Timetable {
         heap.pop().map(|Reverse(entry)| entry)
     }
 
-    /// What to do until something is due; `None` if nothing is.
-    pub(super) fn rest(&self, now: Instant) -> Option<Rest> {
+    /// What to do until something is due; `None` if nothing is. From `calm` on there is time to stay awake
+    /// for the last tick before that.
+    pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
+        let until = |at: Instant, lead| {
+            at.checked_sub(lead).filter(|at| *at > now).map_or(Rest::Linger, Rest::Sleep)
+        };
         let first = |heap: &Heap| heap.peek().map(|Reverse((at, _))| *at);
-        let precise = first(&self.precise).map(|at| match at.checked_sub(LEAD) {
-            Some(at) if at > now => Rest::Sleep(at),
-            _ => Rest::Linger,
-        });
-        precise.into_iter().chain(first(&self.coarse).map(Rest::Sleep)).min()
+        let precise = first(&self.precise).map(|at| until(at, LEAD));
+        let coarse = first(&self.coarse).map(|at| if at < calm { Rest::Sleep(at) } else { until(at, TICK) });
+        precise.into_iter().chain(coarse).min()
     }
 }

@@ -143,9 +143,13 @@ impl Queues {
     }
 }
 
-/// When it is too late for somebody who stands there: as its caller says, or the rule there.
+/// When it is too late for somebody who stands there: as its caller says, or the rule there. Where it is
+/// not known yet which rule that will be, none lets it wait longer than the most patient does.
 fn deadline(route: &Route, newcomer: &Newcomer, stand: SpotId) -> Option<(Instant, Bound)> {
-    let stop = route.stops.iter().find(|stop| stop.spot == stand);
+    let stop = match stand {
+        SpotId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),
+        _ => route.stops.iter().find(|stop| stop.spot == stand),
+    };
     let by_rule = stop.and_then(|stop| {
         let at = newcomer.arrived.checked_add(stop.most.into())?;
         Some((at, Bound::Rule(Arc::clone(&stop.rule))))

@@ -40,6 +40,9 @@ pub(in crate::pacer) enum Expiry {
 impl Queues {
     /// Takes note of what came of asking about somebody.
     pub(in crate::pacer) fn settle(&mut self, job: &Job, finding: &Finding<'_>, now: Instant) -> Settled {
+        if job.epoch != self.epoch {
+            return Settled::Gone;
+        }
         if let Some(spot) = self.spots.get_mut(&job.from) {
             spot.asked -= 1;
         }
@@ -120,10 +123,12 @@ impl Queues {
         self.tidy(from);
     }
 
-    /// After somebody passed, twice as many are asked about at once.
+    /// As many are asked about at once as have passed since somebody was told to wait: so no more are
+    /// asked about in vain than not.
     fn widen(&mut self, id: SpotId) {
-        if let Some(spot) = self.spots.get_mut(&id) {
-            spot.width = (spot.width * 2).min(self.bounds.most_width);
+        if let Some(spot) = self.spots.get_mut(&id).filter(|_| id != SpotId::FRESH) {
+            spot.passed += 1;
+            spot.width = spot.passed.min(self.bounds.most_width);
         }
     }
 
@@ -132,7 +137,7 @@ impl Queues {
         let at = now + blocked.span.into();
         let spot = self.spots.entry(blocked.spot).or_default();
         spot.tell(blocked, at);
-        spot.width = 1;
+        (spot.passed, spot.width) = (0, 1);
         self.close(blocked.spot, at);
     }
 
