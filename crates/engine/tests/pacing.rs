@@ -326,3 +326,66 @@ fn other_limits_hold_for_those_who_wait_already() {
         assert!(trace.lock()[0].1 <= 400, "{:?}", trace.lock());
     });
 }
+
+#[test]
+fn what_becomes_of_those_who_wait_is_counted_by_policy() {
+    in_virtual_time(async {
+        let options = PacerOptions { most_per_key: 2, ..PacerOptions::default() };
+        let track = Track::bounded(by_chat("1/s sliding"), options).await;
+        track.acquire("send", &A).await.unwrap();
+        let (mut first, mut second) =
+            (Box::pin(track.acquire("send", &A)), Box::pin(track.acquire("send", &A)));
+        begin(&mut first).await;
+        begin(&mut second).await;
+        assert!(matches!(track.acquire("send", &A).await, Err(Unpaced::Full { .. })));
+        drop(second);
+        let brief = Ask { max_wait: Some(Span::ZERO), ..ask("send", &A) };
+        assert!(matches!(track.pacer.acquire(brief).await, Err(Unpaced::TooLate { .. })));
+        let text = metrics(&track);
+        assert!(text.contains("tollgate_paced_waiting{policy=\"send\"} 1\n"), "{text}");
+        first.await.unwrap();
+        let text = metrics(&track);
+        let expected = [
+            "tollgate_paced_waiting{policy=\"send\"} 0\n",
+            "tollgate_paced_wait_seconds_count{policy=\"send\"} 2\n",
+            "tollgate_paced_wait_seconds_sum{policy=\"send\"} 1.0\n",
+            "tollgate_paced_total{policy=\"send\",outcome=\"passed\"} 2\n",
+            "tollgate_paced_total{policy=\"send\",outcome=\"late\"} 1\n",
+            "tollgate_paced_total{policy=\"send\",outcome=\"full\"} 1\n",
+            "tollgate_paced_total{policy=\"send\",outcome=\"cancelled\"} 1\n",
+            "tollgate_paced_total{policy=\"send\",outcome=\"denied\"} 0\n",
+        ];
+        for line in expected {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+    });
+}
+
+fn metrics(track: &Track) -> String {
+    let mut registry = prometheus_client::registry::Registry::default();
+    registry.register_collector(Box::new(track.pacer.meters().clone()));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    text
+}
+
+#[test]
+fn asking_again_and_again_is_noted_once() {
+    in_virtual_time(async {
+        let rules = vec![waiting("all", &[], &["1/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];
+        let track = Track::new(policies(rules, &[("send", &["all", "chat"])])).await;
+        let trace: Trace<(u32, u64)> = Trace::default();
+        let tasks: Vec<_> =
+            (0..10).map(|n| track.send("send", vec![("chat", format!("{n}"))], &trace, n)).collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let counts = track.engine.meters.counts();
+        let count = |wanted: &str| {
+            let of = counts.iter().filter(|([_, _, outcome], _)| **outcome == *wanted);
+            of.map(|(_, count)| count).sum::<u64>()
+        };
+        assert_eq!(count("allow"), 10);
+        assert!(count("wait") <= 9, "{} who waited", count("wait"));
+    });
+}

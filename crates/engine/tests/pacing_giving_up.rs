@@ -111,6 +111,24 @@ fn the_end_of_a_runtime_ends_the_waiting_in_it_and_no_other() {
 }
 
 #[test]
+fn whoever_waits_in_a_runtime_that_is_not_the_drivers_learns_that_it_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let track = first.block_on(Track::new(by_chat("1/hour sliding")));
+    first.block_on(track.acquire("send", &A)).unwrap();
+    let mut driven = Box::pin(track.acquire("send", &A));
+    first.block_on(begin(&mut driven));
+    let mut other = Box::pin(track.acquire("send", &A));
+    second.block_on(begin(&mut other));
+    drop(first);
+    assert_eq!(second.block_on(other), Err(Unpaced::Ended));
+    assert_eq!(second.block_on(driven), Err(Unpaced::Ended));
+    let mut again = Box::pin(track.acquire("send", &A));
+    second.block_on(begin(&mut again));
+    assert_eq!(track.pacer.waiting(), 1, "it goes on where it is wanted");
+}
+
+#[test]
 fn many_who_give_up_leave_nothing_behind() {
     in_virtual_time(async {
         let rules = vec![waiting("all", &[], &["1/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];

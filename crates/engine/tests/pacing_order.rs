@@ -207,13 +207,11 @@ proptest! {
 fn it_takes_few_decisions_to_let_somebody_pass_however_many_wait() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_micros(10));
-        let rules = vec![waiting("all", &[], &["10/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];
-        let track = Track::shared(
-            policies(rules, &[("send", &["all", "chat"])]),
-            &store,
-            PacerOptions::default(),
-        )
-        .await;
+        let rules =
+            vec![waiting("all", &[], &["10/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];
+        let track =
+            Track::shared(policies(rules, &[("send", &["all", "chat"])]), &store, PacerOptions::default())
+                .await;
         let trace: Trace<(u32, u64)> = Trace::default();
         let tasks = (0..1_000).map(|n| track.send("send", vec![("chat", format!("{}", n % 500))], &trace, n));
         for task in tasks.collect::<Vec<_>>() {

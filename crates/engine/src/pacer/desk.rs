@@ -10,13 +10,14 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 use tollgate_core::{Attempt, Decision, Span, Verdict};
 
+use super::PacerOptions;
 use super::answer::{Bound, Paced, Unpaced};
 use super::ask::{Ask, Kept};
+use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::news::{self, Caller, Heard};
 use super::queues::{Bounds, Expiry, Newcomer, Queues, Seat, Turned};
 use super::timetable::Rest;
-use super::{PacerOptions, driver};
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::{PacedMeter, PacerMeters};
 use crate::pauses::Stopped;
@@ -190,7 +191,7 @@ impl Desk {
         self.count(&board);
         if !board.driving {
             board.driving = true;
-            runtime.spawn(driver::drive(Arc::clone(self)));
+            runtime.spawn(Driving::new(Arc::clone(self)).run());
         } else {
             self.rouse(&board, now);
         }

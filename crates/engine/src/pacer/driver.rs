@@ -22,8 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// thick and fast, a tick more or less is nothing to any of them.
 const CALM: Duration = Duration::from_millis(10);
 
-/// A driver at work. One that is dropped before it has finished leaves nobody waiting in vain.
-struct Driving {
+/// A driver. One that is dropped before it has finished, or even begun, leaves nobody waiting in vain.
+pub(super) struct Driving {
     desk: Arc<Desk>,
     finished: bool,
 }
@@ -44,27 +44,29 @@ struct Asking {
     job: Option<Job>,
 }
 
-/// Gives turns until nobody waits any more.
-pub(super) async fn drive(desk: Arc<Desk>) {
-    let mut driving = Driving { desk, finished: false };
-    let mut before = None;
-    loop {
-        let Some(rest) = give_turns(&driving.desk).await else {
-            driving.finished = true;
-            return;
-        };
-        match rest {
-            Rest::Go => tokio::task::yield_now().await,
-            Rest::Linger => {
-                let now = Instant::now();
-                // A clock that stands still moves on only while everybody sleeps.
-                match before.replace(now) {
-                    Some(before) if before == now => sleep(TICK).await,
-                    _ => tokio::task::yield_now().await,
+impl Driving {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, finished: false }
+    }
+
+    /// Gives turns until nobody waits any more.
+    pub(super) async fn run(mut self) {
+        let mut before = None;
+        while let Some(rest) = give_turns(&self.desk).await {
+            match rest {
+                Rest::Go => tokio::task::yield_now().await,
+                Rest::Linger => {
+                    let now = Instant::now();
+                    // A clock that stands still moves on only while everybody sleeps.
+                    match before.replace(now) {
+                        Some(before) if before == now => sleep(TICK).await,
+                        _ => tokio::task::yield_now().await,
+                    }
                 }
+                Rest::Sleep(until) => drop(timeout_at(until, self.desk.wake.notified()).await),
             }
-            Rest::Sleep(until) => drop(timeout_at(until, driving.desk.wake.notified()).await),
         }
+        self.finished = true;
     }
 }
 

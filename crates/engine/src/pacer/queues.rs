@@ -142,8 +142,13 @@ impl Queues {
             }
             let lane = self.lanes.get_mut(&lane_id).expect("a lane in a ring is there");
             let (rank, waiter) = lane.first().expect("somebody waits in every lane");
-            let job =
-                Job { seat: Seat { lane: lane_id, rank }, ask: Arc::clone(&waiter.ask), from: id, turn, epoch: self.epoch };
+            let job = Job {
+                seat: Seat { lane: lane_id, rank },
+                ask: Arc::clone(&waiter.ask),
+                from: id,
+                turn,
+                epoch: self.epoch,
+            };
             lane.asked = Some(rank);
             self.spots.get_mut(&id).expect("it was just there").asked += 1;
             return Some(job);
@@ -294,4 +299,3 @@ impl Queues {
         lanes.into_values().flat_map(Lane::into_waiters).collect()
     }
 }
-

@@ -74,9 +74,8 @@ impl Timetable {
     /// What to do until something is due; `None` if nothing is. From `calm` on there is time to stay awake
     /// for the last tick before that.
     pub(super) fn rest(&self, now: Instant, calm: Instant) -> Option<Rest> {
-        let until = |at: Instant, lead| {
-            at.checked_sub(lead).filter(|at| *at > now).map_or(Rest::Linger, Rest::Sleep)
-        };
+        let until =
+            |at: Instant, lead| at.checked_sub(lead).filter(|at| *at > now).map_or(Rest::Linger, Rest::Sleep);
         let first = |heap: &Heap| heap.peek().map(|Reverse((at, _))| *at);
         let precise = first(&self.precise).map(|at| until(at, LEAD));
         let coarse = first(&self.coarse).map(|at| if at < calm { Rest::Sleep(at) } else { until(at, TICK) });
