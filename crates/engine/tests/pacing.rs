@@ -365,7 +365,7 @@ fn metrics(track: &Track) -> String {
     let mut registry = prometheus_client::registry::Registry::default();
     registry.register_collector(Box::new(track.pacer.meters().clone()));
     let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text can be written");
     text
 }
 
