@@ -29,6 +29,7 @@ use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
 use crate::meter::Meters;
 use crate::offenders::Offenders;
+use crate::pauses::Pauses;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
@@ -46,6 +47,7 @@ pub struct Engine {
     pub(crate) configured: Mutex<Configured>,
     /// Held by whoever changes the books, so that what is checked stays true until it is written down.
     changing: tokio::sync::Mutex<()>,
+    pub(crate) pauses: Pauses,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
     /// The latest decisions.
@@ -124,6 +126,7 @@ impl Engine {
             calendars: Calendars::default(),
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
+            pauses: Pauses::default(),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),

@@ -14,6 +14,8 @@ pub mod journal;
 pub mod leases;
 pub mod meter;
 pub mod offenders;
+pub mod pacer;
+mod pauses;
 pub mod pending;
 pub mod receipt;
 mod retract;
@@ -23,5 +25,6 @@ mod ticket;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use leases::{Lease, Leases};
+pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;
 pub use shared::{Fallback, Health};

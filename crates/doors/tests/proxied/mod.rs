@@ -92,7 +92,7 @@ pub fn door(kind: StoreKind) -> Limiter {
     door.forward_auth.replace(ForwardAuthSettings {
         // The proxy itself. Clients come from other addresses of loopback, which nobody trusts.
         trusted_proxies: TrustedProxies::new(vec!["127.0.0.1/32".parse().unwrap()], X_FORWARDED_FOR),
-        credentials: Credentials::new(Some(api_keys), None),
+        credentials: Credentials::new(Some(api_keys), None).into(),
         ..ForwardAuthSettings::default()
     });
     Limiter::Door(Box::new(door))
