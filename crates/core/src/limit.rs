@@ -11,9 +11,9 @@ mod calendar;
 mod in_flight;
 mod sliding;
 mod slotted;
+mod state;
 mod window;
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
@@ -22,6 +22,7 @@ pub use calendar::{Calendar, Page, Period, Unit};
 pub use in_flight::{Hold, Holds, InFlight};
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
+pub use state::State;
 pub use window::{Tally, Window};
 
 use crate::Ticket;
@@ -55,26 +56,6 @@ pub enum Limit {
         /// The field that holds it.
         field: Arc<str>,
     },
-}
-
-/// What a limit remembers of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// Nothing: the key is as good as new.
-    #[default]
-    Fresh,
-    /// Of a window or a calendar period.
-    Tally(Tally),
-    /// Of a sliding window.
-    Log(Box<Log>),
-    /// Of a sliding window in slots.
-    Slots(Box<Slots>),
-    /// Of a bucket.
-    Level(Level),
-    /// Of things in flight.
-    Holds(Box<Holds>),
-    /// Of a total.
-    Total(u64),
 }
 
 /// What makes two limits the same counter: kind and period, never the number. Raising a number
@@ -410,67 +391,6 @@ impl Limit {
             (Self::Total { .. }, State::Total(1..)) => Idle::Never,
             _ => Idle::At(Timestamp::ZERO),
         }
-    }
-}
-
-impl State {
-    fn tally(&self) -> Option<Tally> {
-        if let Self::Tally(tally) = self { Some(*tally) } else { None }
-    }
-
-    fn level(&self) -> Option<Level> {
-        if let Self::Level(level) = self { Some(*level) } else { None }
-    }
-
-    fn log(&self) -> Option<&Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    fn slots(&self) -> Option<&Slots> {
-        if let Self::Slots(slots) = self { Some(slots) } else { None }
-    }
-
-    /// The holds, if this is the state of things in flight.
-    pub fn holds(&self) -> Option<&Holds> {
-        if let Self::Holds(holds) = self { Some(holds) } else { None }
-    }
-
-    fn total(&self) -> u64 {
-        if let Self::Total(total) = self { *total } else { 0 }
-    }
-
-    fn log_mut(&mut self) -> &mut Log {
-        if !matches!(self, Self::Log(_)) {
-            *self = Self::Log(Box::default());
-        }
-        if let Self::Log(log) = self { log } else { unreachable!("just made one") }
-    }
-
-    fn slots_mut(&mut self) -> &mut Slots {
-        if !matches!(self, Self::Slots(_)) {
-            *self = Self::Slots(Box::default());
-        }
-        if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
-    }
-
-    /// The holds, begun if this state is fresh.
-    pub fn holds_mut(&mut self) -> &mut Holds {
-        if !matches!(self, Self::Holds(_)) {
-            *self = Self::Holds(Box::default());
-        }
-        if let Self::Holds(holds) = self { holds } else { unreachable!("just made one") }
-    }
-}
-
-impl From<Option<Tally>> for State {
-    fn from(tally: Option<Tally>) -> Self {
-        tally.map_or(Self::Fresh, Self::Tally)
-    }
-}
-
-impl From<Option<Level>> for State {
-    fn from(level: Option<Level>) -> Self {
-        level.map_or(Self::Fresh, Self::Level)
     }
 }
 
