@@ -9,6 +9,7 @@
 mod bucket;
 mod calendar;
 mod in_flight;
+mod ladder;
 mod sliding;
 mod slotted;
 mod state;
@@ -20,6 +21,7 @@ use alloc::sync::Arc;
 pub use bucket::{Bucket, Level};
 pub use calendar::{Calendar, Page, Period, Unit};
 pub use in_flight::{Hold, Holds, InFlight};
+pub use ladder::{Failure, Failures, Ladder, Pause, Step};
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
 pub use state::State;
@@ -44,6 +46,8 @@ pub enum Limit {
     Bucket(Bucket),
     /// `10 at once`, `50 at once for 30s`: holds.
     InFlight(InFlight),
+    /// `ladder 4 +2s then 11 lock 15m`: failures, each of which makes the next attempt wait longer.
+    Ladder(Ladder),
     /// `10 in total`: for the life of the key.
     Total {
         /// The most ever.
@@ -69,6 +73,7 @@ pub enum Identity<'l> {
     Slotted(Span, Span),
     Bucket(Span),
     InFlight,
+    Ladder(Span),
     Total,
     PerAttempt(&'l str),
 }
@@ -127,12 +132,14 @@ impl Limit {
             Self::Slotted(limit) => Identity::Slotted(limit.period(), limit.slot()),
             Self::Bucket(limit) => Identity::Bucket(limit.period()),
             Self::InFlight(_) => Identity::InFlight,
+            Self::Ladder(limit) => Identity::Ladder(limit.forget()),
             Self::Total { .. } => Identity::Total,
             Self::PerAttempt { field, .. } => Identity::PerAttempt(field),
         }
     }
 
-    /// The number, as written: the rate of a bucket, the maximum of everything else.
+    /// The number, as written: the rate of a bucket, the failures of a ladder's last step, the maximum
+    /// of everything else.
     pub fn number(&self) -> u64 {
         match self {
             Self::Window(limit) => limit.max(),
@@ -141,14 +148,17 @@ impl Limit {
             Self::Slotted(limit) => limit.max(),
             Self::Bucket(limit) => limit.rate(),
             Self::InFlight(limit) => limit.max(),
+            Self::Ladder(limit) => limit.top(),
             Self::Total { max } | Self::PerAttempt { max, .. } => *max,
         }
     }
 
-    /// The most that can be taken at once: the burst of a bucket, the number of everything else.
+    /// The most that can be taken at once: the burst of a bucket, the failures of a ladder's first pause,
+    /// the number of everything else.
     pub fn capacity(&self) -> u64 {
         match self {
             Self::Bucket(limit) => limit.burst(),
+            Self::Ladder(limit) => limit.at_once(),
             _ => self.number(),
         }
     }
@@ -161,6 +171,7 @@ impl Limit {
             Self::Slotted(limit) => Some(limit.period()),
             Self::Bucket(limit) => Some(limit.period()),
             Self::Calendar(limit) => limit.period().unit.length(),
+            Self::Ladder(limit) => Some(limit.forget()),
             Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => None,
         }
     }
@@ -175,7 +186,11 @@ impl Limit {
     /// since when it knows them.
     pub fn names_takes(&self) -> bool {
         match self {
-            Self::Sliding(_) | Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => true,
+            Self::Sliding(_)
+            | Self::InFlight(_)
+            | Self::Ladder(_)
+            | Self::Total { .. }
+            | Self::PerAttempt { .. } => true,
             Self::Window(_) | Self::Calendar(_) | Self::Slotted(_) | Self::Bucket(_) => false,
         }
     }
@@ -213,6 +228,12 @@ impl Limit {
                     *state = State::Fresh;
                 }
             }
+            (Self::Ladder(limit), State::Failures(failures)) => {
+                limit.freshen(failures, draft.now);
+                if failures.is_empty() {
+                    *state = State::Fresh;
+                }
+            }
             (Self::Total { .. }, State::Total(_)) => {}
             _ => *state = State::Fresh,
         }
@@ -227,6 +248,7 @@ impl Limit {
             Self::Sliding(limit) => limit.when(state.log(), draft),
             Self::Slotted(limit) => limit.when(state.slots(), draft),
             Self::InFlight(limit) => limit.when(state.holds(), draft),
+            Self::Ladder(limit) => limit.when(state.failures(), draft),
             Self::Total { max } => match window::room(*max, state.total(), draft.cost, Span::ZERO) {
                 When::Now => When::Now,
                 _ => When::Never,
@@ -250,6 +272,7 @@ impl Limit {
             Self::Sliding(_) => state.log_mut().take(draft),
             Self::Slotted(limit) => limit.take(state.slots_mut(), draft),
             Self::InFlight(_) => state.holds_mut().take(draft),
+            Self::Ladder(limit) => limit.take(state.failures_mut(), draft),
             Self::Total { .. } => *state = State::Total(state.total() + draft.cost),
             Self::PerAttempt { .. } => {}
         }
@@ -264,6 +287,7 @@ impl Limit {
             Self::Sliding(limit) => limit.read(state.log(), when, draft.now),
             Self::Slotted(limit) => limit.read(state.slots(), when, draft.now),
             Self::InFlight(limit) => limit.read(state.holds(), when, draft.now),
+            Self::Ladder(limit) => limit.read(state.failures(), when, draft.now),
             Self::Total { max } => {
                 Reading { capacity: *max, remaining: max.saturating_sub(state.total()), reset: None, when }
             }
@@ -342,8 +366,17 @@ impl Limit {
             (Self::Sliding(_), State::Log(log)) => log.give(draft.ticket),
             (Self::Slotted(limit), State::Slots(slots)) => limit.give(slots, draft.cost, taken_at),
             (Self::InFlight(_), State::Holds(holds)) => holds.give(draft.ticket),
+            (Self::Ladder(limit), State::Failures(failures)) => limit.give(failures, draft, taken_at),
             (Self::Total { .. }, State::Total(total)) => *total = total.saturating_sub(draft.cost),
             _ => {}
+        }
+    }
+
+    /// As [`Limit::give`]; a ladder forgets every failure before it as well.
+    pub fn clear(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {
+        match (self, &mut *state) {
+            (Self::Ladder(limit), State::Failures(failures)) => limit.clear(failures, draft, taken_at),
+            _ => self.give(state, draft, taken_at),
         }
     }
 
@@ -388,6 +421,7 @@ impl Limit {
             (Self::InFlight(limit), State::Holds(holds)) => {
                 limit.idle_at(holds).map_or(Idle::Never, Idle::At)
             }
+            (Self::Ladder(limit), State::Failures(failures)) => Idle::At(limit.idle_at(failures)),
             (Self::Total { .. }, State::Total(1..)) => Idle::Never,
             _ => Idle::At(Timestamp::ZERO),
         }

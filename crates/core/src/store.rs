@@ -24,7 +24,8 @@ pub trait Store: Send + Sync {
     /// Says what [`Store::take`] would, and takes nothing.
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Gives back what these charges took at `taken_at`: once for each ticket.
+    /// Gives back what these charges took at `taken_at`, as the fate of each says: once for each
+    /// ticket.
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
 
     /// Looks at the holds of one key, or changes them.
@@ -34,7 +35,7 @@ pub trait Store: Send + Sync {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
 
     /// Undoes a take whose answer never came, as far as the ticket tells what it took: entries of
-    /// logs and holds. What was only counted stays counted.
+    /// logs, failures and holds. What was only counted stays counted.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         let _ = charges;
         Answer::ready(Ok(()))

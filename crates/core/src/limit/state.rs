@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Holds, Level, Log, Slots, Tally};
+use super::{Failures, Holds, Level, Log, Slots, Tally};
 
 /// What a limit remembers of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub enum State {
     Level(Level),
     /// Of things in flight.
     Holds(Box<Holds>),
+    /// Of a ladder.
+    Failures(Box<Failures>),
     /// Of a total.
     Total(u64),
 }
@@ -46,6 +48,10 @@ impl State {
         if let Self::Holds(holds) = self { Some(holds) } else { None }
     }
 
+    pub(super) fn failures(&self) -> Option<&Failures> {
+        if let Self::Failures(failures) = self { Some(failures) } else { None }
+    }
+
     pub(super) fn total(&self) -> u64 {
         if let Self::Total(total) = self { *total } else { 0 }
     }
@@ -62,6 +68,13 @@ impl State {
             *self = Self::Slots(Box::default());
         }
         if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
+    }
+
+    pub(super) fn failures_mut(&mut self) -> &mut Failures {
+        if !matches!(self, Self::Failures(_)) {
+            *self = Self::Failures(Box::default());
+        }
+        if let Self::Failures(failures) = self { failures } else { unreachable!("just made one") }
     }
 
     /// The holds, begun if this state is fresh.
