@@ -169,6 +169,7 @@ enum Event {
     Take { cost: u64 },
     Give(prop::sample::Index),
     Clear(prop::sample::Index),
+    Keep(prop::sample::Index),
 }
 
 fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
@@ -178,6 +179,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
         1 => (0..4_u64).prop_map(|cost| Event::Take { cost }),
         2 => any::<prop::sample::Index>().prop_map(Event::Give),
         1 => any::<prop::sample::Index>().prop_map(Event::Clear),
+        1 => any::<prop::sample::Index>().prop_map(Event::Keep),
     ];
     prop::collection::vec((wait, event), 1..80)
 }
@@ -212,12 +214,15 @@ proptest! {
                         taken.push((ticket, now));
                     }
                 }
-                Event::Give(_) | Event::Clear(_) if taken.is_empty() => {}
+                Event::Give(_) | Event::Clear(_) | Event::Keep(_) if taken.is_empty() => {}
+                Event::Keep(which) => {
+                    let (ticket, taken_at) = pick(which);
+                    give(&mut bench, ticket, Fate::Keep, taken_at, now);
+                }
                 Event::Give(which) => {
                     let (ticket, taken_at) = pick(which);
                     give(&mut bench, ticket, Fate::Back, taken_at, now);
                     model.give(ticket, taken_at, now);
-                    give(&mut bench, ticket, Fate::Keep, taken_at, now);
                 }
                 Event::Clear(which) => {
                     let (ticket, taken_at) = pick(which);
