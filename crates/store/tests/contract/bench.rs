@@ -60,7 +60,7 @@ pub(crate) struct Ask<'a> {
 }
 
 /// Every kind of limit, each with room for ten.
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "10/min",
     "10/min calendar",
     "10/min sliding",
@@ -69,6 +69,7 @@ pub(crate) const KINDS: [&str; 11] = [
     "10 at once",
     "10 at once for 1m",
     "10 in total",
+    "ladder 10 lock 1m forget 1m",
     "10/min, 6_000_000_000/hour",
     "10/min, 12/hour",
     "10/min, 12/hour, 14/day calendar",

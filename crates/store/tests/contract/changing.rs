@@ -23,6 +23,7 @@ pub(crate) fn a_changed_period_starts_afresh(bench: &dyn Bench) {
         ("10/min sliding", "10/hour sliding"),
         ("10/min sliding by 10s", "10/min sliding by 5s"),
         ("10/min burst 10", "10/hour burst 10"),
+        ("ladder 10 lock 1m forget 1m", "ladder 10 lock 1m forget 2m"),
     ] {
         let (before, after) = (plan(old, old), plan(old, new));
         Ask::one(&before, "ada", 1).cost(7).take(bench);
@@ -31,7 +32,7 @@ pub(crate) fn a_changed_period_starts_afresh(bench: &dyn Bench) {
 }
 
 pub(crate) fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
-    for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(7) {
+    for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(8) {
         let leased = old.contains("at once") && new.contains("at once");
         let (before, after) = (plan(old, old), plan(old, new));
         Ask::one(&before, "ada", 1).cost(7).take(bench);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
-use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_core::{Charges, Fate, Outcome, Plan, Span, Ticket, Timestamp};
 
 use crate::bench::{Bench, START, page, plan, wait};
 use crate::model::Model;
 
 /// How a rule may be limited, from moment to moment.
-const SHAPES: [&str; 16] = [
+const SHAPES: [&str; 20] = [
     "7/10s",
     "9/10s",
     "9/10s, 20/min",
@@ -25,6 +25,10 @@ const SHAPES: [&str; 16] = [
     "8 at once for 9s",
     "8 at once for 9s, 40/min",
     "200 in total",
+    "ladder 3 +700ms then 5 +2s captcha then 7 lock 9s notify forget 9s",
+    "ladder 4 +1s then 6 lock 7s forget 30s",
+    "ladder 2 +400ms forget 30s",
+    "ladder 9 lock 5s forget 20s, 40/min, 9/10s sliding",
     "5000000000/10s, 9/min sliding",
 ];
 
@@ -202,7 +206,11 @@ impl Trace<'_> {
         let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
         let charges = take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
         let take = Take { charges, ..*take };
-        let charges = take.charges(false);
+        let mut charges = Charges::new(take.ticket, take.cost, take.id);
+        for (plan, key) in &take.charges {
+            charges.push_taken(plan, key, self.dice.pick(&[Fate::Back, Fate::Back, Fate::Clear, Fate::Keep]));
+        }
+        charges.calendar = take.charges(false).calendar;
         let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();
         let expected = self.model.give(&charges, take.at, self.now);
         assert_eq!(answer, expected, "{}: give {charges:?}", self.whence());

@@ -58,7 +58,7 @@ impl Model {
         left.calendar = charges.calendar.clone();
         for charge in charges.iter() {
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
-                left.push(charge.plan, charges.key(charge), true);
+                left.push_taken(charge.plan, charges.key(charge), charge.fate);
             }
         }
         if left.is_empty() {

@@ -1,0 +1,82 @@
+-- Ladders: failures in a list of `moment ticket count`, oldest first, of which the oldest may be several
+-- in one under ticket 0. Their number and the moment of the last are among the numbers of the main key.
+
+-- How long after the last of so many failures the next attempt may come. The steps that pause are
+-- written `failures pause`, lowest first.
+local function pause_after(steps, failures)
+  local pause = 0
+  for from, span in string.gmatch(steps, '(%d+) (%d+)') do
+    if tonumber(from) > failures then
+      break
+    end
+    pause = tonumber(span)
+  end
+  return pause
+end
+
+-- Makes one entry of the oldest, so that with one more there are `most`. `kept` are the entries if the
+-- list is about to be written anew.
+local function merge(i, key, kept, length, most)
+  local excess = length + 1 - most
+  if excess <= 0 then
+    return
+  end
+  local sum, last, index = 0, 0, 0
+  local next = kept and function()
+    index = index + 1
+    if kept[index] then
+      return kept[index][1], kept[index][2]
+    end
+  end or walk(i, key, ENTRY)
+  local seen = 0
+  for moment, count in next do
+    sum, last, seen = sum + count, moment, seen + 1
+    if seen > excess then
+      break
+    end
+  end
+  later(i, 'LTRIM', key, excess, -1)
+  later(i, 'LSET', key, 0, string.format('%.0f %s %.0f', last, string.rep('0', 16), sum))
+end
+
+-- Brings a ladder to the present and fails `cost` times; answers whether that conforms, and whether the
+-- present alone changed it. `r` has the number of failures and the last moment from `k` on.
+local function climb(i, r, k, at, cost)
+  local steps, forget, key, at_once, most = p[at + 1], p[at + 2], KEYS[p[at + 3]], p[at + 4], p[at + 5]
+  local count, newest, altered, kept, length = r[k], r[k + 1], false, nil, 0
+  if count > 0 and cost > 0 then
+    length = size(i, 'LLEN', key)
+    if length == 0 then
+      -- Somebody deleted the list alone: what it held is forgotten.
+      count, newest, altered = 0, 0, true
+    end
+  end
+  if count > 0 and newest > now then
+    kept, count = rebuild(i, key, ENTRY, now, function()
+      return math.huge
+    end)
+    newest, length, altered = now, #kept, true
+  elseif count > 0 and newest + forget <= now then
+    later(i, 'DEL', key)
+    count, newest, altered = 0, 0, true
+  end
+  local fits = true
+  if cost > 0 then
+    if count + cost > at_once then
+      -- Of several at one moment each but the first comes right after a failure.
+      fits = cost == 1 and newest + pause_after(steps, count) <= now
+    end
+    if count == 0 then
+      later(i, 'DEL', key)
+    else
+      merge(i, key, kept, length, most)
+    end
+    later(i, 'RPUSH', key, string.format('%.0f %s %.0f', now, ticket, cost))
+    count, newest = count + cost, now
+  end
+  r[k], r[k + 1] = count, newest
+  if altered or cost > 0 then
+    expire(i, key, count > 0 and newest + forget or 0)
+  end
+  return fits, altered
+end
