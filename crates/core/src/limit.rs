@@ -383,6 +383,8 @@ impl Limit {
     /// Carries a state over from a limit of the same identity whose numbers were others.
     pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
         match (self, old, state) {
+            // The same limit, made anew: whoever knows it by its text cannot even tell.
+            (new, old, state) if new == old => state,
             (Self::Bucket(new), Self::Bucket(old), State::Level(level)) => {
                 State::Level(new.adopt(old, level, now))
             }

@@ -75,6 +75,15 @@ proptest! {
     }
 
     #[test]
+    fn the_same_limit_made_anew_changes_nothing_whatever_the_clock_says(
+        text in any_limit(), trace in any_trace(), jump in 0..2_000_u64,
+    ) {
+        let mut bench = Bench::one(&text);
+        let now = bench.run(&trace, 100_000) - jump;
+        prop_assert_eq!(adopted(&bench, &plan("rule", &[&text]), now).states, bench.states);
+    }
+
+    #[test]
     fn another_kind_or_period_starts_afresh(old in any_limit(), new in any_limit(), trace in any_trace()) {
         let mut bench = Bench::one(&old);
         prop_assume!(bench.limit(0).identity() != support::limit(&new).identity());

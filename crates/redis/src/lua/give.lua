@@ -193,10 +193,12 @@ end
 
 for i = 1, n do
   local fate = p[starts[i] + 4]
-  if mode == 3 or mode == 6 or fate == 1 or fate == 2 then
+  if mode == 3 or mode == 6 or fate > 0 then
     altered = adopted[i] ~= nil
     age_adopted(i)
-    credit(i, fate)
+    if mode == 3 or mode == 6 or fate < 3 then
+      credit(i, fate)
+    end
     if altered then
       put(i)
     end
