@@ -9,7 +9,9 @@ use std::thread::Thread;
 use tempfile::TempDir;
 use tollgate_core::limit::{Page, Period};
 use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Charges, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp};
+use tollgate_core::{
+    Charges, Fate, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp,
+};
 use tollgate_store::file::{FileOptions, Syncing};
 use tollgate_store::{FileStore, ManualClock, MemoryStore};
 
@@ -210,6 +212,16 @@ impl<'a> Ask<'a> {
         let mut outcome = Outcome::default();
         wait(bench.store().peek(&self.charges(), &mut outcome)).unwrap();
         outcome
+    }
+
+    /// Gives back, each charge in its own way.
+    pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Given {
+        let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
+        for ((plan, key), fate) in self.charges.iter().zip(fates) {
+            charges.push_taken(plan, key, *fate);
+        }
+        charges.calendar = charges.periods().map(|period| page(period, taken_at)).collect();
+        wait(bench.store().give(&charges, taken_at)).unwrap()
     }
 
     pub(crate) fn give(&self, bench: &dyn Bench, taken_at: Timestamp) -> Given {
