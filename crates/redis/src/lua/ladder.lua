@@ -14,22 +14,14 @@ local function pause_after(steps, failures)
   return pause
 end
 
--- Makes one entry of the oldest, so that with one more there are `most`. `kept` are the entries if the
--- list is about to be written anew.
-local function merge(i, key, kept, length, most)
+-- Makes one entry of the oldest, so that with one more there are `most`.
+local function merge(i, key, length, most)
   local excess = length + 1 - most
   if excess <= 0 then
     return
   end
-  local sum, last, index = 0, 0, 0
-  local next = kept and function()
-    index = index + 1
-    if kept[index] then
-      return kept[index][1], kept[index][2]
-    end
-  end or walk(i, key, ENTRY)
-  local seen = 0
-  for moment, count in next do
+  local sum, last, seen = 0, 0, 0
+  for moment, count in walk(i, key, ENTRY) do
     sum, last, seen = sum + count, moment, seen + 1
     if seen > excess then
       break
@@ -43,7 +35,7 @@ end
 -- present alone changed it. `r` has the number of failures and the last moment from `k` on.
 local function climb(i, r, k, at, cost)
   local steps, forget, key, at_once, most = p[at + 1], p[at + 2], KEYS[p[at + 3]], p[at + 4], p[at + 5]
-  local count, newest, altered, kept, length = r[k], r[k + 1], false, nil, 0
+  local count, newest, altered, length = r[k], r[k + 1], false, 0
   if count > 0 and cost > 0 then
     length = size(i, 'LLEN', key)
     if length == 0 then
@@ -52,10 +44,10 @@ local function climb(i, r, k, at, cost)
     end
   end
   if count > 0 and newest > now then
-    kept, count = rebuild(i, key, ENTRY, now, function()
+    rebuild(i, key, ENTRY, now, function()
       return math.huge
     end)
-    newest, length, altered = now, #kept, true
+    newest, altered = now, true
   elseif count > 0 and newest + forget <= now then
     later(i, 'DEL', key)
     count, newest, altered = 0, 0, true
@@ -68,8 +60,9 @@ local function climb(i, r, k, at, cost)
     end
     if count == 0 then
       later(i, 'DEL', key)
-    else
-      merge(i, key, kept, length, most)
+    elseif fits then
+      -- A list that was just written anew ends now, so a full one does not fit.
+      merge(i, key, length, most)
     end
     later(i, 'RPUSH', key, string.format('%.0f %s %.0f', now, ticket, cost))
     count, newest = count + cost, now

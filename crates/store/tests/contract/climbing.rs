@@ -155,3 +155,19 @@ pub(crate) fn other_steps_keep_the_failures(bench: &dyn Bench) {
     assert_eq!(asked.give(bench, START), Given::Back);
     assert_eq!(failures(bench, &long, "ada", at(1)), 2, "and they are still known by name");
 }
+
+pub(crate) fn what_a_success_took_away_does_not_come_back(bench: &mut dyn Bench) {
+    let login = plan("login", LOGIN);
+    for ticket in 1..=3 {
+        assert!(fail(bench, &login, "ada", ticket, START));
+    }
+    bench.disturb();
+    assert_eq!(failures(bench, &login, "ada", START), 3, "each failure is still there");
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Back);
+    bench.disturb();
+    assert_eq!(failures(bench, &login, "ada", START), 1);
+    assert_eq!(Ask::one(&login, "ada", 3).finish(bench, START, &[Fate::Keep]), Given::Back);
+    bench.disturb();
+    assert_eq!(Ask::one(&login, "ada", 3).give(bench, START), Given::Already);
+    assert_eq!(failures(bench, &login, "ada", START), 1);
+}

@@ -58,6 +58,7 @@ macro_rules! contract {
                     overrides_of_every_shape_keep_what_they_share,
                     a_changed_rate_keeps_the_used_tokens,
                     a_longer_lease_does_not_revive_what_had_run_out,
+                    a_charge_that_is_kept_is_carried_over_all_the_same,
                 ],
                 together: [
                     many_threads_admit_exactly_the_limit,
@@ -86,6 +87,7 @@ macro_rules! contract {
                     what_is_older_than_it_would_be_remembered_alone_stays,
                     failures_beyond_the_last_step_are_counted_and_the_latest_given_back,
                     other_steps_keep_the_failures,
+                    what_a_success_took_away_does_not_come_back,
                 ],
             }
         }
