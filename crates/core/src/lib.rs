@@ -13,6 +13,7 @@ extern crate alloc;
 
 pub mod charge;
 pub mod clash;
+pub mod climb;
 pub mod decision;
 pub mod grammar;
 pub mod key;
@@ -29,8 +30,9 @@ pub mod store;
 pub mod ticket;
 pub mod time;
 
-pub use charge::{Charge, Charges, Outcome};
+pub use charge::{Charge, Charges, Fate, Outcome};
 pub use clash::Clash;
+pub use climb::Climb;
 pub use decision::{Decision, Line, Origin, Receipt, Verdict};
 pub use limit::{Limit, State};
 pub use outage::{OnOutage, Reason, Share};

@@ -24,8 +24,8 @@ pub trait Store: Send + Sync {
     /// Says what [`Store::take`] would, and takes nothing.
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Gives back what these charges took at `taken_at`. They may be a part of what the ticket took:
-    /// each of its rules is given back once.
+    /// Gives back what these charges took at `taken_at`, as the fate of each says. They may be a part of
+    /// what the ticket took: each of its rules is given back once.
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
 
     /// Looks at the holds of one key, or changes them.
@@ -35,7 +35,7 @@ pub trait Store: Send + Sync {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
 
     /// Undoes a take whose answer never came, as far as the ticket tells what it took: entries of
-    /// logs and holds. What was only counted stays counted.
+    /// logs, failures and holds. What was only counted stays counted.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         let _ = charges;
         Answer::ready(Ok(()))

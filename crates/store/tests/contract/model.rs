@@ -61,7 +61,7 @@ impl Model {
             }
             given = Given::TooOld;
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
-                left.push(charge.plan, charges.key(charge), true);
+                left.push_taken(charge.plan, charges.key(charge), charge.fate);
             }
         }
         if left.is_empty() {
