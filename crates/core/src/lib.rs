@@ -13,10 +13,13 @@ extern crate alloc;
 
 pub mod charge;
 pub mod clash;
+pub mod climb;
 pub mod decision;
 pub mod grammar;
 pub mod key;
 pub mod limit;
+mod mistake;
+pub mod numbers;
 pub mod outage;
 pub mod plan;
 pub mod policy;
@@ -27,8 +30,9 @@ pub mod store;
 pub mod ticket;
 pub mod time;
 
-pub use charge::{Charge, Charges, Outcome};
+pub use charge::{Charge, Charges, Fate, Outcome};
 pub use clash::Clash;
+pub use climb::Climb;
 pub use decision::{Decision, Line, Origin, Receipt, Verdict};
 pub use limit::{Limit, State};
 pub use outage::{OnOutage, Reason, Share};

@@ -289,7 +289,7 @@ impl Engine {
     ) -> Result<HoldsReport, StoreError> {
         let local = match order {
             HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(spot),
-            HoldsOrder::List | HoldsOrder::Replace(..) => None,
+            _ => None,
         };
         let here = match &local {
             Some(spot) => shared.fallback.holds(spot, order).await.ok().filter(|report| report.found),
@@ -301,6 +301,27 @@ impl Engine {
             (Err(_), Some(here)) => Ok(here),
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Gives an order about holds where they are.
+    pub(crate) async fn order_at(
+        &self,
+        home: Home,
+        spot: &Spot<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
+        let Some(shared) = self.shared.as_ref() else { return self.store.holds(spot, order).await };
+        let report = match home {
+            Home::Store => self.ask(self.store.holds(spot, order)).await,
+            Home::Local => shared.fallback.holds(spot, order).await,
+        };
+        shared.denied.free(spot.plan, spot.key);
+        report
+    }
+
+    /// Whether the store may be asked, as far as is known.
+    pub(crate) fn is_store_open(&self) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
     /// Tells the log of an error that is about one attempt and not about the store.

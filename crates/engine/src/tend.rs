@@ -2,11 +2,13 @@
 //! again when it failed somebody, following what other nodes set, undoing takes that nobody got, and
 //! giving back what it did not take back before.
 
+use std::collections::BTreeMap;
+
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
-use crate::overrides::Overrides;
+use crate::pauses::Pause;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
@@ -27,9 +29,10 @@ struct Due {
 /// What is kept beside the counters.
 pub(crate) struct Kept {
     pub(crate) version: u64,
-    pub(crate) overrides: Overrides,
+    pub(crate) records: Vec<(String, Vec<u8>)>,
+    pub(crate) pauses: BTreeMap<String, Pause>,
     pub(crate) secret: [u8; 32],
-    /// How often overrides were set on this node before they were read.
+    /// How often something was set on this node before they were read.
     pub(crate) edits: u64,
 }
 
@@ -115,14 +118,19 @@ impl Engine {
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
-        match self.ask(self.records.version()).await {
-            Ok(version) if shared.schedule.version() != Some(version) => {
-                if let Ok(kept) = self.ask(self.read_kept()).await {
-                    self.put_in_force(kept);
-                }
-            }
-            _ => {}
+        // What comes of it is noted on the way.
+        let _ = self.catch_up().await;
+    }
+
+    /// Learns what other nodes have set until now.
+    pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let version = self.ask(self.records.version()).await?;
+        if shared.schedule.version() != Some(version) {
+            let kept = self.ask(self.read_kept()).await?;
+            self.put_in_force(kept);
         }
+        Ok(())
     }
 
     /// Reads what is kept beside the counters. The version first: what changes while the rest is read
@@ -130,19 +138,20 @@ impl Engine {
     pub(crate) async fn read_kept(&self) -> Result<Kept, StoreError> {
         let edits = self.configured.lock().edits;
         let version = self.records.version().await?;
-        let (overrides, broken) = Overrides::read(&self.records.all().await?);
-        crate::overrides::tell_broken(broken);
+        let records = self.records.all().await?;
+        let pauses = self.read_pauses(&records).await?;
         let secret = self.records.secret().await?;
-        Ok(Kept { version, overrides, secret, edits })
+        Ok(Kept { version, records, pauses, secret, edits })
     }
 
     pub(crate) fn put_in_force(&self, kept: Kept) {
         self.seals.share(kept.secret);
         // What was set here in between may be missing from what was read; then it is read again.
-        if self.follow_overrides(kept.overrides, kept.edits)
-            && let Some(shared) = &self.shared
-        {
-            shared.schedule.has_read(kept.version);
+        if self.follow_books(&kept.records, kept.edits) {
+            self.pauses.follow(kept.pauses);
+            if let Some(shared) = &self.shared {
+                shared.schedule.has_read(kept.version);
+            }
         }
     }
 

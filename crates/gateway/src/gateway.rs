@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_core::Clock;
 use tollgate_engine::Engine;
@@ -14,7 +15,7 @@ use tollgate_engine::Engine;
 use crate::listen;
 use crate::meter::Meters;
 use crate::plan::{BadSettings, Plan};
-use crate::settings::Settings;
+use crate::settings::{ListenerSettings, Settings};
 use crate::tls;
 use crate::worker::{Listener, Order, Shared, Worker};
 
@@ -22,7 +23,7 @@ use crate::worker::{Listener, Order, Shared, Worker};
 pub struct Gateway {
     shared: Arc<Shared>,
     orders: watch::Sender<Order>,
-    threads: Vec<JoinHandle<()>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
     addresses: Vec<SocketAddr>,
 }
 
@@ -69,9 +70,10 @@ impl Gateway {
         let shared =
             Arc::new(Shared { engine, clock, plan: ArcSwap::from_pointee(plan), meters: Meters::default() });
         let (orders, _) = watch::channel(Order::Serve);
-        let mut gateway = Self { shared, orders, threads: Vec::new(), addresses };
+        let gateway = Self { shared, orders, threads: Mutex::default(), addresses };
         for (number, own) in listeners.into_iter().enumerate() {
-            gateway.threads.push(gateway.spawn(number, own).map_err(StartError::Thread)?);
+            let thread = gateway.spawn(number, own).map_err(StartError::Thread)?;
+            gateway.threads.lock().push(thread);
         }
         Ok(gateway)
     }
@@ -98,6 +100,11 @@ impl Gateway {
         self.shared.meters.clone()
     }
 
+    /// What it is told to do now.
+    pub fn settings(&self) -> Settings {
+        self.shared.plan.load().settings.clone()
+    }
+
     /// Puts other settings in force, all of them or none. Requests under way end as they began.
     /// Answers what has changed and stays as it was until the next start.
     pub fn replace(&self, settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
@@ -121,14 +128,26 @@ impl Gateway {
 
     /// Accepts nothing more, lets requests that are under way end, and cuts what is left after
     /// `patience`.
-    pub async fn end(mut self, patience: Duration) {
+    pub async fn end(&self, patience: Duration) {
         self.orders.send_replace(Order::End(patience));
-        let threads = std::mem::take(&mut self.threads);
+        let threads = std::mem::take(&mut *self.threads.lock());
         let ended = tokio::task::spawn_blocking(move || {
             // A worker that panicked has ended too.
             threads.into_iter().for_each(|thread| drop(thread.join()));
         });
         let _ = ended.await;
+    }
+}
+
+impl Settings {
+    /// Finds what a gateway would refuse to start with, as far as that can be seen without starting it.
+    pub fn check(&self) -> Result<(), BadSettings> {
+        Plan::new(self.clone(), None)?;
+        for ListenerSettings { address, tls, http2 } in &self.listeners {
+            let bad = |reason| BadSettings::BadListener { address: *address, reason };
+            tls.as_ref().map(|tls| tls::server(tls, *http2)).transpose().map_err(bad)?;
+        }
+        Ok(())
     }
 }
 

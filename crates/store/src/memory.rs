@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 use tollgate_core::charge::Lone;
 use tollgate_core::limit::{Draft, Limit, State};
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Outcome, Plan, Reading, Ticket, Timestamp, When};
+use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Reading, Ticket, Timestamp, When};
 
 use hash::Secrets;
 use records::RecordBook;
@@ -336,7 +336,7 @@ impl MemoryStore {
                 match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
                     Given::Already => continue,
                     Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
-                        left.push(charge.plan, charges.key(charge), charge.enforced);
+                        left.push_taken(charge.plan, charges.key(charge), charge.fate);
                     }
                     Given::Back | Given::TooOld => {}
                 }
@@ -351,7 +351,8 @@ impl MemoryStore {
                 return Ok((Given::TooOld, 0));
             }
             left.refund(states, taken_at, now);
-            Ok((Given::Back, u32::MAX))
+            let altered = left.iter().enumerate().filter(|(_, charge)| charge.fate != Fate::Keep);
+            Ok((Given::Back, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
         })
     }
 
@@ -364,6 +365,7 @@ impl MemoryStore {
         charges.push(spot.plan, spot.key, true);
         let aim = match order {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
+            HoldsOrder::Claim(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {

@@ -78,7 +78,7 @@ pub struct Config {
     /// Who clients are, to the doors that stand between them and a service.
     pub clients: Clients,
     /// How decisions are said to them.
-    pub answers: Arc<Answers>,
+    pub answers: Answers,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
 }
@@ -190,16 +190,17 @@ fn mean(
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
-    let known = gateway::Known { policies: &policies, clients: &clients };
+    let known = gateway::Known { policies: &policies, clients: &clients, answers: &answers };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
-        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
+            .with_kinds(kinds.all().collect()),
         clients,
-        answers: Arc::new(answers),
+        answers,
         gateway,
     });
     findings.conclude(made)

@@ -204,7 +204,7 @@ fn what_is_left_out_has_the_documented_default() {
 
 #[test]
 fn a_rule_that_cannot_be_shared_out_denies_without_its_store() {
-    for limits in ["10 in total", "10 at once", "[5/s, 10 at once]"] {
+    for limits in ["10 in total", "10 at once", "[5/s, 10 at once]", "ladder 4 +2s then 11 lock 15m notify"] {
         let config = yaml(&format!("rules: {{ all: {{ limits: {limits} }} }}"));
         assert_eq!(config.policies.rule("all").unwrap().on_outage, OnOutage::Deny, "{limits}");
     }
@@ -247,6 +247,10 @@ fn every_way_to_write_a_limit_is_read() {
         ("50 at once for 30s", "50 at once for 30s"),
         ("10 in total", "10 in total"),
         ("100 recipients per attempt", "100 recipients per attempt"),
+        (
+            "[ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify, 100/hour]",
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m, 100/hour",
+        ),
         ("0", "unlimited"),
         ("null", "unlimited"),
         ("~", "unlimited"),

@@ -131,6 +131,17 @@ fn the_schema_and_the_grammar_agree_on_limits() {
         "5 per attempt",
         "1.5/s",
         "5/s burst",
+        "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
+        " ladder 3 captcha notify then 1_000 + 2s ",
+        "ladder 5 lock 1h",
+        "ladder",
+        "ladder 4",
+        "ladder 4 2s",
+        "ladder 4 +2s then",
+        "ladder 4 +2s 6 +5s",
+        "ladder 4 +2s forget",
+        "ladder lock 5s",
+        "4 ladder",
     ];
     for text in texts {
         let parses = tollgate_core::grammar::parse(text).is_ok();

@@ -33,7 +33,8 @@ impl Marketplace {
 
     fn ask(&self, method: &str, path: &str, user: Option<&str>) -> Reply {
         let token = user.map(|user| format!("Bearer {}", token(user)));
-        let headers: Vec<(&str, &str)> = token.iter().map(|token| ("authorization", token.as_str())).collect();
+        let headers: Vec<(&str, &str)> =
+            token.iter().map(|token| ("authorization", token.as_str())).collect();
         self.server.gateway().ask(method, path, &headers, None)
     }
 }
@@ -75,7 +76,9 @@ fn every_tier_admits_its_burst_and_tells_its_rate() {
                 break reply;
             }
             assert_eq!(reply.status, 200, "{} {passed}: {}", row.path, reply.text());
-            assert!(reply.header("x-ratelimit-limit").is_some() && reply.header("x-ratelimit-reset").is_some());
+            assert!(
+                reply.header("x-ratelimit-limit").is_some() && reply.header("x-ratelimit-reset").is_some()
+            );
             assert!(reply.header("x-ratelimit-remaining").is_some() && reply.header("retry-after").is_none());
             passed += 1;
         };
@@ -111,7 +114,11 @@ fn all_that_a_user_does_is_limited_together_and_a_refusal_costs_nothing() {
     let left = |rule: &str| market.server.remaining(rule, "ada");
     let before = left("deals_write");
     assert_eq!(market.ask("POST", "/api/v1/deals", Some("ada")).status, 429);
-    assert_eq!((before, left("deals_write")), (5, 5), "the tier is not charged for what the user's limit refuses");
+    assert_eq!(
+        (before, left("deals_write")),
+        (5, 5),
+        "the tier is not charged for what the user's limit refuses"
+    );
 }
 
 #[test]
@@ -152,7 +159,10 @@ fn addresses_are_limited_as_nginx_means_it() {
         first += 1;
     }
     let since = (start.elapsed().as_secs_f64() * 30.0) as usize + 1;
-    assert!((51..51 + since).contains(&first), "rate=30r/s burst=50 nodelay admits 51 at once, and this {first}");
+    assert!(
+        (51..51 + since).contains(&first),
+        "rate=30r/s burst=50 nodelay admits 51 at once, and this {first}"
+    );
     assert_eq!(market.ask("GET", "/health", None).header("x-ratelimit-limit"), None, "untouched");
 }
 

@@ -130,7 +130,10 @@ fn a_consumer_is_limited_over_all_routes_and_both_or_none_are_charged() {
         passed += 1;
     };
     assert!((60..90).contains(&passed), "{passed}");
-    assert_eq!((refused.header("x-ratelimit-type"), refused.header("x-ratelimit-limit")), (Some("consumer"), Some("20")));
+    assert_eq!(
+        (refused.header("x-ratelimit-type"), refused.header("x-ratelimit-limit")),
+        (Some("consumer"), Some("20"))
+    );
     let arrived: usize = gateway.orders.iter().map(Upstream::count).sum::<usize>() + gateway.users.count();
     assert_eq!(arrived, passed);
     let wrong = gateway.server.gateway().ask("GET", "/api/users/1", &[("x-api-key", "guessed")], None);

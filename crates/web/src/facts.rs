@@ -101,7 +101,10 @@ impl<'r> Facts<'r> {
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut fields = SmallVec::new();
         for name in policy.fields() {
-            let source = aliases.source(name).ok_or_else(|| BadFact::NoSource { field: name.to_owned() })?;
+            let Some(source) = aliases.source(name) else {
+                missing(name, policy)?;
+                continue;
+            };
             if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
                 fields.push((name, value));
             }
@@ -132,6 +135,15 @@ impl<'r> Facts<'r> {
             text => Ok(text.filter(|text| !text.is_empty()).map(Value::Text)),
         }
     }
+}
+
+/// A key cannot do without a field that has no source. A number that some limit bounds can: such a
+/// limit may be set at run time, and must not take the whole service down.
+#[cold]
+fn missing(name: &str, policy: &Policy) -> Result<(), BadFact> {
+    let mut keys = policy.rules.iter().flat_map(|rule| &rule.by);
+    let in_a_key = keys.any(|field| *field.name == *name);
+    if in_a_key { Err(BadFact::NoSource { field: name.to_owned() }) } else { Ok(()) }
 }
 
 impl Asked<'_> {

@@ -40,8 +40,12 @@ fn split(authority: &str) -> Option<(&str, &str)> {
 
 /// Whether this is labels of letters, digits and hyphens, and the underscores that many use.
 fn is_a_name(host: &str) -> bool {
-    let of_a_label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    host.split('.').all(|label| !label.is_empty() && label.bytes().all(of_a_label))
+    let mut before = b'.';
+    let labels = host.bytes().all(|byte| {
+        let after_dot = std::mem::replace(&mut before, byte) == b'.';
+        byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') || byte == b'.' && !after_dot
+    });
+    labels && before != b'.'
 }
 
 impl fmt::Display for BadHost {

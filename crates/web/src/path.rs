@@ -159,10 +159,8 @@ fn resolve(path: &str) -> Result<String, BadPath> {
 
 /// Whether a segment is dots to those who drop its parameters.
 fn climbs_for_some(segment: &str) -> bool {
-    let dots = segment.trim_start_matches('.');
-    segment.len() - dots.len() <= 2
-        && segment.starts_with('.')
-        && [";", "%3B"].iter().any(|mark| dots.starts_with(mark))
+    let bare = segment.split(';').next().and_then(|bare| bare.split("%3B").next()).unwrap_or_default();
+    bare.len() < segment.len() && matches!(bare, "." | "..")
 }
 
 impl fmt::Display for BadPath {

@@ -5,11 +5,13 @@
 mod support;
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::{COOKIE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use proptest::prelude::*;
-use support::policy;
+use support::{policy, rule};
+use tollgate_core::Policy;
 use tollgate_core::key::MOST_FIELD_BYTES;
 use tollgate_web::facts::{Aliases, BadAlias, BadFact, Facts, Source};
 use tollgate_web::identity::{ApiKey, ApiKeys, X_API_KEY};
@@ -40,6 +42,10 @@ impl Request {
 
     /// What it says of these fields, as `name=value`.
     fn ask_as(&self, by: &[&str], aliases: &Aliases) -> Result<Vec<String>, BadFact> {
+        self.ask_of(&policy(by), aliases)
+    }
+
+    fn ask_of(&self, policy: &Policy, aliases: &Aliases) -> Result<Vec<String>, BadFact> {
         let facts = Facts {
             route: "orders",
             client: self.client,
@@ -50,8 +56,7 @@ impl Request {
             headers: &self.headers,
             identity: &self.identity,
         };
-        let policy = policy(by);
-        let asked = facts.ask(&policy, aliases)?;
+        let asked = facts.ask(policy, aliases)?;
         Ok(asked.pairs().iter().map(|(name, value)| format!("{name}={value}")).collect())
     }
 
@@ -225,6 +230,15 @@ fn a_field_without_source_is_told_with_what_there_is() {
     // Where it comes to light only when somebody asks, it is not the caller's fault.
     let bad = Request::new().ask_as(&["tenent"], &aliases).unwrap_err();
     assert_eq!(Problem::from(bad).status, StatusCode::INTERNAL_SERVER_ERROR);
+}
+
+#[test]
+fn a_number_that_requests_do_not_have_is_left_out() {
+    let bounded = Arc::new(rule("ip", &["ip"], &["5/min", "100 recipients per attempt"]));
+    let policy = Policy::new("api".into(), vec![bounded], false);
+    let said = Request::new().ask_of(&policy, &Aliases::default()).unwrap();
+    assert_eq!(said, ["ip=192.0.2.7"]);
+    assert!(Aliases::default().check(&policy).is_err(), "who writes the file is told");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use schemars::JsonSchema;
 use tollgate_core::StoreError;
-use tollgate_engine::Fault;
+use tollgate_engine::{ChangeFault, Fault};
 pub(crate) use tollgate_web::answer::PROBLEM_JSON;
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 use tollgate_web::json::Json;
@@ -72,6 +72,14 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
     }
 
+    pub(crate) fn conflict(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::CONFLICT, "/problems/conflict", "Conflict", detail)
+    }
+
+    fn changed(detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::PRECONDITION_FAILED, "/problems/changed", "Precondition failed", detail)
+    }
+
     pub(crate) fn no_such_path() -> Self {
         Self::not_found("there is nothing at this path; /api/v1/openapi.json tells what there is")
     }
@@ -106,6 +114,25 @@ impl Problem {
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         Self(error.into())
+    }
+}
+
+impl From<ChangeFault> for Problem {
+    fn from(fault: ChangeFault) -> Self {
+        let detail = fault.to_string();
+        match fault {
+            ChangeFault::Configured { .. }
+            | ChangeFault::Taken { .. }
+            | ChangeFault::InUse { .. }
+            | ChangeFault::TooMany { .. }
+            | ChangeFault::Contended { .. } => Self::conflict(detail),
+            ChangeFault::Unknown { .. } => Self::not_found(detail),
+            ChangeFault::NoPolicy(_) | ChangeFault::Terms(_) | ChangeFault::Clash(_) => {
+                Self::bad_request(detail)
+            }
+            ChangeFault::Changed { .. } => Self::changed(detail),
+            ChangeFault::Store(error) => error.into(),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use serde::{Serialize, Serializer};
-use tollgate_core::{OnExceed, Plan, Reading, Timestamp, When};
+use tollgate_core::{Plan, Reading, Timestamp, When};
 pub(crate) use tollgate_web::words::{Moment, origin, reason, verdict};
 
 /// A value that is sent as its text, written straight into the answer.
@@ -17,23 +17,6 @@ pub(crate) struct Shown<T>(pub(crate) T);
 impl<T: Display> Serialize for Shown<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(&self.0)
-    }
-}
-
-/// What a rule does when it is exceeded, as it is written.
-pub(crate) fn on_exceed(on_exceed: OnExceed) -> String {
-    match on_exceed {
-        OnExceed::Reject => "reject".to_owned(),
-        OnExceed::Observe => "observe".to_owned(),
-        OnExceed::Wait(most) => format!("wait {most}"),
-        OnExceed::Defer(how) => {
-            let aligned = if how.aligned { " aligned" } else { "" };
-            let jitter = match how.jitter.as_micros() {
-                0 => String::new(),
-                _ => format!(" jitter {}", how.jitter),
-            };
-            format!("defer{aligned}{jitter}")
-        }
     }
 }
 

@@ -9,11 +9,8 @@ use serde::Serialize;
 use super::App;
 use super::auth::Role;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
-use super::problem::Problem;
+use super::page::limit;
 use super::shown::{self, Moment, json};
-
-/// The most entries that are shown.
-const MOST: usize = 1_000;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Journal")]
@@ -127,10 +124,4 @@ async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
         count: *count,
     });
     Ok(json(&TopShown { offenders: offenders.collect(), totals: totals.collect() }))
-}
-
-fn limit(ask: &Ask, otherwise: usize) -> Result<usize, Problem> {
-    let Some(text) = ask.query("limit") else { return Ok(otherwise) };
-    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
-    number.ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MOST}")))
 }

@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 use tollgate_core::Reason;
 
+use super::tallies::{MOST_NAMED, OTHER};
 use crate::gate::Gate;
 
 /// Everything that is counted about a shared store.
@@ -53,7 +54,10 @@ impl StoreMeters {
             counters[at].inc();
             return;
         }
-        self.degraded.write().entry(Arc::clone(policy)).or_default()[at].inc();
+        let mut degraded = self.degraded.write();
+        let full = degraded.len() >= MOST_NAMED && !degraded.contains_key(policy);
+        let name = if full { &*OTHER } else { policy };
+        degraded.entry(Arc::clone(name)).or_default()[at].inc();
     }
 
     /// Every policy and reason with the number of decisions that did without the store.

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 pub(crate) mod cluster;
+pub(crate) mod pacing;
 
 use std::sync::Arc;
 

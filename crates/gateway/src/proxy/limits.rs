@@ -47,8 +47,11 @@ impl Admitted {
     }
 }
 
-/// The policy of a route's requests.
+/// The policy of a route's requests: the one that was assigned over the API, or else the configured one.
 fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Policy, Mistake>> {
+    if let Some(assigned) = pinned.policy_of_route(&route.name) {
+        return Some(Ok(assigned));
+    }
     let name = route.policy.as_ref()?;
     Some(pinned.policies.find(name))
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tollgate_core::policy::nearest;
 use tollgate_core::{Policy, Span};
 use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
+use tollgate_web::Answers;
 
 use super::clients::Clients;
 use super::limits;
@@ -26,6 +27,7 @@ const MOST_WAIT: Span = Span::from_secs(86_400);
 pub(super) struct Known<'k> {
     pub(super) policies: &'k [Policy],
     pub(super) clients: &'k Clients,
+    pub(super) answers: &'k Answers,
 }
 
 /// What the gateway's section means.
@@ -46,7 +48,7 @@ pub(super) fn mean(
         |bounds| Some(self::bounds(bounds, &path.key("bounds"), findings)),
     );
     let access_log = access_log(written.access_log.as_deref(), &path.key("access_log"), findings);
-    Some(Settings {
+    let settings = Settings {
         listeners: listeners?,
         workers: workers(written.workers, &path.key("workers"), findings)?,
         upstreams: upstreams?,
@@ -54,7 +56,15 @@ pub(super) fn mean(
         connections,
         bounds: bounds?,
         access_log: access_log?,
-    })
+        trusted_proxies: known.clients.proxies.clone(),
+        aliases: known.clients.aliases.clone(),
+        credentials: Arc::clone(&known.clients.credentials),
+        answers: known.answers.clone(),
+    };
+    if let Err(bad) = settings.check() {
+        findings.value(&path, bad.to_string());
+    }
+    Some(settings)
 }
 
 /// The name of a policy that exists and that requests can pass.

@@ -144,7 +144,7 @@ pub(super) struct Rule {
     /// What happens while a store that others share cannot be used. `local 50%`: each node counts by
     /// itself, with this share of every limit (`local 1/3`: a third). `allow`: the rule is skipped.
     /// `deny`: the attempt is denied. `local 50%` unless said otherwise, and `deny` for a rule with
-    /// `in total`, or `at once` without `for`, which have no share.
+    /// `in total`, `at once` without `for`, or a ladder, which have no share.
     #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,

@@ -40,8 +40,8 @@ impl Server {
             .stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
         // The gateway, if there is one, is told of first.
-        let lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
-        let first = lines.filter(|line| line.starts_with("tollgate ")).next().unwrap_or_default();
+        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        let first = lines.find(|line| line.starts_with("tollgate ")).unwrap_or_default();
         let mut errors = process.stderr.take().unwrap();
         let log = std::thread::spawn(move || {
             let mut log = String::new();

@@ -73,7 +73,8 @@ fn serve(stream: TcpStream, seen: &Mutex<Vec<Asked>>, answer: &Answer) {
     while let Some(asked) = read(&mut reader) {
         let status = answer(&asked);
         seen.lock().unwrap().push(asked);
-        let head = format!("HTTP/1.1 {status} Whatever\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n");
+        let head =
+            format!("HTTP/1.1 {status} Whatever\r\ncontent-type: text/plain\r\ncontent-length: 2\r\n\r\n");
         let body = if status == 204 || status == 304 { "" } else { "ok" };
         let head = if body.is_empty() { head.replace("content-length: 2\r\n", "") } else { head };
         if reader.get_mut().write_all(format!("{head}{body}").as_bytes()).is_err() {

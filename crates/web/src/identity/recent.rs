@@ -1,6 +1,6 @@
 //! Tokens that were verified a moment ago.
 //!
-//! Verifying a signature takes tens to hundreds of microseconds, hashing a token about one. So what was
+//! Verifying a signature takes tens of microseconds, hashing a token less than one. So what was
 //! verified is kept under the SHA-256 of the whole token until it is needed for another one: a table of
 //! fixed size, where each token has one place. Only tokens that were good are kept, so nobody can fill
 //! it with others; and whether one is still good is looked at each time.

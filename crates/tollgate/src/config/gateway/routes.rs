@@ -27,6 +27,7 @@ pub(super) fn mean(
         return None;
     }
     let mut routes = Vec::new();
+    let mut all_lead_somewhere = true;
     for (name, route) in &written.0 {
         let path = path.key(name);
         if let Err(message) = check_name(name) {
@@ -38,10 +39,11 @@ pub(super) fn mean(
                 &path.key("upstream"),
                 format!("there is no upstream `{}`{near}", shown(&route.upstream)),
             );
+            all_lead_somewhere = false;
         }
         routes.push(one(name, route, known, &path, findings));
     }
-    Some(routes)
+    all_lead_somewhere.then_some(routes)
 }
 
 fn one(

@@ -29,8 +29,8 @@ pub(in crate::config) enum Limits {
 }
 
 /// A limit, as in `1000/hour`, `1000/day calendar in Europe/Berlin`, `100/hour sliding`,
-/// `10/s burst 50`, `10 at once for 30s`, `10 in total` or `100 recipients per attempt`; `0`, null
-/// and `unlimited` are no limit at all.
+/// `10/s burst 50`, `10 at once for 30s`, `10 in total`, `100 recipients per attempt` or
+/// `ladder 4 +2s then 11 lock 15m`; `0`, null and `unlimited` are no limit at all.
 #[derive(Debug, JsonSchema)]
 #[schemars(transform = limit_schema)]
 pub(in crate::config) struct LimitText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
@@ -313,7 +313,10 @@ const LIMIT_PATTERN: &str = concat!(
     r"^\s*(unlimited|null|0|[0-9][0-9_]*\s*(/\s*",
     r"(s|sec|second|min|minute|h|hour|d|day|w|week|month|([0-9][0-9_]*(us|ms|s|m|min|h|d|w))+)",
     r"(\s+(calendar(\s+in\s+[A-Za-z0-9/_+-]+)?|sliding(\s+by\s+[0-9a-z_]+)?|burst\s+[0-9][0-9_]*))?",
-    r"|at\s+once(\s+for\s+[0-9a-z_]+)?|in\s+total|[A-Za-z][A-Za-z0-9_-]*\s+per\s+attempt))\s*$",
+    r"|at\s+once(\s+for\s+[0-9a-z_]+)?|in\s+total|[A-Za-z][A-Za-z0-9_-]*\s+per\s+attempt)",
+    r"|ladder\s+[0-9][0-9_]*(\s*\+\s*[0-9a-z_]+|\s+lock\s+[0-9a-z_]+|\s+captcha|\s+notify)+",
+    r"(\s+then\s+[0-9][0-9_]*(\s*\+\s*[0-9a-z_]+|\s+lock\s+[0-9a-z_]+|\s+captcha|\s+notify)+)*",
+    r"(\s+forget\s+[0-9a-z_]+)?)\s*$",
 );
 
 fn limit_schema(schema: &mut schemars::Schema) {
@@ -338,6 +341,7 @@ fn limit_schema(schema: &mut schemars::Schema) {
             "50 at once for 30s",
             "10 in total",
             "100 recipients per attempt",
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
             "unlimited",
         ]),
     );
