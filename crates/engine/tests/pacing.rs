@@ -5,9 +5,9 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::pacing::{Trace, Track, ask, begin, in_virtual_time, waiting};
+use support::pacing::{SlowStore, Trace, Track, ask, begin, in_virtual_time, waiting};
 use support::{policies, rule};
-use tokio::time::advance;
+use tokio::time::{advance, sleep};
 use tollgate_core::{Attempt, OnExceed, Policies, Span, When};
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, PacerOptions};
@@ -215,6 +215,47 @@ fn whom_others_pass_by_is_told_when_its_time_is_up() {
         let Unpaced::TooLate { waited, bound, .. } = late else { panic!("{late:?}") };
         assert_eq!(bound, Bound::Rule("chat".into()));
         assert!((10_000..=10_003).contains(&waited.as_millis_ceil()), "{waited}");
+    });
+}
+
+#[test]
+fn whom_others_pass_by_is_told_so_where_the_store_takes_its_time_too() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(5));
+        let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
+        let (pacer, pushing) = (track.pacer.clone(), track.pacer.clone());
+        let pushing = tokio::spawn(async move {
+            loop {
+                let two = (0..2).map(|_| pushing.acquire(Ask { priority: 1, ..ask("send", &A) }));
+                let [one, other] = <[_; 2]>::try_from(two.collect::<Vec<_>>()).ok().unwrap();
+                let _ = tokio::join!(one, other);
+            }
+        });
+        tokio::task::yield_now().await;
+        let last = tokio::spawn(async move { pacer.acquire(ask("send", &A)).await });
+        let late = last.await.unwrap().unwrap_err();
+        pushing.abort();
+        let Unpaced::TooLate { waited, bound, .. } = late else { panic!("{late:?}") };
+        assert_eq!(bound, Bound::Rule("chat".into()));
+        assert!((9_000..=10_003).contains(&waited.as_millis_ceil()), "{waited}");
+    });
+}
+
+#[test]
+fn whoever_has_waited_too_long_to_wait_on_is_told_so_at_its_turn() {
+    in_virtual_time(async {
+        let chat = rule::with("chat", &["chat"], &["1/s sliding"], OnExceed::Wait(Span::from_secs(3)));
+        let rules = vec![waiting("all", &[], &["1/4s sliding"]), chat];
+        let track = Track::new(policies(rules, &[("send", &["all", "chat"]), ("direct", &["chat"])])).await;
+        track.acquire("send", &[("chat", "b")]).await.unwrap();
+        let mut last = Box::pin(track.acquire("send", &A));
+        begin(&mut last).await;
+        sleep(Duration::from_millis(3_500)).await;
+        // It has waited four seconds for all, and would have to wait half a second for the chat.
+        track.acquire("direct", &A).await.unwrap();
+        let wait = Span::from_millis(500);
+        let late = Unpaced::TooLate { waited: Span::from_secs(4), wait, bound: Bound::Rule("chat".into()) };
+        assert_eq!(last.await, Err(late));
     });
 }
 
