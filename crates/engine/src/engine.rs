@@ -28,8 +28,8 @@ use crate::books::Books;
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
 use crate::meter::Meters;
-use crate::offenders::Offenders;
 use crate::pauses::Pauses;
+use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
@@ -53,7 +53,9 @@ pub struct Engine {
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
-    pub offenders: Offenders,
+    pub offenders: Ranking,
+    /// Who asks most: of the decisions that the journal takes down.
+    pub busiest: Ranking,
     /// What is counted.
     pub meters: Meters,
 }
@@ -130,7 +132,8 @@ impl Engine {
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),
-            offenders: Offenders::default(),
+            offenders: Ranking::default(),
+            busiest: Ranking::default(),
             meters,
         }
     }

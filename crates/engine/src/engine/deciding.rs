@@ -252,6 +252,10 @@ impl Engine {
     #[cold]
     fn entry(&self, decision: &Decision<'_>) -> Entry {
         let line = decision.denied_by().or_else(|| decision.lines().next());
+        for line in decision.lines() {
+            let key = self.shown_key(line.rule, line.key);
+            self.busiest.note(&line.rule.name, &key, decision.outcome.now);
+        }
         Entry {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),
