@@ -33,7 +33,7 @@ fn rule(by: &[&str], limit: &str) -> Rule {
     Rule::new("r", by, vec![limit.parse().unwrap()]).unwrap()
 }
 
-fn get_from(peer: &str) -> Request<Body> {
+fn asked_by(peer: &str) -> Request<Body> {
     let peer: IpAddr = peer.parse().unwrap();
     Request::get("/").extension(peer).body(Body::empty()).unwrap()
 }
@@ -57,16 +57,16 @@ async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
     let layer = by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "2/min")]).await, "p"));
     let app = Router::new().route("/", handler).layer(layer);
     for left in ["1", "0"] {
-        let answer = app.clone().oneshot(get_from("192.0.2.1")).await.unwrap();
+        let answer = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(said(answer.headers(), "x-ratelimit-remaining"), left);
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
     }
-    let refused = app.clone().oneshot(get_from("192.0.2.1")).await.unwrap();
+    let refused = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(said(refused.headers(), "retry-after"), "60");
     assert_eq!(said(refused.headers(), "content-type"), "application/problem+json");
-    assert_eq!(app.oneshot(get_from("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
+    assert_eq!(app.oneshot(asked_by("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
     assert_eq!(seen.load(Ordering::Relaxed), 3);
 }
 
@@ -92,7 +92,7 @@ async fn answers_that_do_not_count_are_given_back() {
         .route("/wrong", get(|| async { StatusCode::UNAUTHORIZED }))
         .layer(layer);
     let ask = |path: &'static str| {
-        let mut request = get_from("192.0.2.1");
+        let mut request = asked_by("192.0.2.1");
         *request.uri_mut() = path.parse().unwrap();
         app.clone().oneshot(request)
     };
@@ -156,7 +156,7 @@ async fn only_a_trusted_proxy_says_who_the_client_is() {
         by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "1/min")]).await, "p").trusted_proxies(proxies));
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     let ask = |peer: &str, told: &str| {
-        let mut request = get_from(peer);
+        let mut request = asked_by(peer);
         request.headers_mut().insert("x-forwarded-for", told.parse().unwrap());
         app.clone().oneshot(request)
     };

@@ -1,5 +1,7 @@
 //! What is kept of a request once it is over: counts, and perhaps a line in the access log.
 
+use tracing::field::display;
+
 use crate::connection::Visit;
 use crate::h1::request::RequestHead;
 use crate::settings::AccessLog;
@@ -57,7 +59,7 @@ impl<'n> Note<'n> {
             duration_us = micros,
             client = %self.client.unwrap_or(self.visit.origin.peer),
             upstream = route.filter(|_| self.place.is_some()).map(|route| &*local.plan.upstreams[route.upstream].settings.name),
-            address = address.map(tracing::field::display),
+            address = address.map(display),
             decided = self.decided,
             "request"
         );
