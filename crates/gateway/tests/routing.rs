@@ -263,7 +263,7 @@ async fn settings_that_cannot_be_meant_are_refused_in_words() {
 
     let mut deaf = settings(upstream.address);
     deaf.listeners.clear();
-    let parts = tollgate_gateway::Parts { engine: stage.engine.clone(), clock: stage.clock.clone() };
+    let parts = stage.parts.clone();
     let error = Gateway::start(deaf, parts.clone()).unwrap_err();
     assert!(matches!(error, StartError::Settings(BadSettings::NoListeners)));
     let mut taken = settings(upstream.address);

@@ -106,7 +106,7 @@ fn a_key_that_does_not_fit_is_told_at_the_start() {
     runtime.block_on(async {
         let upstream = Upstream::saying("x").await;
         let stage = Stage::new(settings(upstream.address)).await;
-        let parts = tollgate_gateway::Parts { engine: stage.engine.clone(), clock: stage.clock.clone() };
+        let parts = stage.parts.clone();
         for (certificates, key, words) in [
             (certificate.as_str(), other.as_str(), "cannot be used"),
             (certificate.as_str(), "", "the key cannot be read"),
