@@ -8,6 +8,7 @@ mod decide;
 mod draws;
 mod flush;
 mod http;
+mod ladder;
 mod levels;
 mod memory;
 mod rounds;
@@ -23,8 +24,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 7] =
-        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run)];
+    let sections: [(&str, fn()); 8] =
+        [("decide", decide::run), ("ladder", ladder::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {
