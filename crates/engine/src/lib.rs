@@ -9,6 +9,7 @@ pub mod calendar;
 mod denied;
 pub mod engine;
 mod gate;
+pub mod guard;
 pub mod journal;
 pub mod meter;
 pub mod offenders;
@@ -20,4 +21,5 @@ mod tend;
 mod ticket;
 
 pub use engine::{Engine, Fault, Parts, Snapshot};
+pub use guard::Guard;
 pub use shared::{Fallback, Health};
