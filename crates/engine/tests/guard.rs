@@ -273,3 +273,33 @@ fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
     assert_eq!(finish(&ticket), Ok(Given::Back));
     assert!(begin().allowed(), "and what was denied a moment ago is asked again");
 }
+
+#[test]
+fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
+    let node = Centre::new().node(plain());
+    let guard = Guard::new("login");
+    let pinned = node.engine.pin();
+    let begin = || block_on(guard.begin(&node.engine, &pinned, &ADA)).unwrap();
+    let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
+    let finish = |ticket: &str, ending| block_on(guard.finish(&node.engine, &pinned, ticket, ending));
+    assert!(!begin().allowed());
+    assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Given::Back));
+    let before = node.calls();
+    assert!(!begin().allowed());
+    assert_eq!(node.calls(), before, "nothing was freed, so nobody had to be asked");
+    assert_eq!(finish(&tickets[3], Ending::Success), Ok(Given::Back));
+    assert!(begin().allowed(), "within the same moment");
+}
+
+#[test]
+fn a_rule_that_only_observes_hints_and_keeps_nobody_out() {
+    let observed = rule::observed("login", &["user"], &["ladder 1 lock 1m captcha notify"]);
+    let login = Login::new(policies(vec![observed], &[("login", &["login"])]));
+    let hints = |captcha, notify| Advice { captcha, notify, ..Advice::default() };
+    let seen = login.begin(&ADA);
+    assert_eq!((seen.now, seen.next), (hints(false, false), hints(true, true)));
+    let pinned = login.stand.pin();
+    let begun = block_on(login.guard.begin(&login.stand.engine, &pinned, &ADA)).unwrap();
+    assert!(begun.allowed() && begun.ticket.is_none(), "it passes, and there is nothing to end");
+    assert_eq!((begun.advice(), begun.if_failed()), (hints(true, false), hints(true, false)));
+}
