@@ -104,7 +104,7 @@ impl Ladder {
         self.at_once
     }
 
-    /// The failures of the last step: nothing changes from there on.
+    /// The failures of the last step: no pause gets longer from there on.
     pub fn top(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.from)
     }

@@ -21,6 +21,10 @@ impl Climbs {
             self.entries[index] = failures;
             return index;
         }
+        if self.entries.len() == self.entries.capacity() {
+            // By a quarter, as the tables do: doubling would leave half of it empty.
+            self.entries.reserve_exact((self.entries.len() / 4).max(4));
+        }
         self.entries.push(failures);
         self.entries.len() - 1
     }
