@@ -1,5 +1,7 @@
 //! Bodies, both ways: whole, in pieces, with trailers, and no faster than the slower side.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+
 mod support;
 
 use std::sync::Arc;

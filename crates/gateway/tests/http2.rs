@@ -1,5 +1,7 @@
 //! Clients that speak HTTP/2, over plain connections and TLS.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! The most specific route wins, whatever way it is searched for.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+
 mod support;
 
 use std::cmp::Ordering;

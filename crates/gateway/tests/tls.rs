@@ -1,5 +1,7 @@
 //! TLS on both sides.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! WebSockets and whatever else connections go over to.
 
+#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+
 mod support;
 
 use std::time::Duration;
