@@ -1,6 +1,6 @@
 //! Bodies, both ways: whole, in pieces, with trailers, and no faster than the slower side.
 
-#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

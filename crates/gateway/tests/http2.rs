@@ -1,6 +1,6 @@
 //! Clients that speak HTTP/2, over plain connections and TLS.
 
-#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

@@ -1,6 +1,6 @@
 //! Limits at the gateway: who is counted, what is said, and what is never passed on.
 
-#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

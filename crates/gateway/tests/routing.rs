@@ -1,6 +1,6 @@
 //! The most specific route wins, whatever way it is searched for.
 
-#![allow(clippy::unwrap_used, reason = "what a test needs is there, or it fails")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 
