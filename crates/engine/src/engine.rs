@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError, Ticket,
-    Timestamp, When,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
 pub use change_fault::ChangeFault;

@@ -1,7 +1,5 @@
 //! What is kept of a request once it is over: counts, and perhaps a line in the access log.
 
-use tracing::field::display;
-
 use crate::connection::Visit;
 use crate::h1::request::RequestHead;
 use crate::settings::AccessLog;
