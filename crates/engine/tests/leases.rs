@@ -202,6 +202,35 @@ fn an_id_that_somebody_else_holds_is_left_to_them() {
 }
 
 #[test]
+fn an_id_that_was_taken_anew_belongs_to_whoever_took_it_last() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let first = keeper.connect(ADA, "same", 1).unwrap();
+    keeper.tend();
+    keeper.clock.advance(Span::from_secs(60));
+    let second = keeper.connect(ADA, "same", 1).unwrap();
+    keeper.tend();
+    drop(first);
+    keeper.pass(60);
+    assert_eq!(keeper.held("ip", ADA), ["same"]);
+    drop(second);
+    keeper.tend();
+    assert!(keeper.held("ip", ADA).is_empty());
+}
+
+#[test]
+fn what_lasts_is_renewed_though_others_come_and_go() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let _kept = keeper.connect(ADA, "kept", 1).unwrap();
+    for number in 0..30 {
+        let other = keeper.connect(ADA, &format!("other {number}"), 1).unwrap();
+        keeper.pass(2);
+        drop(other);
+        keeper.pass(1);
+    }
+    assert_eq!((keeper.held("ip", ADA), keeper.leases.meters().lost()), (vec!["kept".to_owned()], 0));
+}
+
+#[test]
 fn limits_that_change_are_followed() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let kept = keeper.connect(ADA, "a", 1).unwrap();

@@ -235,7 +235,9 @@ fn what_has_run_out_by_itself_need_not_be_released() {
     drop(lease);
     keeper.pass(31);
     keeper.link.set(Mode::Up);
+    keeper.clock.advance(Span::from_secs(1));
     block_on(keeper.engine.tend());
+    assert_eq!(keeper.engine.health(), Health::Up);
     let before = keeper.calls();
     block_on(keeper.leases.tend());
     assert_eq!(keeper.calls() - before, 0);
