@@ -70,6 +70,7 @@ pub fn policies() -> Policies {
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::Deny,
+            count_when: None,
             enabled: true,
             secret: false,
         })

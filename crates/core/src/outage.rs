@@ -99,11 +99,11 @@ impl Reason {
 
 impl Limit {
     /// Whether it can be cut to a share: what is counted for ever, or until somebody releases it, is
-    /// known to the shared store alone.
+    /// known to the shared store alone, and whoever fails elsewhere must not be met as a stranger.
     pub fn has_share(&self) -> bool {
         match self {
             Self::InFlight(limit) => limit.lease().is_some(),
-            Self::Total { .. } => false,
+            Self::Ladder(_) | Self::Total { .. } => false,
             _ => true,
         }
     }
@@ -130,7 +130,7 @@ impl Limit {
                 Self::InFlight(InFlight { max: share.of(limit.max()), lease: limit.lease() })
             }
             Self::PerAttempt { .. } => self.clone(),
-            Self::InFlight(_) | Self::Total { .. } => return None,
+            Self::InFlight(_) | Self::Ladder(_) | Self::Total { .. } => return None,
         })
     }
 }
@@ -144,7 +144,8 @@ fn share_of_bucket(bucket: &Bucket, share: Share) -> Bucket {
 }
 
 impl Plan {
-    /// Whether every limit can be cut to a share: `in total`, and `at once` without `for`, cannot.
+    /// Whether every limit can be cut to a share: `in total`, `at once` without `for`, and ladders
+    /// cannot.
     pub fn has_share(&self) -> bool {
         self.limits().iter().all(Limit::has_share)
     }

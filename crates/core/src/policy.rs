@@ -45,6 +45,7 @@ pub struct Policy {
     /// For each rule, which of `fields` make its key.
     by: Vec<Box<[u8]>>,
     observes: bool,
+    counts_answers: bool,
     /// Whether all there is is one rule by one field, with the same limits for everybody.
     plain: bool,
     number: usize,
@@ -137,6 +138,24 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
+    /// This set with the policies of another one beside its own, and their rules, as far as their names
+    /// are not taken.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
+        let rules = other.rules.iter().filter(|rule| self.rule(&rule.name).is_none());
+        let policies = other.policies.iter().filter(|policy| self.find(&policy.name).is_err());
+        let policies = policies.map(|policy| {
+            let rules = policy.rules.iter().map(own_rule).collect();
+            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+        });
+        Self::new(
+            self.enabled,
+            self.rules.iter().chain(rules).cloned().collect(),
+            self.policies.iter().cloned().chain(policies).collect(),
+        )
+    }
+
     /// The same set with one rule replaced by another of the same name.
     #[must_use]
     pub fn with_rule(&self, rule: Rule) -> Self {
@@ -196,7 +215,8 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, plain, number: 0 }
+        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, counts_answers, plain, number: 0 }
     }
 
     /// Its place among the policies of its set.
@@ -207,6 +227,11 @@ impl Policy {
     /// Whether some rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.observes
+    }
+
+    /// Whether some rule counts only answers of some statuses.
+    pub fn counts_answers(&self) -> bool {
+        self.counts_answers
     }
 
     /// Turns an attempt into charges: one for each rule that applies.

@@ -11,10 +11,9 @@ mod body;
 mod check;
 mod consumers;
 mod endpoint;
+mod forward_auth;
 mod give;
-mod headers;
 mod holds;
-mod json;
 mod limits;
 mod mail_shape;
 mod metrics;
@@ -38,6 +37,7 @@ use tollgate_engine::Engine;
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
+pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
@@ -52,6 +52,8 @@ pub struct HttpParts {
     pub reload: Reload,
     /// The routes that there are; none where nobody routes.
     pub routes: KnownRoutes,
+    /// What the door for proxies is told, for as long as nobody replaces it.
+    pub forward_auth: Arc<ForwardAuth>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -65,6 +67,7 @@ pub(crate) struct App {
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
     pub(crate) routes: KnownRoutes,
+    pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Vec<u8>,
@@ -84,6 +87,7 @@ pub fn router(parts: HttpParts) -> Router {
         keys: parts.keys,
         reload: parts.reload,
         routes: parts.routes,
+        forward_auth: parts.forward_auth,
         registry,
         meters,
         openapi,
@@ -107,6 +111,7 @@ pub fn router(parts: HttpParts) -> Router {
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),
+        forward_auth::endpoints(),
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),

@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Mistake, Origin, Policies, Receipt, Records, Rule, Span, Store, StoreError, Ticket,
-    Timestamp, When,
+    Charges, Decision, Mistake, Policies, Receipt, Records, Rule, Span, Store, StoreError, Ticket, Timestamp,
+    When,
 };
 
 pub use change_fault::ChangeFault;
@@ -28,7 +28,8 @@ use crate::books::Books;
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
 use crate::meter::Meters;
-use crate::offenders::Offenders;
+use crate::pauses::Pauses;
+use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
@@ -46,12 +47,15 @@ pub struct Engine {
     pub(crate) configured: Mutex<Configured>,
     /// Held by whoever changes the books, so that what is checked stays true until it is written down.
     changing: tokio::sync::Mutex<()>,
+    pub(crate) pauses: Pauses,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
-    pub offenders: Offenders,
+    pub offenders: Ranking,
+    /// Who asks most: of the decisions that the journal takes down.
+    pub busiest: Ranking,
     /// What is counted.
     pub meters: Meters,
 }
@@ -124,10 +128,12 @@ impl Engine {
             calendars: Calendars::default(),
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
+            pauses: Pauses::default(),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),
-            offenders: Offenders::default(),
+            offenders: Ranking::default(),
+            busiest: Ranking::default(),
             meters,
         }
     }
@@ -151,8 +157,7 @@ impl Engine {
             return;
         }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
-        self.seals.with(home, |seal| {
+        self.seals.with(Home::of(decision), |seal| {
             let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key);
@@ -167,10 +172,7 @@ impl Engine {
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
         let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
-        let policies = match home {
-            Home::Store => &pinned.policies,
-            Home::Local => pinned.local.as_ref().unwrap_or(&pinned.policies),
-        };
+        let policies = pinned.policies_of(home);
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
         charges_of(policies, &receipt, &mut charges);
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();

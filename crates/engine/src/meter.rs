@@ -3,6 +3,7 @@
 //! The number of series depends on the configuration, never on the keys; policies made at run time are
 //! counted apart up to a bound.
 
+mod pacer;
 mod store;
 mod striped;
 mod tallies;
@@ -16,6 +17,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Verdict};
 
+pub(crate) use pacer::PacedMeter;
+pub use pacer::PacerMeters;
 pub use store::StoreMeters;
 use striped::Striped;
 use tallies::Tallies;

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Languages that are only shown: answers beside their explanation, source, drawings.
-const SHOWN: [&str; 7] = ["text", "json", "sh", "rust", "promql", "nginx", "python"];
+const SHOWN: [&str; 10] =
+    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python"];
 
 /// How calls that log begin.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];
@@ -99,6 +100,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
                 .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
+                .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .output()
                 .unwrap();
@@ -107,6 +109,19 @@ fn every_configuration_in_the_pages_is_accepted() {
         }
     }
     assert!(loaded > 5, "only {loaded} configurations were found");
+}
+
+#[test]
+fn the_guide_to_proxies_shows_the_files_that_are_tested() {
+    let blocks = Page::at("docs/guides/forward-auth.md").blocks();
+    let files = std::fs::read_dir(root().join("examples/forward-auth")).unwrap();
+    let mut shown = 0;
+    for file in files.map(|entry| entry.unwrap().path()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(blocks.iter().any(|block| block.text == text), "{} is not shown as it is", file.display());
+        shown += 1;
+    }
+    assert_eq!(shown, 4);
 }
 
 #[test]
@@ -156,8 +171,8 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && path == "keys" {
-        settings(schema, &node["items"], "keys[]", found);
+    if node["items"].is_object() && path.ends_with("keys") {
+        settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {
         settings(schema, &node["additionalProperties"], &format!("{path}.*"), found);

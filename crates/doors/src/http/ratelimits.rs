@@ -52,6 +52,9 @@ struct RuleConfigured<'p> {
     on_exceed: String,
     /// What it does while a shared store cannot be used.
     on_outage: String,
+    /// The statuses of the answers that it counts, as they are written; all if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_when: Option<String>,
     /// Whether it counts at all.
     enabled: bool,
 }
@@ -189,6 +192,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
             .collect(),
         on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
+        count_when: rule.count_when.map(|statuses| statuses.to_string()),
         enabled: rule.enabled,
     }
 }
@@ -247,6 +251,11 @@ where
     let limits = wanted_limits(place.rule, &ask.body)?;
     if let Some(clash) = Clash::find(&place.rule.name, &limits, pinned.policies.iter()) {
         return Err(Problem::bad_request(clash.to_string()));
+    }
+    if let Some(limit) = place.rule.uncountable(&limits) {
+        return Err(Problem::bad_request(format!(
+            "`{limit}` holds for as long as something lasts, and this rule counts by answers"
+        )));
     }
     let after = Some(listed(&limits));
     let before = app.engine.set_override(&place.rule.name, &place.key, limits).await?;

@@ -51,6 +51,8 @@ struct EntryShown {
 struct TopShown<'t> {
     /// The keys that are refused most, most first.
     offenders: Vec<OffenderShown>,
+    /// The keys that are asked about most, most first, in a sample of all decisions.
+    busiest: Vec<BusyShown>,
     /// How often each outcome was reached since the start.
     totals: Vec<TotalShown<'t>>,
 }
@@ -66,6 +68,21 @@ struct OffenderShown {
     /// How often, roughly.
     denied: u64,
     /// When it was refused last (RFC 3339).
+    #[schemars(with = "String")]
+    last: Moment,
+}
+
+/// A key that is asked about.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Busy")]
+struct BusyShown {
+    /// The rule that counts it.
+    rule: String,
+    /// The key.
+    key: String,
+    /// How often it was in the sample.
+    seen: u64,
+    /// When it was there last (RFC 3339).
     #[schemars(with = "String")]
     last: Moment,
 }
@@ -113,8 +130,14 @@ async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
     let offenders = app.engine.offenders.top(limit(&ask, 20)?).into_iter().map(|offender| OffenderShown {
         rule: offender.rule,
         key: offender.key,
-        denied: offender.denied,
+        denied: offender.count,
         last: Moment(offender.last),
+    });
+    let busiest = app.engine.busiest.top(limit(&ask, 20)?).into_iter().map(|busy| BusyShown {
+        rule: busy.rule,
+        key: busy.key,
+        seen: busy.count,
+        last: Moment(busy.last),
     });
     let counts = app.engine.meters.counts();
     let totals = counts.iter().map(|([policy, rule, outcome], count)| TotalShown {
@@ -123,5 +146,6 @@ async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
         outcome,
         count: *count,
     });
-    Ok(json(&TopShown { offenders: offenders.collect(), totals: totals.collect() }))
+    let (offenders, busiest) = (offenders.collect(), busiest.collect());
+    Ok(json(&TopShown { offenders, busiest, totals: totals.collect() }))
 }

@@ -38,6 +38,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
         by: [Field { name: Arc::clone(&NAME), kind: base.kind_of(CONSUMER) }].into(),
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
+        count_when: None,
         plan: Arc::new(plan),
         overrides: Default::default(),
         enabled: true,

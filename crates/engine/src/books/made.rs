@@ -88,6 +88,7 @@ impl MadePolicy {
             overrides: Default::default(),
             on_exceed: terms.on_exceed,
             on_outage: terms.in_outage(),
+            count_when: None,
             enabled: true,
             secret: false,
         }

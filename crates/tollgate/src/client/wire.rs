@@ -135,8 +135,22 @@ pub struct Released {
 pub struct Top {
     /// The keys that were refused most.
     pub offenders: Vec<Offender>,
+    /// The keys that were asked about most.
+    #[serde(default)]
+    pub busiest: Vec<Busy>,
     /// Decisions since the server started.
     pub totals: Vec<Total>,
+}
+
+/// A key that was asked about.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Busy {
+    /// The rule that counts it.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often it was in the server's sample.
+    pub seen: u64,
 }
 
 /// A key that was refused.
