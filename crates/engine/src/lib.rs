@@ -10,6 +10,7 @@ pub mod calendar;
 mod denied;
 pub mod engine;
 mod gate;
+pub mod guard;
 pub mod journal;
 pub mod leases;
 pub mod meter;
@@ -24,6 +25,7 @@ mod tend;
 mod ticket;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
+pub use guard::Guard;
 pub use leases::{Lease, Leases};
 pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;

@@ -1,5 +1,7 @@
 //! Clients that speak HTTP/2, over plain connections and TLS.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! TLS on both sides.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use support::rules::{alone, rule, together};
 use support::{Client, Stage, Upstream, settings, until};
-use tokio::net::TcpSocket;
 use tollgate_core::{OnExceed, Rule, Span};
 use tollgate_gateway::Settings;
 
@@ -89,13 +88,6 @@ fn connection_rules() -> tollgate_core::Policies {
     together("connections", vec![each, all])
 }
 
-/// A connection from another address of loopback.
-async fn from(address: &str, stage: &Stage) -> Client {
-    let socket = TcpSocket::new_v4().unwrap();
-    socket.bind(format!("{address}:0").parse().unwrap()).unwrap();
-    Client::over(socket.connect(stage.address).await.unwrap())
-}
-
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
 #[tokio::test]
@@ -110,9 +102,9 @@ async fn connections_are_bounded_by_address_and_in_all_and_free_again_when_they_
     assert_eq!((reply.status, reply.header("connection")), (429, Some("close")));
     assert_eq!(reply.header("x-ratelimit-type"), Some("each"));
     assert!(third.is_closed().await);
-    let mut other = from("127.0.0.2", &stage).await;
+    let mut other = Client::connect_from("127.0.0.2", stage.address).await;
     assert_eq!(other.ask(GET).await.status, 200);
-    let reply = from("127.0.0.3", &stage).await.reply().await;
+    let reply = Client::connect_from("127.0.0.3", stage.address).await.reply().await;
     assert_eq!((reply.status, reply.header("x-ratelimit-type")), (429, Some("all")));
     assert_eq!(stage.metric("tollgate_gateway_connections_refused_total"), 2.0);
     assert_eq!(one.ask(GET).await.status, 200, "who is in stays in");
