@@ -144,13 +144,12 @@ impl Policies {
     pub fn beside(&self, other: &Self) -> Self {
         let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
         let rules = other.rules.iter().filter(|rule| self.rule(&rule.name).is_none());
-        let policies = other.policies.iter().filter(|policy| self.find(&policy.name).is_err());
+        let policies = other.policies.iter().filter(|policy| self.named(&policy.name).is_none());
         let policies = policies.map(|policy| {
             let rules = policy.rules.iter().map(own_rule).collect();
             Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
         });
-        Self::new(
-            self.enabled,
+        self.with(
             self.rules.iter().chain(rules).cloned().collect(),
             self.policies.iter().cloned().chain(policies).collect(),
         )

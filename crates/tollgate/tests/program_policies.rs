@@ -88,6 +88,16 @@ fn a_policy_made_on_the_command_line_is_enforced_and_survives_a_restart_and_a_re
 }
 
 #[test]
+fn a_policy_that_was_made_counts_fields_as_the_configuration_says() {
+    let home = Home::with(&format!("{CONFIG}fields: {{ net: {{ ip: {{ v4: 24 }} }} }}\n"));
+    let server = home.start();
+    done(&home, &server, &["rate-limits", "create", "partners", "1/hour", "--by", "net"]);
+    let status =
+        |address: &str| server.check(&json!({ "policy": "partners", "fields": { "net": address } })).status;
+    assert_eq!([status("192.0.2.1"), status("192.0.2.200"), status("192.0.3.1")], [200, 429, 200]);
+}
+
+#[test]
 fn what_was_made_survives_a_server_that_is_killed() {
     let home = Home::with(CONFIG);
     let server = home.start();
