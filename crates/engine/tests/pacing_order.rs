@@ -250,11 +250,15 @@ fn no_more_is_asked_at_once_than_may_be() {
     in_virtual_time(async {
         let store = SlowStore::new(Duration::from_millis(1));
         let options = PacerOptions { most_asking: 3, ..PacerOptions::default() };
-        let chat = waiting("chat", &["chat"], &["1/s sliding"]);
-        let track = Track::shared(policies(vec![chat], &[("send", &["chat"])]), &store, options).await;
+        let by_chat = || policies(vec![waiting("chat", &["chat"], &["1/s sliding"])], &[("send", &["chat"])]);
+        let track = Track::shared(by_chat(), &store, options).await;
         let trace: Trace<(u32, u64)> = Trace::default();
         let tasks = (0..100).map(|n| track.send("send", vec![("chat", format!("{}", n % 50))], &trace, n));
-        for task in tasks.collect::<Vec<_>>() {
+        let tasks: Vec<_> = tasks.collect();
+        sleep(Duration::from_millis(500)).await;
+        // Under other policies, everybody is asked about once more.
+        track.engine.reload(by_chat());
+        for task in tasks {
             task.await.unwrap();
         }
         assert_eq!(store.most_in_flight.load(std::sync::atomic::Ordering::Relaxed), 3);
