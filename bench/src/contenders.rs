@@ -70,6 +70,7 @@ pub fn policies() -> Policies {
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::Deny,
+            ban: None,
             enabled: true,
             secret: false,
         })

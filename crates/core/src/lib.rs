@@ -11,12 +11,15 @@
 
 extern crate alloc;
 
+pub mod banning;
 pub mod charge;
 pub mod clash;
 pub mod decision;
 pub mod grammar;
 pub mod key;
 pub mod limit;
+pub mod lists;
+pub mod net;
 pub mod outage;
 pub mod plan;
 pub mod policy;
@@ -26,10 +29,13 @@ pub mod store;
 pub mod ticket;
 pub mod time;
 
+pub use banning::Banning;
 pub use charge::{Charge, Charges, Outcome};
 pub use clash::Clash;
 pub use decision::{Decision, Line, Origin, Receipt, Verdict};
 pub use limit::{Limit, State};
+pub use lists::{Author, Listing, Lists, Roster, Stance, Target};
+pub use net::Net;
 pub use outage::{OnOutage, Reason, Share};
 pub use plan::Plan;
 pub use policy::{Attempt, Mistake, Policies, Policy};

@@ -200,7 +200,7 @@ impl Policies {
             let own = policy.rules.iter().filter_map(|rule| find(&rule.name)).collect();
             Policy::new(Arc::clone(&policy.name), own, policy.allow_unmatched)
         });
-        Self::new(self.enabled, rules.clone(), policies.collect())
+        Self::new(self.enabled, rules.clone(), policies.collect()).with_roster(Arc::clone(self.roster()))
     }
 }
 

@@ -9,8 +9,9 @@ use core::fmt;
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
-use crate::key::ValueError;
+use crate::key::{Kinds, ValueError};
 use crate::limit::Limit;
+use crate::lists::Roster;
 use crate::rule::{Rule, Values};
 use crate::{MAX_EXACT, Ticket};
 
@@ -23,6 +24,7 @@ pub struct Policies {
     policies: Vec<Policy>,
     /// Where in `policies` a name is, for those who have many.
     by_name: HashMap<Arc<str>, usize>,
+    roster: Arc<Roster>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -120,7 +122,24 @@ impl Policies {
         let numbered = policies.into_iter().enumerate().map(|(number, policy)| Policy { number, ..policy });
         let policies: Vec<Policy> = numbered.collect();
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
-        Self { enabled, rules, policies, by_name }
+        Self { enabled, rules, policies, by_name, roster: Arc::default() }
+    }
+
+    /// The same set with these lists of whom is barred and who never is.
+    #[must_use]
+    pub fn with_roster(self, roster: Arc<Roster>) -> Self {
+        Self { roster, ..self }
+    }
+
+    /// What is configured of the blocklist and the allowlist.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    /// What fields hold: as the configuration says, or as some rule has it.
+    pub fn kinds(&self) -> Kinds {
+        let fields = self.rules.iter().flat_map(|rule| rule.by.iter());
+        self.roster.kinds().clone().or(fields.map(|field| (Arc::clone(&field.name), field.kind)))
     }
 
     /// All rules, in the order in which they were written.
@@ -165,7 +184,8 @@ impl Policies {
             let rules = policy.rules.iter().map(swap).collect();
             Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
         });
-        Self::new(self.enabled, self.rules.iter().map(swap).collect(), policies.collect())
+        let rules = self.rules.iter().map(swap).collect();
+        Self::new(self.enabled, rules, policies.collect()).with_roster(Arc::clone(&self.roster))
     }
 }
 
@@ -210,13 +230,23 @@ impl Policy {
     /// As [`Policy::charges`], into charges that are empty yet: they are too large to be handed from
     /// call to call.
     pub fn charge<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
+        self.charge_listed(attempt, &Roster::default(), charges)
+    }
+
+    /// As [`Policy::charge`], where fields that the lists know may be among those of the attempt.
+    pub fn charge_listed<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        roster: &Roster,
+        charges: &mut Charges<'a>,
+    ) -> Result<(), Mistake> {
         if attempt.cost > MAX_EXACT {
             return Err(Mistake::CostTooBig { cost: attempt.cost });
         }
         if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
             return Err(Mistake::IdTooLong { bytes: id.len() });
         }
-        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, charges) }
+        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, roster, charges) }
     }
 
     /// Charges the one rule of a policy for its one field, if that is all there is and needs no
@@ -231,7 +261,12 @@ impl Policy {
     }
 
     #[inline(never)]
-    fn charge_any<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
+    fn charge_any<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        roster: &Roster,
+        charges: &mut Charges<'a>,
+    ) -> Result<(), Mistake> {
         // Few policies use more fields than fit beside the call.
         let mut few = [None; 8];
         let mut many = Vec::new();
@@ -239,7 +274,7 @@ impl Policy {
             many.resize(self.fields.len(), None);
             &mut many
         });
-        self.find_values(attempt, charges, values)?;
+        self.find_values(attempt, roster, charges, values)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
             let charged = rule.charge(Values { all: values, by }, charges);
             charged.map_err(|(index, error)| Mistake::BadValue {
@@ -277,11 +312,12 @@ impl Policy {
     fn find_values<'a>(
         &'a self,
         attempt: &Attempt<'a>,
+        roster: &Roster,
         charges: &mut Charges<'a>,
         values: &mut [Option<&'a str>],
     ) -> Result<(), Mistake> {
         let mut next = 0;
-        for (name, value) in attempt.fields {
+        for (index, (name, value)) in attempt.fields.iter().enumerate() {
             let number = self.note_number(name, value, charges)?;
             match self.position_of(name, next) {
                 Some(index) if values[index].is_some() => {
@@ -292,7 +328,7 @@ impl Policy {
                     next = index + 1;
                 }
                 None if number => {}
-                None => return Err(self.unknown(name)),
+                None => self.check_listed(roster, (name, value), &attempt.fields[..index])?,
             }
         }
         Ok(())
@@ -328,6 +364,21 @@ impl Policy {
         Ok(true)
     }
 
+    /// Checks a field that no rule knows: it is there for the lists, or a mistake.
+    #[cold]
+    fn check_listed(
+        &self,
+        roster: &Roster,
+        (name, value): (&str, &str),
+        before: &[(&str, &str)],
+    ) -> Result<(), Mistake> {
+        let kind = roster.knows(name).ok_or_else(|| self.unknown(name))?;
+        if before.iter().any(|(earlier, _)| same(earlier, name)) {
+            return Err(Mistake::RepeatedField { field: shown(name) });
+        }
+        kind.check(value).map_err(|error| Mistake::BadValue { field: shown(name), error })
+    }
+
     #[cold]
     fn unknown(&self, name: &str) -> Mistake {
         Mistake::UnknownField {
@@ -341,7 +392,7 @@ impl Policy {
 /// Whether two names are equal. Names are short: calling a function that compares takes longer than
 /// comparing them.
 #[inline]
-fn same(one: &str, other: &str) -> bool {
+pub(crate) fn same(one: &str, other: &str) -> bool {
     /// Whether both begin and end alike: all there is of up to twice as many bytes.
     #[inline]
     fn ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 
 use hashbrown::HashMap;
 
+use crate::banning::Banning;
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
 use crate::outage::OnOutage;
@@ -27,6 +28,8 @@ pub struct Rule {
     pub on_exceed: OnExceed,
     /// What happens while the store cannot be used.
     pub on_outage: OnOutage,
+    /// When it bans a key that it keeps denying.
+    pub ban: Option<Banning>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.

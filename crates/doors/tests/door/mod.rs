@@ -224,6 +224,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         plan,
+        ban: None,
         enabled: true,
         secret: false,
     }

@@ -85,6 +85,7 @@ pub(crate) mod rule {
             plan: Arc::new(plan),
             overrides: Default::default(),
             on_exceed,
+            ban: None,
             enabled: true,
             secret: false,
         }
