@@ -17,6 +17,7 @@ pub mod clash;
 pub mod decision;
 pub mod grammar;
 pub mod key;
+pub mod ledger;
 pub mod limit;
 pub mod lists;
 pub mod net;

@@ -2,6 +2,7 @@
 
 mod hash;
 mod holds;
+mod ledger;
 mod pack;
 mod plans;
 mod records;
