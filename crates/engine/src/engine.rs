@@ -17,8 +17,10 @@ use tollgate_core::{
 
 pub(crate) use deciding::MOST_TURNS;
 
+use crate::banning::Denials;
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
+use crate::lists::Barrier;
 use crate::meter::{Meters, PolicyMeter};
 use crate::offenders::Offenders;
 use crate::overrides::{self, Overrides};
@@ -39,6 +41,8 @@ pub struct Engine {
     pub(crate) configured: Mutex<Configured>,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
+    pub(crate) barrier: Barrier,
+    pub(crate) denials: Denials,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
@@ -109,7 +113,11 @@ impl Engine {
     /// it starts without its store too, and learns them when the store comes back.
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
         let engine = Self::new(policies, parts);
-        match (engine.read_kept().await, &engine.shared) {
+        let read = async {
+            engine.read_lists().await?;
+            engine.read_kept().await
+        };
+        match (read.await, &engine.shared) {
             (Ok(kept), _) => engine.put_in_force(kept),
             (Err(error), Some(shared)) => shared.gate.shut(&error),
             (Err(error), None) => return Err(error),
@@ -120,6 +128,7 @@ impl Engine {
     /// An engine that has read nothing yet.
     fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
+        let barrier = Barrier::new(&policies);
         let shared = parts.fallback.map(Shared::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
         let local = shared.is_some().then(|| policies.in_outage());
@@ -136,6 +145,8 @@ impl Engine {
             configured: Mutex::new(Configured { base: policies, overrides: Overrides::default(), edits: 0 }),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
+            barrier,
+            denials: Denials::new(),
             journal: Journal::default(),
             offenders: Offenders::default(),
             meters,
@@ -251,6 +262,7 @@ impl Engine {
         let mut configured = self.configured.lock();
         configured.base = policies;
         self.renew(&configured);
+        self.barrier.configure(&configured.base);
     }
 
     /// Puts other overrides in force, unless some were set here since there were so many `edits`.
@@ -307,7 +319,7 @@ impl Snapshot {
 
     /// Begins a decision: finds the policy and works out the charges.
     #[inline]
-    fn open<'a>(
+    pub(crate) fn open<'a>(
         &'a self,
         attempt: &Attempt<'a>,
         ticket: Ticket,
@@ -318,7 +330,7 @@ impl Snapshot {
         }
         let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
     }
 
     /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
@@ -332,7 +344,8 @@ impl Snapshot {
     ) -> Result<(), Fault> {
         if self.policies.iter().next().is_some() {
             let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
         }
         decision.open(&self.off, ticket, attempt.cost, attempt.id);
         Ok(())

@@ -4,12 +4,14 @@
 //! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
+mod banning;
 pub mod breaker;
 pub mod calendar;
 mod denied;
 pub mod engine;
 mod gate;
 pub mod journal;
+pub mod lists;
 pub mod meter;
 pub mod offenders;
 pub mod overrides;
@@ -20,4 +22,5 @@ mod tend;
 mod ticket;
 
 pub use engine::{Engine, Fault, Parts, Snapshot};
+pub use lists::{ListFault, Wish};
 pub use shared::{Fallback, Health};

@@ -2,6 +2,7 @@
 //!
 //! The number of series depends on the configuration, never on the keys.
 
+mod lists;
 mod store;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Policy, Verdict};
 
+pub use lists::ListMeters;
 pub use store::StoreMeters;
 
 /// Everything the engine counts about decisions.
@@ -30,6 +32,7 @@ type Labels = [Arc<str>; 3];
 /// The counters of one policy, found once for each set of policies.
 pub(crate) struct PolicyMeter {
     allow: Arc<Striped>,
+    barred: Arc<Striped>,
     /// For each rule: denied, waiting, deferred, exceeded but only observed.
     rules: Vec<[Arc<Striped>; 4]>,
 }
@@ -76,7 +79,7 @@ impl Meters {
             .rules
             .iter()
             .map(|rule| ["deny", "wait", "defer", "observe"].map(|outcome| counter(&rule.name, outcome)));
-        PolicyMeter { allow: counter("", "allow"), rules: rules.collect() }
+        PolicyMeter { allow: counter("", "allow"), barred: counter("", "barred"), rules: rules.collect() }
     }
 
     /// Every counter with the policy, rule and outcome it counts.
@@ -97,6 +100,9 @@ impl PolicyMeter {
     }
 
     fn count_rules(&self, decision: &Decision<'_>) {
+        if decision.barred().is_some() {
+            self.barred.raise();
+        }
         let number = |name: &str| decision.policy().rules.iter().position(|rule| *rule.name == *name);
         let outcome = match decision.verdict {
             Verdict::Allow => None,
@@ -141,7 +147,7 @@ impl Collector for Meters {
         let first = ConstCounter::new(0_u64);
         let mut family = encoder.encode_descriptor(
             "tollgate_decisions",
-            "Decisions by policy, rule that was named (empty when allowed) and outcome",
+            "Decisions by policy, rule that was named (empty when allowed or barred) and outcome",
             None,
             first.metric_type(),
         )?;

@@ -73,7 +73,7 @@ impl Overrides {
             let own = policy.rules.iter().filter_map(|rule| find(&rule.name)).collect();
             Policy::new(Arc::clone(&policy.name), own, policy.allow_unmatched)
         });
-        Policies::new(base.enabled, rules.clone(), policies.collect())
+        Policies::new(base.enabled, rules.clone(), policies.collect()).with_roster(Arc::clone(base.roster()))
     }
 
     /// A configured rule with what was set for its keys laid over it. What no longer goes with the

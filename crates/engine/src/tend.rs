@@ -1,5 +1,6 @@
-//! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
+//! What is to be done beside deciding: counting denials for bans, and removing what has ended. While the
+//! store is shared also probing it when it is gone, asking again when it failed somebody, following what
+//! other nodes set, and undoing takes that nobody got.
 
 use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
@@ -74,16 +75,20 @@ impl Schedule {
 
 impl Engine {
     /// Does what is due beside deciding. To be called four times a second or so, for as long as the
-    /// engine decides; over a store of this process there is nothing to do.
+    /// engine decides.
     pub async fn tend(&self) {
-        let Some(shared) = &self.shared else { return };
-        if shared.gate.pass().is_none() {
-            self.probe(shared).await;
-        }
-        if shared.gate.pass().is_some() {
+        if let Some(shared) = &self.shared {
+            if shared.gate.pass().is_none() {
+                self.probe(shared).await;
+            }
+            if shared.gate.pass().is_none() {
+                return self.forget_denials();
+            }
             self.follow(shared).await;
             self.retract(shared).await;
         }
+        self.count_denials().await;
+        self.sweep_lists().await;
     }
 
     /// Asks a store that is gone whether it is back. It is once all that was missed is known.
@@ -91,6 +96,7 @@ impl Engine {
         let Some(probing) = shared.gate.probe() else { return };
         let read = async {
             self.store.probe().await?;
+            self.read_lists().await?;
             self.read_kept().await
         };
         if let Ok(kept) = read.await {
@@ -111,6 +117,7 @@ impl Engine {
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
+        let _ = self.ask(self.read_lists()).await;
         match self.ask(self.records.version()).await {
             Ok(version) if shared.schedule.version() != Some(version) => {
                 if let Ok(kept) = self.ask(self.read_kept()).await {

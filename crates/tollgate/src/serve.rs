@@ -114,9 +114,7 @@ async fn serve(
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
     server.end(DRAIN).await;
-    if let Some(tending) = tending {
-        tending.end().await;
-    }
+    tending.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())

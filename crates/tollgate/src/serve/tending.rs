@@ -1,4 +1,4 @@
-//! Looks after the engine's shared store, beside serving.
+//! Looks after the engine, beside serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,10 @@ pub(crate) struct Tending {
 }
 
 impl Tending {
-    /// Tends an engine whose store is shared; there is nothing to do for another.
-    pub(crate) fn start(engine: &Arc<Engine>) -> Option<Self> {
+    /// Tends an engine.
+    pub(crate) fn start(engine: &Arc<Engine>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let engine = Arc::clone(engine);
-        engine.is_shared().then(|| Self { stop, task: tokio::spawn(tend(engine, stopped)) })
+        Self { stop, task: tokio::spawn(tend(Arc::clone(engine), stopped)) }
     }
 
     /// Ends it. What it does is given up where it stands: nothing there must be finished.
