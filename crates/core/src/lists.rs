@@ -12,7 +12,10 @@ mod roster;
 mod table;
 mod target;
 
+use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -96,6 +99,18 @@ const MOST_RECENT: usize = 512;
 impl Listing {
     /// The longest reason, in bytes.
     pub const MOST_REASON_BYTES: usize = 512;
+
+    /// What is wrong with a reason, if anything is.
+    pub fn check_reason(reason: &str) -> Result<(), String> {
+        if reason.len() > Self::MOST_REASON_BYTES {
+            let (bytes, most) = (reason.len(), Self::MOST_REASON_BYTES);
+            return Err(format!("the reason is {bytes} bytes long; at most {most} are allowed"));
+        }
+        if reason.contains(char::is_control) {
+            return Err("the reason is one line of text".to_owned());
+        }
+        Ok(())
+    }
 
     /// Whether it has not ended.
     pub fn is_live(&self, now: Timestamp) -> bool {

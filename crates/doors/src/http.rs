@@ -6,6 +6,7 @@
 
 mod answer;
 mod auth;
+mod bans;
 mod body;
 mod check;
 mod endpoint;
@@ -99,6 +100,7 @@ fn all() -> Vec<Endpoint> {
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
+        bans::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

@@ -14,6 +14,7 @@ mod hash_tags;
 pub mod keys;
 mod limits;
 pub mod listen;
+mod lists;
 pub mod log;
 mod policies;
 pub mod problem;
@@ -54,7 +55,8 @@ const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
 ///
 /// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
 /// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
-/// with at most 1,000,000 keys, a pretty log at level info, no rules and no policies.
+/// with at most 1,000,000 keys, a pretty log at level info, nobody on the lists, no rules and no
+/// policies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the server listens.
@@ -148,6 +150,11 @@ fn mean(
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
+    let listed = lists::Written {
+        blocklist: written.blocklist.as_deref().unwrap_or_default(),
+        allowlist: written.allowlist.as_deref().unwrap_or_default(),
+    };
+    let roster = Arc::new(lists::mean(&listed, &kinds, &rules, &mut findings));
     let written_policies = written.policies.unwrap_or_default();
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);
@@ -157,7 +164,8 @@ fn mean(
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
-        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
+            .with_roster(roster),
     });
     findings.conclude(made)
 }

@@ -108,7 +108,7 @@ impl Answer<'_, '_> {
     fn write_origin(&self, json: &mut Json) {
         json.piece(r#","origin":"#);
         json.text(shown::origin(self.decision.origin));
-        if let Some(reason) = shown::reason(self.decision.origin) {
+        if let Some(reason) = shown::reason(self.decision.origin).or_else(|| public_reason(self.decision)) {
             json.piece(r#","reason":"#);
             json.text(reason);
         }
@@ -187,10 +187,25 @@ const OUTAGE: Kind = Kind {
     status: StatusCode::SERVICE_UNAVAILABLE,
 };
 
+const BANNED: Kind = Kind {
+    opening: r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"#,
+    error: r#","error":"banned","allowed":false,"verdict":"#,
+    status: StatusCode::FORBIDDEN,
+};
+
 impl Kind {
     fn of(decision: &Decision<'_>) -> &'static Self {
-        if let Origin::Outage(_) = decision.origin { &OUTAGE } else { &EXCEEDED }
+        match decision.origin {
+            Origin::Outage(_) => &OUTAGE,
+            Origin::Barred => &BANNED,
+            Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
+        }
     }
+}
+
+/// Why somebody is on the blocklist, where that may be told.
+fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
+    decision.barred().filter(|listing| listing.told).map(|listing| &*listing.reason)
 }
 
 /// The status that a refusal is answered with.
@@ -200,6 +215,12 @@ pub(crate) fn refused_with(decision: &Decision<'_>) -> StatusCode {
 
 /// Who exceeded what, and when to come back.
 fn detail(named: Option<(Line<'_>, &Cow<'_, str>)>, wait: Option<u64>, decision: &Decision<'_>) -> String {
+    if decision.barred().is_some() {
+        let mut text = "banned".to_owned();
+        public_reason(decision).iter().for_each(|reason| text.extend([": ", reason]));
+        wait.iter().for_each(|secs| text.push_str(&format!("; retry after {secs} s")));
+        return text;
+    }
     let Some((line, key)) = named else { return "rate limit exceeded".to_owned() };
     let mut text = line.rule.name.to_string();
     if !line.rule.by.is_empty() {

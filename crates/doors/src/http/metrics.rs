@@ -25,7 +25,7 @@ use super::endpoint::Endpoint;
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Every status this door answers with.
-const STATUSES: [u16; 10] = [200, 400, 401, 403, 404, 405, 413, 422, 429, 503];
+const STATUSES: [u16; 11] = [200, 400, 401, 403, 404, 405, 409, 413, 422, 429, 503];
 
 /// What is counted about requests.
 #[derive(Clone)]
@@ -117,6 +117,7 @@ pub(crate) fn register(registry: &mut Registry, engine: &Engine, meters: &HttpMe
     let latency = engine.meters.latency.clone();
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
     registry.register_collector(Box::new(engine.meters.clone()));
+    registry.register_collector(Box::new(engine.list_meters().clone()));
     if let Some(store) = engine.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }

@@ -94,6 +94,8 @@ fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
         let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({ "anyOf": schemas }) };
         let about = match status.as_str() {
             "200" => "Done",
+            "403" => "Somebody is on the blocklist, or the token may not do this",
+            "409" => "There are too many entries already",
             "422" => "The configuration has problems; the old policies stay in force",
             "429" => "Some limit is exceeded",
             "503" => "The store cannot be used, and some rule denies without it",

@@ -137,6 +137,10 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
     }
 
+    pub(crate) fn list_full(detail: String) -> Self {
+        Self::new(StatusCode::CONFLICT, "/problems/list-full", "List full", detail)
+    }
+
     /// Writes its body under this id.
     pub(crate) fn write(&self, id: &HeaderValue, json: &mut Json) {
         serde_json::to_writer(json.bytes(), &self.body(id)).expect("a problem is plain text and numbers");

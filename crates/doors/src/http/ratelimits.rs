@@ -50,6 +50,9 @@ struct RuleConfigured<'p> {
     on_exceed: String,
     /// What it does while a shared store cannot be used.
     on_outage: String,
+    /// When it bans a key that it keeps denying; absent if it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<String>,
     /// Whether it counts at all.
     enabled: bool,
 }
@@ -179,6 +182,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
             .collect(),
         on_exceed: shown::on_exceed(rule.on_exceed),
         on_outage: rule.on_outage.to_string(),
+        ban: rule.ban.map(|ban| ban.to_string()),
         enabled: rule.enabled,
     }
 }

@@ -53,6 +53,7 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
         Origin::Local(_) => "local",
         Origin::Outage(_) => "outage",
         Origin::Fixed => "fixed",
+        Origin::Barred => "barred",
     }
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn origin(origin: Origin) -> &'static str {
 pub(crate) fn reason(origin: Origin) -> Option<&'static str> {
     match origin {
         Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
-        Origin::Store | Origin::Fixed => None,
+        Origin::Store | Origin::Fixed | Origin::Barred => None,
     }
 }
 

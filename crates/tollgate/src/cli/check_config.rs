@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
 use crate::config::{self, Apart, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+use tollgate_core::Stance;
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
 /// For whom the answer is.
@@ -61,6 +62,10 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
     }
+    let (block, allow) = listed(config);
+    if block + allow > 0 {
+        writeln!(out, "bars {block} on the blocklist, and never {allow} on the allowlist")?;
+    }
     for rule in rules {
         print_rule(rule, out)?;
         if config.store.is_shared() {
@@ -83,6 +88,9 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
         print_limits(&single.limits, "    ", out)?;
     }
     writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
+    if let Some(ban) = &rule.ban {
+        writeln!(out, "  bans: {ban}")?;
+    }
     match rule.policies.as_slice() {
         [] => writeln!(out, "  used by no policy"),
         policies => writeln!(out, "  used by {}", policies.join(", ")),
@@ -97,6 +105,13 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
         writeln!(out, "{indent}{limit}: {bounds}")?;
     }
     Ok(())
+}
+
+/// How many are on the blocklist and on the allowlist.
+fn listed(config: &Config) -> (usize, usize) {
+    let all = config.policies.roster().listings();
+    let block = all.iter().filter(|listing| listing.stance == Stance::Block).count();
+    (block, all.len() - block)
 }
 
 pub(super) fn store_in_words(store: &StoreConfig) -> String {
@@ -192,6 +207,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
+        "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,
         "warnings": apart.iter().map(warning_as_json).collect::<Vec<_>>(),
