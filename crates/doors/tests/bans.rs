@@ -229,6 +229,7 @@ async fn bad_input_is_a_400_that_says_what_would_be_right() {
         (json!({ "target": "10.0.0.1", "reason": long }), "at most 512"),
         (json!({ "target": "10.0.0.1", "reason": "a\nb" }), "one line"),
         (json!({ "target": "10.0.0.1", "public": true }), "no `reason`"),
+        (json!({ "target": "10.0.0.1", "kind": "allow", "reason": "us", "public": true }), "nobody to tell"),
         (json!({ "target": "10.0.0.1", "until": "1h" }), "`until` is not known here"),
         (json!({ "target": format!("account={mebibyte}") }), "bytes long"),
         (json!({ "bans": [{ "target": "10.0.0.1" }, { "target": "10.0.0.1/8" }] }), "bans[1]: "),

@@ -150,11 +150,9 @@ fn mean(
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
-    let listed = lists::Written {
-        blocklist: written.blocklist.as_deref().unwrap_or_default(),
-        allowlist: written.allowlist.as_deref().unwrap_or_default(),
-    };
-    let roster = Arc::new(lists::mean(&listed, &kinds, &rules, &mut findings));
+    let (blocklist, allowlist) =
+        (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
+    let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
     let written_policies = written.policies.unwrap_or_default();
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);

@@ -28,8 +28,15 @@ fn meaning(config: &Config) -> String {
                 rule.overrides.iter().map(|(key, plan)| format!("{key}={plan}")).collect();
             overrides.sort();
             format!(
-                "{} {:?} {} {overrides:?} {:?} {} {} {}",
-                rule.name, rule.by, rule.plan, rule.on_exceed, rule.on_outage, rule.enabled, rule.secret
+                "{} {:?} {} {overrides:?} {:?} {} {:?} {} {}",
+                rule.name,
+                rule.by,
+                rule.plan,
+                rule.on_exceed,
+                rule.on_outage,
+                rule.ban,
+                rule.enabled,
+                rule.secret
             )
         })
         .collect();

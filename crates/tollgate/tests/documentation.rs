@@ -156,8 +156,8 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && path == "keys" {
-        settings(schema, &node["items"], "keys[]", found);
+    if node["items"].is_object() && ["keys", "blocklist", "allowlist"].contains(&path) {
+        settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {
         settings(schema, &node["additionalProperties"], &format!("{path}.*"), found);

@@ -277,6 +277,9 @@ impl OneBan<'_> {
         if told && reason.is_empty() {
             return Err("there is no `reason` that could be public".to_owned());
         }
+        if told && matches!(self.kind, Some(Kind::Allow)) {
+            return Err("an entry that allows bars nobody, so there is nobody to tell the reason".to_owned());
+        }
         let lasts = self.lasts.as_ref().map(|text| grammar::parse_span(text.as_str()));
         Ok(Wish {
             target: target.map_err(|error| wrong(&error))?,

@@ -7,89 +7,104 @@ use tollgate_core::policy::nearest;
 use tollgate_core::{Author, Listing, Roster, Rule, Stance, Target, Timestamp};
 
 use super::problem::{Findings, hint, shown};
-use super::raw::{ListedForm, ListedTable};
+use super::raw::{AllowedForm, AllowedTable, BlockedForm, BlockedTable};
 use super::rules::Rules;
 use super::tree::Path;
 
-/// The two lists as they were written.
-pub(super) struct Written<'w> {
-    pub(super) blocklist: &'w [ListedForm],
-    pub(super) allowlist: &'w [ListedForm],
+/// One entry as it was written, of either list.
+struct Entry<'w> {
+    target: &'w str,
+    until: Option<&'w str>,
+    reason: &'w str,
+    public: bool,
+    stance: Stance,
+    /// Which entry of its list it is, and where its target stands.
+    path: Path,
+    target_at: Path,
 }
 
 pub(super) fn mean(
-    written: &Written<'_>,
+    blocklist: &[BlockedForm],
+    allowlist: &[AllowedForm],
     kinds: &Kinds,
     rules: &Rules,
     findings: &mut Findings<'_>,
 ) -> Roster {
     let mut listings: Vec<Listing> = Vec::new();
-    let mut known: HashMap<Target, &str> = HashMap::new();
-    let lists =
-        [("blocklist", written.blocklist, Stance::Block), ("allowlist", written.allowlist, Stance::Allow)];
-    for (list, forms, stance) in lists {
-        for (index, form) in forms.iter().enumerate() {
-            let path = || Path::of(&[list]).index(index);
-            let Some(listing) = mean_one(form, stance, kinds, path, findings) else { continue };
-            if let Some(problem) = misfit(&listing.target, kinds, rules) {
-                findings.value(&path(), problem);
-            } else if let Some(earlier) = known.insert(listing.target.clone(), list) {
-                let target = shown(&listing.target.to_string());
-                findings.value(&path(), format!("`{target}` is in the {earlier} already"));
-            } else {
-                listings.push(listing);
-            }
+    let mut known: HashMap<Target, Stance> = HashMap::new();
+    let blocked = blocklist.iter().enumerate().map(|(index, form)| Entry::blocked(form, index));
+    let allowed = allowlist.iter().enumerate().map(|(index, form)| Entry::allowed(form, index));
+    for entry in blocked.chain(allowed) {
+        let Some(listing) = entry.mean(kinds, findings) else { continue };
+        if let Some(problem) = misfit(&listing.target, kinds, rules) {
+            findings.value(&entry.target_at, problem);
+        } else if let Some(earlier) = known.insert(listing.target.clone(), listing.stance) {
+            let target = shown(&listing.target.to_string());
+            findings.value(&entry.target_at, format!("`{target}` is in the {}list already", earlier.name()));
+        } else {
+            listings.push(listing);
         }
     }
     Roster::new(kinds.clone(), listings)
 }
 
-fn mean_one(
-    form: &ListedForm,
-    stance: Stance,
-    kinds: &Kinds,
-    path: impl Fn() -> Path,
-    findings: &mut Findings<'_>,
-) -> Option<Listing> {
-    let alone;
-    let (table, target_at) = match form {
-        ListedForm::Target(target) => {
-            alone = ListedTable { target: target.clone(), until: None, reason: None, public: None };
-            (&alone, path())
+impl<'w> Entry<'w> {
+    fn blocked(form: &'w BlockedForm, index: usize) -> Self {
+        let path = Path::of(&["blocklist"]).index(index);
+        match form {
+            BlockedForm::Target(target) => Self::alone(target, Stance::Block, path),
+            BlockedForm::Table(BlockedTable { target, until, reason, public }) => Self {
+                until: until.as_deref(),
+                reason: reason.as_deref().unwrap_or_default(),
+                public: public.unwrap_or(false),
+                target_at: path.key("target"),
+                ..Self::alone(target, Stance::Block, path)
+            },
         }
-        ListedForm::Table(table) => (table, path().key("target")),
-    };
-    let target =
-        Target::parse(&table.target, kinds).map_err(|error| findings.grammar(&target_at, error)).ok();
-    let reason = table.reason.as_deref().unwrap_or_default();
-    if let Err(problem) = Listing::check_reason(reason) {
-        findings.value(&path().key("reason"), problem);
     }
-    let public = table.public.unwrap_or(false);
-    if public && reason.is_empty() {
-        findings.value(&path().key("public"), "there is no `reason` to tell");
+
+    fn allowed(form: &'w AllowedForm, index: usize) -> Self {
+        let path = Path::of(&["allowlist"]).index(index);
+        match form {
+            AllowedForm::Target(target) => Self::alone(target, Stance::Allow, path),
+            AllowedForm::Table(AllowedTable { target, until, reason }) => Self {
+                until: until.as_deref(),
+                reason: reason.as_deref().unwrap_or_default(),
+                target_at: path.key("target"),
+                ..Self::alone(target, Stance::Allow, path)
+            },
+        }
     }
-    let until = match &table.until {
-        None => None,
-        Some(text) => match moment(text) {
-            Some(until) => Some(until),
-            None => {
-                let problem = "write a moment as in `2027-01-31T12:00:00Z`";
-                findings.value(&path().key("until"), format!("`{}` is none: {problem}", shown(text)));
-                return None;
-            }
-        },
-    };
-    Some(Listing {
-        target: target?,
-        stance,
-        since: Timestamp::ZERO,
-        until,
-        reason: reason.into(),
-        told: public,
-        author: Author::Configuration,
-        times: 0,
-    })
+
+    fn alone(target: &'w str, stance: Stance, path: Path) -> Self {
+        Self { target, until: None, reason: "", public: false, stance, target_at: path.clone(), path }
+    }
+
+    fn mean(&self, kinds: &Kinds, findings: &mut Findings<'_>) -> Option<Listing> {
+        let target = Target::parse(self.target, kinds);
+        let target = target.map_err(|error| findings.grammar(&self.target_at, error)).ok();
+        if let Err(problem) = Listing::check_reason(self.reason) {
+            findings.value(&self.path.key("reason"), problem);
+        }
+        if self.public && self.reason.is_empty() {
+            findings.value(&self.path.key("public"), "there is no `reason` to tell");
+        }
+        let until = self.until.map(|text| moment(text).ok_or(text));
+        let until = until.transpose().map_err(|text| {
+            let problem = format!("`{}` is no moment: write it as in `2027-01-31T12:00:00Z`", shown(text));
+            findings.value(&self.path.key("until"), problem);
+        });
+        Some(Listing {
+            target: target?,
+            stance: self.stance,
+            since: Timestamp::ZERO,
+            until: until.ok()?,
+            reason: self.reason.into(),
+            told: self.public,
+            author: Author::Configuration,
+            times: 0,
+        })
+    }
 }
 
 fn moment(text: &str) -> Option<Timestamp> {

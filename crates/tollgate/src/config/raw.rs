@@ -10,8 +10,10 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub(super) use forms::{By, DeferForm, FieldForm, IpForm, LimitText, Limits, ListedForm, ListedTable};
-pub(super) use forms::{OnExceedForm, PolicyForm, PolicyTable, StoreForm, StoreTable};
+pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, DeferForm, FieldForm};
+pub(super) use forms::{
+    IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable, StoreForm, StoreTable,
+};
 pub(super) use named::Named;
 
 /// What a rule bans by, as far as a pattern can say it.
@@ -42,10 +44,10 @@ pub(super) struct Written {
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) rules: Option<Named<Rule>>,
     /// Whom nothing is decided for: attempts from these are barred before anything is counted.
-    pub(super) blocklist: Option<Vec<ListedForm>>,
+    pub(super) blocklist: Option<Vec<BlockedForm>>,
     /// Who is never barred, whatever the blocklist says: of networks that lie in each other the smallest
     /// counts. Limits hold for them too.
-    pub(super) allowlist: Option<Vec<ListedForm>>,
+    pub(super) allowlist: Option<Vec<AllowedForm>>,
     /// The policies, by name: which rules one kind of attempt passes.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) policies: Option<Named<PolicyForm>>,
