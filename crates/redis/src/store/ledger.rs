@@ -4,7 +4,7 @@
 use tollgate_core::ledger::{Edit, Entry, MOST_CHANGES, News, Scope};
 use tollgate_core::{MAX_EXACT, StoreError, Timestamp};
 
-use super::{RedisStore, nonsense};
+use super::{RedisStore, head, nonsense};
 use crate::resp::Reply;
 
 /// How many changes one script makes or tells.
@@ -27,7 +27,9 @@ impl RedisStore {
         let key = [self.names.ledger()];
         let kept = MOST_CHANGES.to_string();
         for edits in edits.chunks(AT_ONCE) {
-            let mut words: Vec<&[u8]> = vec![kept.as_bytes()];
+            let ends = self.patience();
+            let deadline = self.timing(&key[0], ends).deadline.to_string();
+            let mut words: Vec<&[u8]> = vec![kept.as_bytes(), deadline.as_bytes()];
             for Edit { name, to } in edits {
                 let (what, value): (&[u8], &[u8]) = match to {
                     Entry::Written(value) => (b"write", value),
@@ -36,7 +38,10 @@ impl RedisStore {
                 };
                 words.extend([what, name.as_bytes(), value]);
             }
-            self.run(&self.scripts.enter, [&key, &[]], &words, self.patience()).await?;
+            let reply = self.run(&self.scripts.enter, [&key, &[]], &words, ends).await?;
+            if head(&reply)?.status < 0 {
+                return Err(StoreError::TimedOut);
+            }
         }
         Ok(())
     }
