@@ -113,7 +113,7 @@ pub fn ready<F: Future>(future: F) -> F::Output {
 }
 
 /// Records that are never written.
-struct Nothing;
+pub struct Nothing;
 
 impl Records for Nothing {
     fn put<'a>(&'a self, _: &'a str, _: &'a [u8]) -> Answer<'a, ()> {

@@ -46,7 +46,7 @@ fn targets(server: &Server) -> Vec<String> {
 }
 
 /// Is denied until it is banned; says how often it was denied.
-fn get_banned(server: &Server, ip: &str) -> usize {
+fn knock_until_banned(server: &Server, ip: &str) -> usize {
     let mut connection = server.connect();
     let mut denied = 0;
     let start = now();
@@ -111,7 +111,7 @@ fn with_sync_always_every_ban_that_was_answered_survives_a_kill() {
 fn a_ban_by_a_rule_survives_a_kill_and_is_told_in_the_log() {
     let home = with_file();
     let server = home.start();
-    assert!(get_banned(&server, "203.0.113.7") >= 5);
+    assert!(knock_until_banned(&server, "203.0.113.7") >= 5);
     let log = server.end_by(Signal::KILL).log;
     let told = lines(&log, "banned by a rule");
     assert_eq!(told.len(), 1, "{log}");
