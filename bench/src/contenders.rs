@@ -71,6 +71,7 @@ pub fn policies() -> Policies {
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::Deny,
             ban: None,
+            count_when: None,
             enabled: true,
             secret: false,
         })
@@ -121,6 +122,9 @@ impl Records for Nothing {
     }
     fn delete<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
         Answer::ready(Ok(()))
+    }
+    fn swap<'a>(&'a self, _: &'a str, _: Option<&'a [u8]>, _: Option<&'a [u8]>) -> Answer<'a, bool> {
+        Answer::ready(Ok(true))
     }
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(Vec::new()))

@@ -162,7 +162,7 @@ impl Engine {
         let set = self.set(bans.iter().map(|ban| Arc::clone(&ban.listing)).collect()).await;
         let made = if set.is_ok() { bans.len() } else { 0 };
         for ban in bans.iter().take(made) {
-            self.tell(ban);
+            self.tell_ban(ban);
         }
         let missed = all - made;
         if missed > 0 {
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Tells of a ban: the log, the journal and a meter.
-    fn tell(&self, ban: &Ban<'_>) {
+    fn tell_ban(&self, ban: &Ban<'_>) {
         let Ban { listing, rule, key, policy } = ban;
         let lasts = listing.until.map_or(Span::ZERO, |until| until.since(listing.since));
         let (name, times) = (&*rule.name, listing.times);

@@ -1,28 +1,34 @@
 //! Counters that many threads raise at once, and how they are shown to Prometheus.
 //!
-//! The number of series depends on the configuration, never on the keys.
+//! The number of series depends on the configuration, never on the keys; policies made at run time are
+//! counted apart up to a bound.
 
 mod lists;
+mod pacer;
 mod store;
+mod striped;
+mod tallies;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
-use tollgate_core::{Decision, Policies, Policy, Verdict};
+use tollgate_core::{Decision, Policies, Verdict};
 
 pub use lists::ListMeters;
+pub(crate) use pacer::PacedMeter;
+pub use pacer::PacerMeters;
 pub use store::StoreMeters;
+use striped::Striped;
+use tallies::Tallies;
 
 /// Everything the engine counts about decisions.
 #[derive(Clone)]
 pub struct Meters {
-    counters: Arc<Mutex<BTreeMap<Labels, Arc<Striped>>>>,
+    tallies: Arc<Mutex<Tallies>>,
     /// How long decisions take, in seconds; one in [`Meters::SAMPLED`] is timed.
     pub latency: Histogram,
 }
@@ -37,28 +43,11 @@ pub(crate) struct PolicyMeter {
     rules: Vec<[Arc<Striped>; 4]>,
 }
 
-/// A counter in stripes, so that threads do not pass one cache line around.
-#[derive(Default)]
-pub(crate) struct Striped([Stripe; STRIPES]);
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Stripe(AtomicU64);
-
-const STRIPES: usize = 16;
-
-thread_local! {
-    static STRIPE: usize = {
-        static NEXT: AtomicUsize = AtomicUsize::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed) % STRIPES
-    };
-}
-
 impl Default for Meters {
     fn default() -> Self {
         let buckets =
             [0.25e-6, 0.5e-6, 1e-6, 2e-6, 5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
-        Self { counters: Arc::default(), latency: Histogram::new(buckets) }
+        Self { tallies: Arc::default(), latency: Histogram::new(buckets) }
     }
 }
 
@@ -66,25 +55,14 @@ impl Meters {
     /// One decision in so many is timed: reading a clock costs as much as deciding.
     pub const SAMPLED: u64 = 64;
 
-    pub(crate) fn of(&self, policies: &Policies) -> Vec<PolicyMeter> {
-        policies.iter().map(|policy| self.policy(policy)).collect()
-    }
-
-    fn policy(&self, policy: &Policy) -> PolicyMeter {
-        let counter = |rule: &str, outcome: &str| {
-            let labels = [Arc::clone(&policy.name), rule.into(), outcome.into()];
-            Arc::clone(self.counters.lock().entry(labels).or_default())
-        };
-        let rules = policy
-            .rules
-            .iter()
-            .map(|rule| ["deny", "wait", "defer", "observe"].map(|outcome| counter(&rule.name, outcome)));
-        PolicyMeter { allow: counter("", "allow"), barred: counter("", "barred"), rules: rules.collect() }
+    /// The counters of these policies, of which so many are configured and come first.
+    pub(crate) fn of(&self, policies: &Policies, configured: usize) -> Vec<PolicyMeter> {
+        self.tallies.lock().of(policies, configured)
     }
 
     /// Every counter with the policy, rule and outcome it counts.
     pub fn counts(&self) -> Vec<(Labels, u64)> {
-        self.counters.lock().iter().map(|(labels, counter)| (labels.clone(), counter.total())).collect()
+        self.tallies.lock().counts()
     }
 }
 
@@ -120,17 +98,6 @@ impl PolicyMeter {
                 self.rules[number][3].raise();
             }
         }
-    }
-}
-
-impl Striped {
-    #[inline]
-    fn raise(&self) {
-        STRIPE.with(|stripe| self.0[*stripe].0.fetch_add(1, Ordering::Relaxed));
-    }
-
-    fn total(&self) -> u64 {
-        self.0.iter().map(|stripe| stripe.0.load(Ordering::Relaxed)).sum()
     }
 }
 

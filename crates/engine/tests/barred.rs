@@ -140,7 +140,7 @@ fn barred_attempts_are_metered_journaled_and_noted() {
     assert_eq!((entry.rule.as_deref(), entry.key.as_deref()), (None, Some("203.0.113.0/24")));
     assert_eq!(entry.retry, When::After(Span::from_secs(60)));
     let worst = &stand.engine.offenders.top(1)[0];
-    assert_eq!((&*worst.rule, &*worst.key, worst.denied), ("blocklist", "203.0.113.0/24", 3));
+    assert_eq!((&*worst.rule, &*worst.key, worst.count), ("blocklist", "203.0.113.0/24", 3));
 }
 
 #[test]

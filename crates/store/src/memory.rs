@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use tollgate_core::charge::Lone;
 use tollgate_core::limit::{Draft, Limit, State};
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Outcome, Plan, Reading, Ticket, Timestamp, When};
+use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Reading, Ticket, Timestamp, When};
 
 use hash::Secrets;
 use records::RecordBook;
@@ -28,6 +28,7 @@ use spent::Spent;
 
 pub(crate) use saving::Saving;
 pub(crate) use shard::Change;
+pub(crate) use spent::Mark;
 pub(crate) use table::KeyHash;
 
 /// A store in memory. Its counters end with the process.
@@ -329,25 +330,30 @@ impl MemoryStore {
     pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
+        let mut given = Given::Already;
         {
             let mut spent = self.spent.lock();
-            let given = spent.spend(taken_at, charges.ticket);
-            if given != Given::Back {
-                return Ok(given);
-            }
-            for charge in charges.iter().filter(|charge| spent.remembers(charge.plan.rule(), taken_at)) {
-                left.push(charge.plan, charges.key(charge), charge.enforced);
+            for charge in charges.iter() {
+                match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
+                    Given::Already => continue,
+                    Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
+                        left.push_taken(charge.plan, charges.key(charge), charge.fate);
+                    }
+                    Given::Back | Given::TooOld => {}
+                }
+                given = Given::TooOld;
             }
         }
         if left.is_empty() {
-            return Ok(Given::TooOld);
+            return Ok(given);
         }
         self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
             if lost.count_ones() as usize == left.len() {
                 return Ok((Given::TooOld, 0));
             }
             left.refund(states, taken_at, now);
-            Ok((Given::Back, u32::MAX))
+            let altered = left.iter().enumerate().filter(|(_, charge)| charge.fate != Fate::Keep);
+            Ok((Given::Back, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
         })
     }
 
@@ -360,6 +366,7 @@ impl MemoryStore {
         charges.push(spot.plan, spot.key, true);
         let aim = match order {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
+            HoldsOrder::Claim(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {

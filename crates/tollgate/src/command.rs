@@ -8,13 +8,17 @@ pub mod bans;
 pub mod bench;
 pub mod check;
 pub mod config;
+pub mod consumers;
 pub mod decisions;
 pub mod give;
 pub mod holds;
+mod limits;
 pub mod pages;
 pub mod peek;
+pub mod rate_limits;
 pub mod reload;
 pub mod reset;
+pub mod routes;
 pub mod set;
 mod table;
 pub mod top;
@@ -89,6 +93,12 @@ pub enum Remote {
     Unban(Asking<unban::Unban>),
     /// Show who is on the blocklist and the allowlist
     Bans(Asking<bans::Bans>),
+    /// List, make, change or delete policies while the server runs
+    RateLimits(Asking<rate_limits::RateLimits>),
+    /// List routes, and say which policy they pass
+    Routes(Asking<routes::Routes>),
+    /// List consumers with limits of their own, and set or remove them
+    Consumers(Asking<consumers::Consumers>),
     /// Watch decisions, the busiest policies and the most refused keys
     Top(Asking<top::Top>),
     /// Show the latest decisions
@@ -146,6 +156,9 @@ impl Remote {
             Self::Ban(asking) => &asking.reach,
             Self::Unban(asking) => &asking.reach,
             Self::Bans(asking) => &asking.reach,
+            Self::RateLimits(asking) => &asking.reach,
+            Self::Routes(asking) => &asking.reach,
+            Self::Consumers(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
             Self::Decisions(asking) => &asking.reach,
             Self::Config(asking) => &asking.reach,
@@ -165,6 +178,9 @@ impl Remote {
             Self::Ban(asking) => asking.command.run(session),
             Self::Unban(asking) => asking.command.run(session),
             Self::Bans(asking) => asking.command.run(session),
+            Self::RateLimits(asking) => asking.command.run(session),
+            Self::Routes(asking) => asking.command.run(session),
+            Self::Consumers(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),
             Self::Decisions(asking) => asking.command.run(session),
             Self::Config(asking) => asking.command.run(session),

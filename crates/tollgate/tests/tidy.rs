@@ -6,12 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core"]),
     ("engine", &["core"]),
-    ("doors", &["core", "engine"]),
+    ("web", &["core", "engine"]),
+    ("doors", &["core", "engine", "web"]),
     ("testbed", &[]),
     ("tollgate", &["core", "doors", "engine", "redis", "store"]),
 ];

@@ -9,20 +9,25 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::grammar::{self, GrammarError};
 use tollgate_core::{Author, Listing, Stance, Target, Timestamp};
 use tollgate_engine::{Engine, ListFault, Wish};
+use tollgate_web::words::Moment;
 
 use super::App;
+use super::audit;
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Object, Text};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::page::Page;
 use super::path;
 use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
-use super::shown::{Moment, json};
+use super::shown::json;
 
 const ALL: &str = "/api/v1/bans";
 const ONE: &str = "/api/v1/bans/{*target}";
 
 /// The most entries of one request, and of one page.
 const MOST: usize = 1_000;
+/// The most entries of one request of which the log is told one by one.
+const MOST_TOLD: usize = 10;
 /// The longest text that is shown back with what is wrong with it.
 const MOST_SHOWN_BYTES: usize = 200;
 
@@ -87,8 +92,7 @@ enum Kind {
 struct BansShown {
     /// Entries in the order of their targets.
     bans: Vec<BanShown>,
-    /// What `after` is for the next page; absent on the last one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// What `after` is for the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -129,7 +133,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let list = Operation::new(ALL, "Tell who is on the blocklist and the allowlist")
         .query(&[
             ("limit", "how many, 100 unless said otherwise, 1000 at most"),
-            ("after", "the target to go on behind, as `next` has it"),
+            ("after", "the last target of the page before: `next` in its answer"),
             ("kind", "only `block` or only `allow`"),
             ("author", "only what this access key set, or `rule NAME`, or `configuration`"),
             ("address", "only networks around this address"),
@@ -150,8 +154,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let filter = Filter::of(&ask)?;
-    let limit = super::view::limit(&ask, 100)?;
-    let after = decoded(&ask, "after")?;
+    let Page { limit, after } = Page::of(&ask)?;
     let found = app.engine.listings(after.as_deref(), limit, |listing| filter.wants(listing));
     // Whether anything follows is known once somebody has looked.
     let behind = found.last().map(|listing| listing.target.to_string());
@@ -167,19 +170,7 @@ async fn set_all(app: Arc<App>, ask: Ask) -> Answered {
     let body: BanBody<'_> = body::read(&ask.body)?;
     let wishes = body.wishes(&app.engine, ask.caller())?;
     let set = app.engine.list(wishes).await?;
-    if let Some(first) = set.first() {
-        let (target, kind, entries) = (first.target.to_string(), first.stance.name(), set.len());
-        let until = first.until.map_or_else(|| "never".to_owned(), |until| Moment(until).to_string());
-        tracing::info!(
-            component = "http",
-            by = ask.caller(),
-            target,
-            kind,
-            until,
-            entries,
-            "entries of the lists set"
-        );
-    }
+    tell(&ask, &set);
     Ok(json(&BansShown { bans: set.iter().map(|listing| shown(listing)).collect(), next: None }))
 }
 
@@ -189,7 +180,8 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     let target = target.map_err(|error| Problem::bad_request(wrong(&error)))?;
     let removed = app.engine.unlist(&target).await?;
     if removed {
-        tracing::info!(component = "http", by = ask.caller(), %target, "entry of the lists removed");
+        let what = &target.to_string();
+        audit::Change { action: "ban.remove", what, ..audit::Change::default() }.tell(&ask);
     }
     let configured = app.engine.pin().policies.roster().listings().iter().any(|one| one.target == target);
     Ok(json(&Unlisted { removed, configured }))
@@ -292,6 +284,30 @@ impl OneBan<'_> {
             told,
             author: Author::Key(author.into()),
         })
+    }
+}
+
+/// Tells the log of entries that were set: of each, or of the first of very many.
+fn tell(ask: &Ask, set: &[Arc<Listing>]) {
+    let (told, more) = if set.len() > MOST_TOLD { (1, set.len() - 1) } else { (set.len(), 0) };
+    for listing in &set[..told] {
+        let more = if more > 0 { format!(", and {more} more entries") } else { String::new() };
+        audit::Change {
+            action: "ban.set",
+            what: &listing.target.to_string(),
+            after: Some(described(listing) + &more),
+            ..audit::Change::default()
+        }
+        .tell(ask);
+    }
+}
+
+/// An entry in a few words, for the log.
+fn described(listing: &Listing) -> String {
+    let kind = listing.stance.name();
+    match listing.until {
+        Some(until) => format!("{kind} until {}", Moment(until)),
+        None => kind.to_owned(),
     }
 }
 

@@ -49,6 +49,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether every decision is made without waiting.
+    pub fn answers_at_once(&self) -> bool {
+        self.at_once
+    }
+
     /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
     /// it is as if [`Engine::decide_into`] was called and awaited.
     #[inline]
@@ -62,16 +67,43 @@ impl Engine {
             return Ok(false);
         }
         let timed = self.begin(pinned, attempt, decision)?;
-        if decision.charges.is_empty() {
-            allow_unless_barred(decision);
-        } else {
-            if let Err(error) = self.take_at_once(decision) {
-                self.turn_and_take(decision, error)?;
-            }
-            decision.conclude(Origin::Store);
-        }
+        self.settle_at_once(decision)?;
         self.end(pinned, decision, timed);
         Ok(true)
+    }
+
+    /// As [`Engine::decide_into`], without taking note of it: whoever asks about the same attempt again
+    /// and again says itself what is worth a note.
+    pub(crate) async fn try_quietly<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        self.begin(pinned, attempt, decision)?;
+        if self.at_once {
+            return self.settle_at_once(decision);
+        }
+        self.decide_in_time(pinned, attempt, decision).await
+    }
+
+    /// Whether every decision is made without waiting.
+    pub(crate) fn decides_at_once(&self) -> bool {
+        self.at_once
+    }
+
+    /// Settles the charges of a decision by a store that answers at once.
+    #[inline]
+    fn settle_at_once(&self, decision: &mut Decision<'_>) -> Result<(), Fault> {
+        if decision.charges.is_empty() {
+            allow_unless_barred(decision);
+            return Ok(());
+        }
+        if let Err(error) = self.take_at_once(decision) {
+            self.turn_and_take(decision, error)?;
+        }
+        decision.conclude(Origin::Store);
+        Ok(())
     }
 
     #[inline]
@@ -169,8 +201,9 @@ impl Engine {
         Ok(())
     }
 
+    /// Counts a decision, and keeps what people need to see why.
     #[inline]
-    fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
+    pub(crate) fn note(&self, pinned: &Snapshot, decision: &Decision<'_>) {
         // While limits are switched off there is no policy to count for.
         if pinned.policies.enabled
             && let Some(meter) = pinned.meters.get(decision.policy().number())
@@ -237,6 +270,10 @@ impl Engine {
     fn entry(&self, decision: &Decision<'_>) -> Entry {
         let line = decision.denied_by().or_else(|| decision.lines().next());
         let barred = decision.barred().map(|listing| listing.target.to_string());
+        for line in decision.lines() {
+            let key = self.shown_key(line.rule, line.key);
+            self.busiest.note(&line.rule.name, &key, decision.outcome.now);
+        }
         Entry {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),

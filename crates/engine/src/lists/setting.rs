@@ -89,7 +89,7 @@ impl Engine {
     pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
         let found = self.barrier.book.lock().find(target).is_some();
         let edits = [Edit { name: target.to_string(), to: Entry::Removed }];
-        self.enter(&edits).await?;
+        self.enter_all(&edits).await?;
         Ok(found)
     }
 
@@ -123,7 +123,7 @@ impl Engine {
             to: Entry::Written(record::written(listing)),
         };
         let edits: Vec<Edit> = listings.iter().map(edit).collect();
-        self.enter(&edits).await
+        self.enter_all(&edits).await
     }
 
     /// Whether an attempt may ever bring these fields, and people may read them.
@@ -146,7 +146,7 @@ impl Engine {
     }
 
     /// Changes the ledger and what is known of it.
-    async fn enter(&self, edits: &[Edit]) -> Result<(), ListFault> {
+    async fn enter_all(&self, edits: &[Edit]) -> Result<(), ListFault> {
         if self.shared.is_some() {
             self.ask(self.records.enter(edits)).await.map_err(ListFault::Store)?;
             // Others may have changed the same: what is there now counts. If it cannot be read, it will be.
@@ -190,7 +190,7 @@ impl Engine {
             let edit = |(name, value)| Edit { name, to: Entry::RemovedIf(value) };
             let edits: Vec<Edit> = forgotten.into_iter().map(edit).collect();
             // What is not removed now is removed another time.
-            let _ = self.enter(&edits).await;
+            let _ = self.enter_all(&edits).await;
         }
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 pub(crate) mod cluster;
+pub(crate) mod pacing;
 
 use std::sync::Arc;
 
@@ -67,6 +68,11 @@ pub(crate) mod rule {
         with(name, by, limits, OnExceed::Observe)
     }
 
+    /// A rule that counts only these answers.
+    pub(crate) fn counting(name: &str, limits: &[&str], count_when: &str) -> Rule {
+        Rule { count_when: Some(count_when.parse().unwrap()), ..rejecting(name, &[name], limits) }
+    }
+
     /// A rule that does this without its store.
     pub(crate) fn without_store(name: &str, limits: &[&str], on_outage: &str) -> Rule {
         Rule { on_outage: on_outage.parse().unwrap(), ..rejecting(name, &[name], limits) }
@@ -86,6 +92,7 @@ pub(crate) mod rule {
             overrides: Default::default(),
             on_exceed,
             ban: None,
+            count_when: None,
             enabled: true,
             secret: false,
         }

@@ -82,7 +82,9 @@ impl Shard {
         }
         let old = Arc::clone(self.plans.plan(self.tag(place).plan()));
         let tag = self.tag(place);
-        let states = plan.adopt(&old, self.remove(place), now);
+        let states = self.remove(place);
+        // The same limits made anew, as a reload does, carry nothing over: that would age the states.
+        let states = if old == *plan { states } else { plan.adopt(&old, states, now) };
         let place = self.insert(key, plan, &states);
         self.carry_mark(place, key, tag);
         Located::Moved

@@ -116,6 +116,13 @@ impl Path {
         self
     }
 
+    /// The path with `?limit=`, and `&after=` if there is anything to come after.
+    #[must_use]
+    pub fn page(self, limit: usize, after: Option<&str>) -> Self {
+        let limit = limit.to_string();
+        self.with_query([("limit", limit.as_str())].into_iter().chain(after.map(|after| ("after", after))))
+    }
+
     /// The path with `?limit=`.
     #[must_use]
     pub fn at_most(self, limit: usize) -> Self {
@@ -148,6 +155,13 @@ mod tests {
     fn a_member_of_the_query_stays_one_member_whatever_it_contains() {
         let path = Path::new(&["bans"]).with_query([("after", "user=a&b"), ("contains", "x y+")]);
         assert_eq!(path.0, "/api/v1/bans?after=user%3Da%26b&contains=x%20y%2B");
+    }
+
+    #[test]
+    fn a_page_comes_after_whatever_it_is() {
+        let page = |after| Path::new(&["consumers"]).page(5, after).0;
+        assert_eq!(page(None), "/api/v1/consumers?limit=5");
+        assert_eq!(page(Some("a&b #")), "/api/v1/consumers?limit=5&after=a%26b%20%23");
     }
 
     #[test]

@@ -2,7 +2,9 @@
 //! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
 //! Schema.
 
+pub(super) mod clients;
 mod forms;
+pub(super) mod gateway;
 mod named;
 
 use schemars::generate::SchemaSettings;
@@ -10,10 +12,9 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, DeferForm, FieldForm};
-pub(super) use forms::{
-    IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable, StoreForm, StoreTable,
-};
+pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, CountWhen, DeferForm};
+pub(super) use forms::{FieldForm, IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable};
+pub(super) use forms::{StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 
 /// What a rule bans by, as far as a pattern can say it.
@@ -37,6 +38,12 @@ pub(super) struct Written {
     pub(super) store: Option<StoreForm>,
     /// What is logged, and how.
     pub(super) log: Option<Log>,
+    /// Who clients are, to the gateway and to forward-auth.
+    pub(super) clients: Option<clients::Clients>,
+    /// How the gateway and forward-auth answer.
+    pub(super) answers: Option<clients::Answers>,
+    /// The reverse proxy.
+    pub(super) gateway: Option<gateway::Gateway>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,
@@ -149,7 +156,7 @@ pub(super) struct Rule {
     /// What happens while a store that others share cannot be used. `local 50%`: each node counts by
     /// itself, with this share of every limit (`local 1/3`: a third). `allow`: the rule is skipped.
     /// `deny`: the attempt is denied. `local 50%` unless said otherwise, and `deny` for a rule with
-    /// `in total`, or `at once` without `for`, which have no share.
+    /// `in total`, `at once` without `for`, or a ladder, which have no share.
     #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
@@ -157,6 +164,10 @@ pub(super) struct Rule {
     /// it says `up to`. It never does unless this is said.
     #[schemars(regex(pattern = BAN_PATTERN), example = "after 100 denials in 10m ban 1h up to 24h")]
     pub(super) ban: Option<String>,
+    /// Which answers count: an attempt is charged at first, and given back once it is answered with
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
+    /// otherwise. Where nobody sees the answer, every attempt counts.
+    pub(super) count_when: Option<CountWhen>,
     /// A rule that is switched off charges nothing; true unless said otherwise.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,

@@ -1,0 +1,111 @@
+//! How many permits the pacer lets go, how true it is to the rates it was given, and how late a single
+//! permit comes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate_core::key::FieldKind;
+use tollgate_core::{Attempt, Field, OnExceed, OnOutage, Plan, Policies, Policy, Rule, Span};
+use tollgate_engine::{Ask, Engine, Pacer, PacerOptions, Parts};
+use tollgate_store::{MemoryStore, SystemClock};
+
+use crate::rounds::line;
+
+const KEYS: u64 = 1_000;
+const SECONDS: u64 = 10;
+
+pub fn run() {
+    rate("a limit for each key", &[("key", &["key"], "110/s burst 10")], 110 * KEYS);
+    rate("a limit for each key that saves nothing up", &[("key", &["key"], "110/s burst 1")], 110 * KEYS);
+    let shared: [(&str, &[&str], &str); 2] =
+        [("all", &[], "110000/s burst 1100"), ("key", &["key"], "1000/s burst 10")];
+    rate("one limit that all keys share", &shared, 110_000);
+    lateness("100ms", "by a processor that stays awake for it");
+    lateness("250ms", "by the timer alone");
+}
+
+/// How many permits a second there are when everybody always wants one.
+fn rate(what: &str, rules: &[(&str, &[&str], &str)], configured: u64) {
+    let runtime = runtime();
+    let pacer = pacer(&runtime, rules);
+    let passed = Arc::new(AtomicU64::new(0));
+    for key in 0..KEYS {
+        // Two for each key, so that there is always somebody who waits.
+        for _ in 0..2 {
+            let (pacer, passed) = (pacer.clone(), Arc::clone(&passed));
+            runtime.spawn(async move {
+                let key = key.to_string();
+                let fields = [("key", &*key)];
+                let attempt = Attempt { policy: "paced", fields: &fields, cost: 1, id: None };
+                while pacer.acquire_with(Ask::from(attempt), |_, _| ()).await.is_ok() {
+                    passed.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    }
+    let (count, seconds) = runtime.block_on(async {
+        // What was saved up at first is used up by then.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (start, before) = (std::time::Instant::now(), passed.load(Ordering::Relaxed));
+        tokio::time::sleep(Duration::from_secs(SECONDS)).await;
+        (passed.load(Ordering::Relaxed) - before, start.elapsed().as_secs_f64())
+    });
+    runtime.shutdown_background();
+    let rate = count as f64 / seconds;
+    let (measured, beside) = (format!("{rate:.0}/s"), format!("configured {configured}/s"));
+    line(&format!("pacer, {KEYS} keys, {what}"), &measured, &beside, rate / configured as f64, "0.99 to 1.01");
+}
+
+/// How much later than due permits are taken where one at a time waits.
+fn lateness(period: &str, how: &str) {
+    let runtime = runtime();
+    let pacer = pacer(&runtime, &[("key", &["key"], &format!("1/{period} sliding"))]);
+    let mut times = Vec::new();
+    runtime.block_on(async {
+        let fields = [("key", "k")];
+        let attempt = Attempt { policy: "paced", fields: &fields, cost: 1, id: None };
+        for _ in 0..50 {
+            let taken = pacer.acquire_with(Ask::from(attempt), |_, decision| decision.outcome.now);
+            times.push(taken.await.expect("it may wait").seen);
+        }
+    });
+    let period = Span::from_millis(period.trim_end_matches("ms").parse().expect("a number"));
+    let late = times.windows(2).map(|pair| pair[1].since(pair[0] + period).as_micros() as f64 / 1e3);
+    let mut late: Vec<f64> = late.collect();
+    late.sort_by(f64::total_cmp);
+    let (median, most) = (late[late.len() / 2], late[late.len() - 1]);
+    let beside = format!("half of them {median:.2} ms");
+    line(&format!("pacer, the latest of {} permits, {how}", late.len()), &format!("{most:.2} ms"), &beside, most / 2.0, "≤ 1.00");
+}
+
+fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
+}
+
+fn pacer(runtime: &Runtime, rules: &[(&str, &[&str], &str)]) -> Pacer {
+    let rules: Vec<Arc<Rule>> = rules.iter().map(|(name, by, limit)| Arc::new(rule(name, by, limit))).collect();
+    let policies = Policies::new(true, rules.clone(), vec![Policy::new("paced".into(), rules, false)]);
+    let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::new()), 100_000));
+    let parts = Parts { store: store.clone(), records: store, fallback: None };
+    let engine = runtime.block_on(Engine::start(policies, parts)).expect("it reads its records");
+    Pacer::new(Arc::new(engine), PacerOptions::default())
+}
+
+fn rule(name: &str, by: &[&str], limit: &str) -> Rule {
+    let plan = Plan::new(name.into(), vec![limit.parse().expect("a limit")]).expect("a plan");
+    let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::Text };
+    Rule {
+        name: name.into(),
+        by: by.iter().map(field).collect(),
+        on_outage: OnOutage::of(&plan),
+        plan: Arc::new(plan),
+        overrides: Default::default(),
+        on_exceed: OnExceed::Wait(Span::from_secs(60)),
+        enabled: true,
+        secret: false,
+    }
+}
+pub fn max() { rate("max", &[("key", &["key"], "1000/s burst 10")], 1_000_000); }
+pub fn maxs() { rate("maxs", &[("all", &[], "1000000/s burst 1100"), ("key", &["key"], "10000/s burst 10")], 1_000_000); }

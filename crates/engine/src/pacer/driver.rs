@@ -1,0 +1,207 @@
+//! The driver: one task that asks about whoever's turn it is, for as long as anybody waits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+use tollgate_core::{Decision, Verdict};
+
+use super::desk::Desk;
+use super::news::News;
+use super::queues::{Finding, Job, Settled};
+use super::timetable::{Rest, TICK};
+use super::unclaimed::Unclaimed;
+use crate::engine::{Fault, Snapshot};
+
+/// How many are asked about before others may run.
+const BATCH: usize = 64;
+/// How often to look whether anything has changed that nobody tells: policies, and pauses elsewhere.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// How long nobody's turn has to have come before the driver stays awake for the next: where turns come
+/// thick and fast, a tick more or less is nothing to any of them.
+const CALM: Duration = Duration::from_millis(10);
+
+/// A driver. One that is dropped before it has finished, or even begun, leaves nobody waiting in vain.
+pub(super) struct Driving {
+    desk: Arc<Desk>,
+    finished: bool,
+}
+
+/// What the driver does next.
+enum Step {
+    /// Asks about somebody.
+    Ask(Job),
+    /// Has nothing to do for a while.
+    Rest(Rest),
+    /// Has nothing to do.
+    End,
+}
+
+/// A decision in flight. One that is given up has found out nothing.
+struct Asking {
+    desk: Arc<Desk>,
+    job: Option<Job>,
+}
+
+impl Driving {
+    pub(super) fn new(desk: Arc<Desk>) -> Self {
+        Self { desk, finished: false }
+    }
+
+    /// Gives turns until nobody waits any more.
+    pub(super) async fn run(mut self) {
+        let mut before = None;
+        while let Some(rest) = give_turns(&self.desk).await {
+            match rest {
+                Rest::Go => tokio::task::yield_now().await,
+                Rest::Linger => {
+                    let now = Instant::now();
+                    // A clock that stands still moves on only while everybody sleeps.
+                    match before.replace(now) {
+                        Some(before) if before == now => sleep(TICK).await,
+                        _ => tokio::task::yield_now().await,
+                    }
+                }
+                Rest::Sleep(until) => drop(timeout_at(until, self.desk.wake.notified()).await),
+            }
+        }
+        self.finished = true;
+    }
+}
+
+/// Asks about whoever's turn it is. Answers what to do then; `None` if nobody is left.
+async fn give_turns(desk: &Arc<Desk>) -> Option<Rest> {
+    for _ in 0..BATCH {
+        match desk.step() {
+            Step::Ask(job) if desk.engine.decides_at_once() => ask_about(desk, &job).await,
+            Step::Ask(job) => {
+                let asking = Asking { desk: Arc::clone(desk), job: Some(job) };
+                tokio::spawn(asking.run());
+            }
+            Step::Rest(rest) => return Some(rest),
+            Step::End => return None,
+        }
+    }
+    Some(Rest::Go)
+}
+
+async fn ask_about(desk: &Arc<Desk>, job: &Job) {
+    let fields = job.ask.fields();
+    let attempt = job.ask.attempt(&fields);
+    let pinned = desk.engine.pin();
+    let mut decision = Decision::blank();
+    let decided = desk.engine.try_quietly(&pinned, &attempt, &mut decision).await;
+    desk.settle(job, &pinned, decided.map(|()| &decision));
+}
+
+impl Desk {
+    fn step(&self) -> Step {
+        let mut board = self.board.lock();
+        let now = Instant::now();
+        board.asleep = None;
+        self.follow(&mut board, now);
+        if board.asking < self.most_asking
+            && let Some(job) = board.queues.next(now)
+        {
+            board.asking += 1;
+            board.calm = now + CALM;
+            return Step::Ask(job);
+        }
+        if board.queues.waiting() == 0 && board.asking == 0 {
+            board.driving = false;
+            return Step::End;
+        }
+        let look = Rest::Sleep(now + LOOK_EVERY);
+        // With as many in flight as may be, whoever comes back wakes the driver.
+        let calm = board.calm;
+        let rest = if board.asking < self.most_asking { board.queues.rest(now, calm) } else { None };
+        let rest = rest.map_or(look, |rest| rest.min(look));
+        if let Rest::Sleep(until) = rest {
+            board.asleep = Some(until);
+        }
+        Step::Rest(rest)
+    }
+
+    /// Tells the queues what came of asking, and whoever leaves them what became of it.
+    fn settle(self: &Arc<Self>, job: &Job, pinned: &Snapshot, decided: Result<&Decision<'_>, Fault>) {
+        let blocked = match &decided {
+            Ok(decision) if matches!(decision.verdict, Verdict::Wait(_)) => self.ids.blocked(decision),
+            _ => None,
+        };
+        let finding = match (&decided, &blocked) {
+            (_, Some(blocked)) => Finding::Blocked(blocked),
+            (Ok(decision), None) if decision.allowed() => Finding::Passed,
+            _ => Finding::Refused,
+        };
+        let (settled, now) = self.settle_queues(job, &finding);
+        if let Ok(decision) = decided
+            && !matches!(settled, Settled::WaitsOn | Settled::TooLate { .. })
+        {
+            self.engine.note(pinned, decision);
+        }
+        match (settled, decided) {
+            (Settled::Leaves(waiter), Err(fault)) => waiter.listener.hear(News::Fault(fault)),
+            (Settled::Leaves(waiter), Ok(decision)) => {
+                let engine = &*self.engine;
+                let waited = (now - waiter.arrived).into();
+                let unclaimed = Unclaimed::new(self, &waiter.ask, decision);
+                waiter.listener.hear(if decision.allowed() {
+                    News::Passed { engine, decision, waited, unclaimed }
+                } else {
+                    News::Denied { engine, decision }
+                });
+            }
+            (Settled::TooLate { waiter, wait, bound }, _) => {
+                let waited = (now - waiter.arrived).into();
+                waiter.listener.hear(News::TooLate { waited, wait, bound });
+            }
+            // Whoever has given up while it was asked about gets nothing, and nothing is lost.
+            (Settled::Gone, Ok(decision)) => drop(Unclaimed::new(self, &job.ask, decision)),
+            (Settled::Gone, Err(_)) | (Settled::Waits | Settled::WaitsOn, _) => {}
+        }
+    }
+
+    fn settle_queues(&self, job: &Job, finding: &Finding<'_>) -> (Settled, Instant) {
+        let mut board = self.board.lock();
+        let now = Instant::now();
+        let settled = board.queues.settle(job, finding, now);
+        board.asking -= 1;
+        self.count(&board);
+        if board.asleep.is_some() {
+            self.wake.notify_one();
+        }
+        (settled, now)
+    }
+}
+
+impl Asking {
+    async fn run(mut self) {
+        if let Some(job) = &self.job {
+            ask_about(&self.desk, job).await;
+        }
+        self.job = None;
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            self.desk.settle_queues(&job, &Finding::Unknown);
+        }
+    }
+}
+
+impl Drop for Driving {
+    fn drop(&mut self) {
+        if self.finished {
+            return;
+        }
+        let mut board = self.desk.board.lock();
+        board.driving = false;
+        let waiters = board.queues.clear();
+        self.desk.count(&board);
+        drop(board);
+        drop(waiters);
+    }
+}

@@ -1,0 +1,171 @@
+//! Names for those who wait for the same keys, and for single keys: keyed hashes, so that no text has
+//! to be kept and nobody can choose keys that meet.
+
+use std::hash::{BuildHasherDefault, Hash, Hasher};
+use std::sync::Arc;
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
+use tollgate_core::{Charges, Decision, OnExceed, Plan, Policy, Span, When};
+
+use super::pace::Pace;
+
+/// A policy and every key that its attempts are held to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct LaneId(u128);
+
+/// One rule at one key, or a policy as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SpotId(u128);
+
+/// Gives names.
+pub(super) struct Ids {
+    keys: (u64, u64),
+}
+
+/// A spot that an attempt has to pass, and how long the rule there lets it wait.
+#[derive(Clone, Debug)]
+pub(super) struct Stop {
+    pub(super) spot: SpotId,
+    pub(super) rule: Arc<str>,
+    pub(super) most: Span,
+}
+
+/// All that an attempt has to pass.
+pub(super) struct Route {
+    pub(super) lane: LaneId,
+    /// The policy as a whole, then every key.
+    pub(super) stops: SmallVec<[Stop; 4]>,
+}
+
+/// What keeps an attempt from passing: of all that do, the key that it has to wait longest for.
+#[derive(Clone, Debug)]
+pub(super) struct Blocked {
+    pub(super) spot: SpotId,
+    /// How long it has to wait.
+    pub(super) span: Span,
+    pub(super) pace: Option<Pace>,
+    pub(super) cost: u64,
+    /// How long it may have waited before, and the rule that says so.
+    pub(super) patience: (Span, Arc<str>),
+}
+
+pub(super) type ById<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Plain>>;
+
+/// A hasher for what is a hash already.
+#[derive(Default)]
+pub(super) struct Plain(u64);
+
+impl SpotId {
+    /// Where those stand whom nothing is known to block.
+    pub(super) const FRESH: Self = Self(0);
+}
+
+impl Ids {
+    pub(super) fn new() -> Self {
+        let random = || getrandom::u64().expect("the system gives random numbers");
+        Self { keys: (random(), random()) }
+    }
+
+    /// The spot of a plan's rule at a key.
+    pub(super) fn spot(&self, plan: &Plan, key: &str) -> SpotId {
+        self.key_spot(plan.rule(), key)
+    }
+
+    /// The spot of a rule at a key.
+    pub(super) fn key_spot(&self, rule: &str, key: &str) -> SpotId {
+        let mut hasher = self.hasher(1);
+        hasher.write_usize(rule.len());
+        hasher.write(rule.as_bytes());
+        hasher.write(key.as_bytes());
+        SpotId(hasher.finish128().as_u128())
+    }
+
+    /// The spot that a policy is as a whole.
+    pub(super) fn policy_spot(&self, policy: &str) -> SpotId {
+        let mut hasher = self.hasher(2);
+        hasher.write(policy.as_bytes());
+        SpotId(hasher.finish128().as_u128())
+    }
+
+    /// What an attempt with these charges has to pass. Charges that are only observed hold nobody up.
+    pub(super) fn route(&self, policy: &Policy, charges: &Charges<'_>) -> Route {
+        let mut stops: SmallVec<[Stop; 4]> = SmallVec::new();
+        let mut hasher = self.hasher(3);
+        let whole = self.policy_spot(&policy.name);
+        hasher.write_u128(whole.0);
+        stops.push(Stop { spot: whole, rule: Arc::clone(&policy.name), most: Span::ZERO });
+        for charge in charges.iter().filter(|charge| charge.enforced) {
+            let rule = policy.rule(charge.plan.rule()).expect("charges come from the policy's rules");
+            let most = if let OnExceed::Wait(most) = rule.on_exceed { most } else { Span::ZERO };
+            let spot = self.spot(charge.plan, charges.key(charge));
+            hasher.write_u128(spot.0);
+            stops.push(Stop { spot, rule: Arc::clone(&rule.name), most });
+            // What stands still as a whole is waited for as long as any of its rules allows.
+            if stops[0].most < most {
+                (stops[0].rule, stops[0].most) = (Arc::clone(&rule.name), most);
+            }
+        }
+        Route { lane: LaneId(hasher.finish128().as_u128()), stops }
+    }
+
+    /// What keeps an attempt from passing that was told to wait.
+    pub(super) fn blocked(&self, decision: &Decision<'_>) -> Option<Blocked> {
+        let mut longest: Option<(Span, SpotId, Option<Pace>)> = None;
+        let mut patience: Option<(Span, &Arc<str>)> = None;
+        for line in decision.lines() {
+            let (OnExceed::Wait(most), Some((limit, reading))) = (line.rule.on_exceed, line.binding()) else {
+                continue;
+            };
+            let When::After(span) = reading.when else { continue };
+            let left = Span::from_micros(most.as_micros().saturating_sub(span.as_micros()));
+            if patience.is_none_or(|(least, _)| left < least) {
+                patience = Some((left, &line.rule.name));
+            }
+            if longest.is_none_or(|(longest, ..)| span > longest) {
+                longest = Some((span, self.spot(line.plan, line.key), Pace::of(limit)));
+            }
+        }
+        let ((span, spot, pace), (patience, rule)) = longest.zip(patience)?;
+        let (cost, patience) = (decision.charges.cost, (patience, Arc::clone(rule)));
+        Some(Blocked { spot, span, pace, cost, patience })
+    }
+
+    fn hasher(&self, kind: u8) -> SipHasher13 {
+        let mut hasher = SipHasher13::new_with_keys(self.keys.0, self.keys.1);
+        hasher.write_u8(kind);
+        hasher
+    }
+}
+
+/// A lane by its number, for tests that need no more of it.
+#[cfg(test)]
+pub(super) fn lane_of(number: u128) -> LaneId {
+    LaneId(number)
+}
+
+impl Hash for LaneId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0 as u64);
+    }
+}
+
+impl Hash for SpotId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.0 as u64);
+    }
+}
+
+impl Hasher for Plain {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("names are written as numbers")
+    }
+
+    fn write_u64(&mut self, name: u64) {
+        self.0 = name;
+    }
+}

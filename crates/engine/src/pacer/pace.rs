@@ -1,0 +1,103 @@
+//! How fast a limit lets those pass who wait for it: for telling how long a queue takes, and how late
+//! a turn may come without costing anything.
+
+use tollgate_core::{Limit, Span};
+
+/// The speed at which a limit that is used up lets attempts pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    number: u64,
+    period: Span,
+    /// The most that can be saved up; `None` where all of it comes back at once.
+    burst: Option<u64>,
+}
+
+/// What a turn that comes late may cost: half a percent of what the limit lets pass.
+const LOSS: u64 = 200;
+
+impl Pace {
+    /// The pace of a limit; `None` if it has none that is known beforehand.
+    pub(super) fn of(limit: &Limit) -> Option<Self> {
+        let period = limit.period()?;
+        match limit {
+            Limit::Bucket(bucket) => {
+                Some(Self { number: bucket.rate(), period, burst: Some(bucket.burst()) })
+            }
+            Limit::Window(_) | Limit::Sliding(_) | Limit::Slotted(_) => {
+                Some(Self { number: limit.number(), period, burst: None })
+            }
+            // Days and months are not of one length, and the others have no period.
+            _ => None,
+        }
+    }
+
+    /// How long after the first in the line, who takes `first`, somebody passes, if all together take
+    /// `units` until then: at least so long.
+    pub(super) fn after(self, first: u64, units: u64) -> Span {
+        match self.burst {
+            Some(_) => self.times(u128::from(units.saturating_sub(first))),
+            None => {
+                let periods = units.saturating_sub(1) / self.number;
+                Span::from_micros(periods.saturating_mul(self.period.as_micros()))
+            }
+        }
+    }
+
+    /// How late a turn that takes `cost` may come without costing more than a little of the rate. What
+    /// a bucket can save up is not lost at all.
+    pub(super) fn slack(self, cost: u64) -> Span {
+        match self.burst {
+            Some(burst) => {
+                let saved = self.times(u128::from(burst.saturating_sub(cost)));
+                let spent = Span::from_micros(self.times(u128::from(cost)).as_micros() / LOSS);
+                saved.max(spent)
+            }
+            None => Span::from_micros(self.period.as_micros() / LOSS),
+        }
+    }
+
+    /// How long a bucket takes to let so many pass, rounded up.
+    fn times(self, units: u128) -> Span {
+        let micros = (units * u128::from(self.period.as_micros())).div_ceil(u128::from(self.number));
+        Span::from_micros(u64::try_from(micros).unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pace(limit: &str) -> Pace {
+        Pace::of(&limit.parse().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_bucket_lets_one_pass_after_the_other() {
+        let pace = pace("10/s burst 5");
+        assert_eq!(pace.after(1, 1), Span::ZERO);
+        assert_eq!(pace.after(1, 4), Span::from_millis(300));
+        assert_eq!(pace.after(2, 4), Span::from_millis(200));
+    }
+
+    #[test]
+    fn a_window_lets_as_many_pass_as_it_holds_and_then_none_for_its_period() {
+        let pace = pace("20/min sliding");
+        assert_eq!(pace.after(1, 20), Span::ZERO);
+        assert_eq!(pace.after(1, 21), Span::from_secs(60));
+        assert_eq!(pace.after(1, 41), Span::from_secs(120));
+    }
+
+    #[test]
+    fn what_is_not_known_beforehand_has_no_pace() {
+        for limit in ["5 at once for 10s", "10 in total", "3/month calendar"] {
+            assert_eq!(Pace::of(&limit.parse().unwrap()), None, "{limit}");
+        }
+    }
+
+    #[test]
+    fn a_bucket_that_saves_up_bears_a_late_turn_and_one_that_does_not_loses_by_it() {
+        assert_eq!(pace("100/s burst 3").slack(1), Span::from_millis(20));
+        assert_eq!(pace("100/s burst 1").slack(1), Span::from_micros(50));
+        assert_eq!(pace("1/s sliding").slack(1), Span::from_millis(5));
+    }
+}

@@ -1,0 +1,159 @@
+//! Entering a queue: where somebody who comes has to stand, and whether there is any point in it.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tollgate_core::Span;
+
+use super::{Queues, Seat};
+use crate::pacer::answer::Bound;
+use crate::pacer::ask::Kept;
+use crate::pacer::ids::{Blocked, LaneId, Route, SpotId};
+use crate::pacer::lane::{Lane, Rank, Waiter};
+use crate::pacer::news::Listener;
+use crate::pacer::timetable::TICK;
+
+/// Somebody who comes.
+pub(in crate::pacer) struct Newcomer {
+    pub(in crate::pacer) ask: Arc<Kept>,
+    pub(in crate::pacer) listener: Box<dyn Listener>,
+    pub(in crate::pacer) priority: i8,
+    pub(in crate::pacer) arrived: Instant,
+    /// Until when its caller waits.
+    pub(in crate::pacer) deadline: Option<Instant>,
+}
+
+/// Why somebody does not wait.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::pacer) enum Turned {
+    /// Its turn would come too late.
+    TooLate { wait: Span, bound: Bound },
+    /// Too many wait already.
+    Full { waiting: usize },
+}
+
+impl Queues {
+    /// Whether somebody who comes has to queue without asking.
+    pub(in crate::pacer) fn must_queue(&self, route: &Route, now: Instant) -> bool {
+        self.lanes.contains_key(&route.lane) || self.busy_stop(route, now).is_some()
+    }
+
+    /// Of the spots that have to be waited for, the one that is due last.
+    fn busy_stop(&self, route: &Route, now: Instant) -> Option<SpotId> {
+        let busy = route.stops.iter().filter_map(|stop| {
+            let spot = self.spots.get(&stop.spot).filter(|spot| spot.is_busy(now))?;
+            Some((spot.ready_at(now), stop.spot))
+        });
+        busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
+    }
+
+    /// Lets somebody queue, who may have been told to wait already. Answers its place, and when it is
+    /// too late for it.
+    pub(in crate::pacer) fn enter(
+        &mut self,
+        route: &Route,
+        newcomer: Newcomer,
+        told: Option<&Blocked>,
+        now: Instant,
+    ) -> Result<(Seat, Option<(Instant, Bound)>), Turned> {
+        let lane = self.lanes.get(&route.lane);
+        let before = lane.map_or(0, Lane::len);
+        if self.waiting >= self.bounds.most_waiting {
+            return Err(Turned::Full { waiting: self.waiting });
+        }
+        if before >= self.bounds.most_per_key {
+            return Err(Turned::Full { waiting: before });
+        }
+        let stand = lane.map(|lane| lane.stand);
+        let stand = stand.or(told.map(|told| told.spot)).or_else(|| self.busy_stop(route, now));
+        let stand = stand.unwrap_or(SpotId::FRESH);
+        let rank = Rank::new(newcomer.priority, self.number());
+        let told_for = told.map_or(now, |told| now + told.span.into());
+        let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
+        let deadline = deadline(route, &newcomer, stand);
+        if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
+            return Err(Turned::TooLate { wait: (earliest - now).into(), bound });
+        }
+        let Newcomer { ask, listener, arrived, .. } = newcomer;
+        let noted = told.is_some();
+        let waiter = Waiter { ask, listener, arrived, deadline: deadline.clone(), noted };
+        self.seat(route, stand, rank, waiter);
+        if let Some(told) = told.filter(|told| told.spot == stand) {
+            self.expect(told, now);
+        } else if stand == SpotId::FRESH {
+            self.open(stand);
+        }
+        Ok((Seat { lane: route.lane, rank }, deadline))
+    }
+
+    /// Puts somebody into its lane, which is made if there is none.
+    fn seat(&mut self, route: &Route, stand: SpotId, rank: Rank, waiter: Waiter) {
+        self.waiting += 1;
+        if let Some(lane) = self.lanes.get_mut(&route.lane) {
+            lane.push(rank, waiter);
+            self.reposition(route.lane);
+            return;
+        }
+        let spots = route.stops.iter().map(|stop| stop.spot).collect();
+        for stop in &route.stops {
+            self.spots.entry(stop.spot).or_default().lanes += 1;
+        }
+        let mut lane = Lane::new(spots, stand, rank);
+        lane.push(rank, waiter);
+        self.lanes.insert(route.lane, lane);
+        self.join(route.lane, stand);
+    }
+
+    /// Takes note of what somebody was told who now stands there.
+    pub(super) fn expect(&mut self, told: &Blocked, now: Instant) {
+        let at = now + told.span.into();
+        let spot = self.spots.entry(told.spot).or_default();
+        if !spot.open && spot.due.is_none_or(|due| at < due) {
+            spot.tell(told, at);
+            self.close(told.spot, at);
+        }
+    }
+
+    /// When somebody with this place passes at the earliest, as far as those before it tell.
+    pub(super) fn earliest(&self, id: LaneId, stand: SpotId, rank: Rank, cost: u64, now: Instant) -> Instant {
+        let Some(spot) = self.spots.get(&stand) else { return now };
+        let lane = self.lanes.get(&id);
+        let own = lane.map_or(0, |lane| lane.cost_before(rank));
+        let same = usize::from(lane.is_some_and(|lane| lane.asked.is_none()));
+        // Every other lane has a turn before the second of this one, unless its priority is lower.
+        let after_all = spot.ring.last_key_value().is_some_and(|(last, _)| last.is_no_lower_than(rank));
+        let others = if after_all { spot.ring.len().saturating_sub(same) } else { 0 };
+        let front = spot.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
+        let first = front.and_then(Lane::first).map_or(0, |(_, waiter)| waiter.ask.cost);
+        spot.earliest(first, own.saturating_add(others as u64), cost, now)
+    }
+
+    /// Moves a lane among others as the priority of its first asks.
+    pub(super) fn reposition(&mut self, id: LaneId) {
+        let Some(lane) = self.lanes.get_mut(&id) else { return };
+        let Some((first, _)) = lane.first().filter(|_| lane.asked.is_none()) else { return };
+        let stand = lane.stand;
+        let turn = lane.turn.with_priority_of(first);
+        let before = std::mem::replace(&mut lane.turn, turn);
+        if let Some(spot) = self.spots.get_mut(&stand).filter(|_| turn != before) {
+            spot.ring.remove(&before);
+            spot.ring.insert(turn, id);
+        }
+        self.look_at_front(stand);
+    }
+}
+
+/// When it is too late for somebody who stands there: as its caller says, or the rule there. Where it is
+/// not known yet which rule that will be, none lets it wait longer than the most patient does.
+fn deadline(route: &Route, newcomer: &Newcomer, stand: SpotId) -> Option<(Instant, Bound)> {
+    let stop = match stand {
+        SpotId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),
+        _ => route.stops.iter().find(|stop| stop.spot == stand),
+    };
+    let by_rule = stop.and_then(|stop| {
+        let at = newcomer.arrived.checked_add(stop.most.into())?;
+        Some((at, Bound::Rule(Arc::clone(&stop.rule))))
+    });
+    let by_caller = newcomer.deadline.map(|at| (at, Bound::Caller));
+    by_caller.into_iter().chain(by_rule).min_by_key(|(at, _)| *at)
+}

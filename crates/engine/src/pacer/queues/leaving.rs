@@ -1,0 +1,181 @@
+//! Leaving a queue: having been asked about, or giving up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate_core::Span;
+
+use super::{Finding, Job, Queues, Seat};
+use crate::pacer::answer::Bound;
+use crate::pacer::ids::{Blocked, SpotId};
+use crate::pacer::lane::{Lane, Waiter};
+use crate::pacer::timetable::TICK;
+
+/// What became of somebody who was asked about.
+pub(in crate::pacer) enum Settled {
+    /// It leaves: it passes, or is refused.
+    Leaves(Waiter),
+    /// It leaves, because its turn would come too late.
+    TooLate { waiter: Waiter, wait: Span, bound: Bound },
+    /// It waits on, and did not know yet that it would have to.
+    Waits,
+    /// It waits on.
+    WaitsOn,
+    /// It has given up meanwhile.
+    Gone,
+}
+
+/// What became of somebody who cannot wait any longer.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::pacer) enum Expiry {
+    /// It has left. It would have had to wait so much longer.
+    Left { wait: Span },
+    /// It is being asked about: the answer comes.
+    Asked,
+    /// It was there no longer: the answer has come.
+    Gone,
+}
+
+impl Queues {
+    /// Takes note of what came of asking about somebody.
+    pub(in crate::pacer) fn settle(&mut self, job: &Job, finding: &Finding<'_>, now: Instant) -> Settled {
+        if job.epoch != self.epoch {
+            return Settled::Gone;
+        }
+        if let Some(spot) = self.spots.get_mut(&job.from) {
+            spot.asked -= 1;
+        }
+        if let Some(lane) = self.lanes.get_mut(&job.seat.lane) {
+            (lane.asked, lane.moved) = (None, false);
+        }
+        let settled = match finding {
+            Finding::Passed | Finding::Refused => {
+                self.take_out(job.seat).map_or(Settled::Gone, Settled::Leaves)
+            }
+            Finding::Blocked(blocked) => self.hold_up(job.seat, blocked, now),
+            Finding::Unknown => Settled::WaitsOn,
+        };
+        self.next_turn(job, finding, &settled, now);
+        settled
+    }
+
+    /// What a wait that somebody was told means to it.
+    fn hold_up(&mut self, seat: Seat, blocked: &Blocked, now: Instant) -> Settled {
+        let lane = self.lanes.get_mut(&seat.lane);
+        let Some(waiter) = lane.and_then(|lane| lane.waiter_mut(seat.rank)) else { return Settled::Gone };
+        let (patience, rule) = &blocked.patience;
+        let waited = now - waiter.arrived;
+        let impatient = waited > Duration::from(*patience) + TICK;
+        let bound = if impatient {
+            Some(Bound::Rule(Arc::clone(rule)))
+        } else {
+            let at = now + blocked.span.into();
+            waiter
+                .deadline
+                .as_ref()
+                .filter(|(deadline, _)| *deadline + TICK < at)
+                .map(|(_, bound)| bound.clone())
+        };
+        let told_before = std::mem::replace(&mut waiter.noted, true);
+        match bound {
+            None if told_before => Settled::WaitsOn,
+            None => Settled::Waits,
+            Some(bound) => match self.take_out(seat) {
+                Some(waiter) => Settled::TooLate { waiter, wait: blocked.span, bound },
+                None => Settled::Gone,
+            },
+        }
+    }
+
+    /// Says when and where the lane has its next turn, and goes on giving turns where it had this one.
+    fn next_turn(&mut self, job: &Job, finding: &Finding<'_>, settled: &Settled, now: Instant) {
+        let (lane, from) = (job.seat.lane, job.from);
+        if self.lanes.get(&lane).is_some_and(Lane::is_empty) {
+            self.drop_lane(lane);
+        }
+        let waits = matches!(settled, Settled::Waits | Settled::WaitsOn);
+        match finding {
+            Finding::Passed => {
+                self.widen(from);
+                if self.lanes.contains_key(&lane) {
+                    self.join(lane, from);
+                }
+            }
+            Finding::Blocked(blocked) if waits && blocked.spot == from => {
+                self.rejoin(lane, from, job.turn);
+                self.shut(blocked, now);
+            }
+            Finding::Blocked(blocked) if waits => {
+                self.join(lane, blocked.spot);
+                self.expect(blocked, now);
+            }
+            // Whoever leaves without passing leaves its turn to the next in its lane.
+            Finding::Blocked(_) | Finding::Refused | Finding::Unknown => {
+                if self.lanes.contains_key(&lane) {
+                    self.rejoin(lane, from, job.turn);
+                }
+            }
+        }
+        if self.spots.get(&from).is_some_and(|spot| spot.due.is_none() && !spot.ring.is_empty()) {
+            self.open(from);
+        }
+        self.tidy(from);
+    }
+
+    /// As many are asked about at once as have passed since somebody was told to wait: so no more are
+    /// asked about in vain than not.
+    fn widen(&mut self, id: SpotId) {
+        if let Some(spot) = self.spots.get_mut(&id).filter(|_| id != SpotId::FRESH) {
+            spot.passed += 1;
+            spot.width = spot.passed.min(self.bounds.most_width);
+        }
+    }
+
+    /// Gives no more turns where somebody was told to wait, until its time.
+    fn shut(&mut self, blocked: &Blocked, now: Instant) {
+        let at = now + blocked.span.into();
+        let spot = self.spots.entry(blocked.spot).or_default();
+        spot.tell(blocked, at);
+        (spot.passed, spot.width) = (0, 1);
+        self.close(blocked.spot, at);
+    }
+
+    /// Lets somebody go who has given up. `None` if it was there no longer.
+    pub(in crate::pacer) fn leave(&mut self, seat: Seat) -> Option<Waiter> {
+        let waiter = self.take_out(seat)?;
+        let lane = self.lanes.get(&seat.lane).expect("somebody was in it");
+        let stand = lane.stand;
+        if lane.is_empty() && lane.asked.is_none() {
+            if let Some(spot) = self.spots.get_mut(&stand) {
+                spot.ring.remove(&lane.turn);
+            }
+            self.drop_lane(seat.lane);
+            self.look_at_front(stand);
+        } else {
+            self.reposition(seat.lane);
+        }
+        Some(waiter)
+    }
+
+    /// Lets somebody go for whom it is too late, unless its answer comes.
+    pub(in crate::pacer) fn expire(&mut self, seat: Seat, now: Instant) -> Expiry {
+        let Some(lane) = self.lanes.get(&seat.lane) else { return Expiry::Gone };
+        if lane.asked == Some(seat.rank) {
+            return Expiry::Asked;
+        }
+        let stand = lane.stand;
+        let cost = lane.waiter(seat.rank).map_or(0, |waiter| waiter.ask.cost);
+        let earliest = self.earliest(seat.lane, stand, seat.rank, cost, now);
+        match self.leave(seat) {
+            Some(_) => Expiry::Left { wait: (earliest - now).into() },
+            None => Expiry::Gone,
+        }
+    }
+
+    fn take_out(&mut self, seat: Seat) -> Option<Waiter> {
+        let waiter = self.lanes.get_mut(&seat.lane)?.remove(seat.rank)?;
+        self.waiting -= 1;
+        Some(waiter)
+    }
+}

@@ -1,0 +1,110 @@
+//! One key that lanes wait for, and when it is worth asking again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ids::{Blocked, LaneId};
+use super::lane::Rank;
+use super::pace::Pace;
+use super::timetable::{Precision, TICK};
+
+/// One rule at one key, or a policy as a whole: what keeps lanes from passing.
+pub(super) struct Spot {
+    /// The lanes that wait for it, in the order in which their turns come.
+    pub(super) ring: BTreeMap<Rank, LaneId>,
+    /// How many lanes have to pass it, wherever they wait.
+    pub(super) lanes: usize,
+    /// How many of its lanes are being asked about.
+    pub(super) asked: usize,
+    /// How many may be at once.
+    pub(super) width: usize,
+    /// How many have passed since somebody was told to wait.
+    pub(super) passed: usize,
+    /// Whether turns are being given.
+    pub(super) open: bool,
+    /// When the next turn comes, if it is not open.
+    pub(super) due: Option<Instant>,
+    /// Until when it stands still.
+    pub(super) paused: Option<Instant>,
+    /// What was told to whoever was asked about last.
+    pub(super) told: Option<Told>,
+}
+
+/// When somebody could pass who takes `cost`, and how fast the others follow.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub(super) at: Instant,
+    cost: u64,
+    pace: Option<Pace>,
+}
+
+impl Default for Spot {
+    fn default() -> Self {
+        Self {
+            ring: BTreeMap::new(),
+            lanes: 0,
+            asked: 0,
+            width: 1,
+            passed: 0,
+            open: false,
+            due: None,
+            paused: None,
+            told: None,
+        }
+    }
+}
+
+impl Spot {
+    /// Whether somebody waits for it, or would have to.
+    pub(super) fn is_busy(&self, now: Instant) -> bool {
+        !self.ring.is_empty() || self.asked > 0 || self.due.is_some() || self.is_paused(now)
+    }
+
+    pub(super) fn is_paused(&self, now: Instant) -> bool {
+        self.paused.is_some_and(|until| until > now)
+    }
+
+    /// Whether nothing has to be known of it any more.
+    pub(super) fn is_idle(&self) -> bool {
+        self.lanes == 0 && self.ring.is_empty() && self.asked == 0 && self.paused.is_none()
+    }
+
+    /// The first moment at which a turn could come.
+    pub(super) fn ready_at(&self, now: Instant) -> Instant {
+        let paused = self.paused.unwrap_or(now);
+        self.due.unwrap_or(now).max(paused).max(now)
+    }
+
+    /// When somebody passes at the earliest before whom `ahead` is taken in all, `first` of it by the
+    /// first, and who takes `cost`.
+    pub(super) fn earliest(&self, first: u64, ahead: u64, cost: u64, now: Instant) -> Instant {
+        let ready = self.ready_at(now);
+        // Nobody knows what has come together when a pause ends.
+        match &self.told {
+            Some(told) if ahead > 0 && !self.is_paused(now) => {
+                let units = ahead.saturating_add(cost);
+                let after = told.pace.map_or(Duration::ZERO, |pace| pace.after(first, units).into());
+                told.at.checked_add(after).map_or(ready, |at| at.max(ready))
+            }
+            _ => ready,
+        }
+    }
+
+    /// Takes note of what somebody was told.
+    pub(super) fn tell(&mut self, blocked: &Blocked, at: Instant) {
+        self.told = Some(Told { at, cost: blocked.cost, pace: blocked.pace });
+    }
+
+    /// How late the next turn may come: where that would cost something, not by a tick of the timer.
+    pub(super) fn precision(&self) -> Precision {
+        let slack = self.told.and_then(|told| told.pace.map(|pace| pace.slack(told.cost)));
+        if slack.is_some_and(|slack| Duration::from(slack) < TICK) { Precision::Dot } else { Precision::Tick }
+    }
+
+    /// Whether somebody who takes this much may pass earlier than was told.
+    pub(super) fn may_pass_earlier(&self, cost: u64) -> bool {
+        self.due.is_some() && self.told.is_some_and(|told| cost < told.cost)
+    }
+}

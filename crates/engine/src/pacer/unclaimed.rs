@@ -1,0 +1,99 @@
+//! What was taken for somebody who may be gone: unless it is claimed, it is given back.
+
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use tokio::runtime::Handle;
+use tollgate_core::{Charges, Decision, Origin, StoreError, Ticket, Timestamp};
+
+use super::Desk;
+use super::ask::Kept;
+use crate::calendar::page;
+use crate::engine::{Engine, Snapshot};
+
+/// A take that nobody has claimed yet.
+pub(super) struct Unclaimed(Option<(Arc<Desk>, Take)>);
+
+/// What was taken, and where.
+struct Take {
+    ask: Arc<Kept>,
+    ticket: Ticket,
+    at: Timestamp,
+    /// Bit `i` is set if charge `i` was taken.
+    taken: u32,
+    /// Whether it was taken from the counters of this process, because the store could not be used.
+    local: bool,
+}
+
+impl Unclaimed {
+    /// Nothing was taken.
+    pub(super) fn nothing() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn new(desk: &Arc<Desk>, ask: &Arc<Kept>, decision: &Decision<'_>) -> Self {
+        let take = (decision.outcome.taken != 0).then(|| Take {
+            ask: Arc::clone(ask),
+            ticket: decision.charges.ticket,
+            at: decision.outcome.now,
+            taken: decision.outcome.taken,
+            local: matches!(decision.origin, Origin::Local(_)),
+        });
+        Self(take.map(|take| (Arc::clone(desk), take)))
+    }
+
+    /// Whoever it was taken for has it.
+    pub(super) fn claim(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Unclaimed {
+    fn drop(&mut self) {
+        let Some((desk, take)) = self.0.take() else { return };
+        let mut giving = Box::pin(give_back(desk, take));
+        // A store of this process has it back at once, wherever this is dropped.
+        let now = giving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        if now.is_pending()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            runtime.spawn(giving);
+        }
+    }
+}
+
+async fn give_back(desk: Arc<Desk>, take: Take) {
+    let fields = take.ask.fields();
+    let attempt = take.ask.attempt(&fields);
+    let pinned = desk.engine.pin();
+    let Ok(policy) = pinned.policies.find(attempt.policy) else { return };
+    let Ok(charges) = policy.charges(&attempt, take.ticket) else { return };
+    let route = desk.ids.route(policy, &charges);
+    // What cannot be given back stays counted.
+    let _ = desk.engine.give_taken(&pinned, &take, &charges).await;
+    desk.freed(&route);
+}
+
+impl Engine {
+    /// Gives back those of an attempt's charges that were taken.
+    async fn give_taken(&self, pinned: &Snapshot, take: &Take, all: &Charges<'_>) -> Result<(), StoreError> {
+        let policies = if take.local { pinned.local.as_ref() } else { None }.unwrap_or(&pinned.policies);
+        let mut charges = Charges::new(take.ticket, all.cost, all.id);
+        for (_, charge) in all.iter().enumerate().filter(|(index, _)| take.taken & (1 << index) != 0) {
+            if let Some(rule) = policies.rule(charge.plan.rule()) {
+                let key = all.key(charge);
+                charges.push(rule.plan_at(key), key, true);
+            }
+        }
+        charges.calendar = charges.periods().map(|period| page(period, take.at)).collect();
+        if take.local {
+            self.give_local(&charges, take.at).await?;
+        } else {
+            self.ask(self.store.give(&charges, take.at)).await?;
+        }
+        if let Some(shared) = &self.shared {
+            shared.freed(&charges);
+        }
+        Ok(())
+    }
+}

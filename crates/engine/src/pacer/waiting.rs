@@ -1,0 +1,73 @@
+//! One caller's wait: until it hears what became of it, until it is too late, or until it gives up.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use super::answer::{Paced, Unpaced};
+use super::desk::{Desk, Seated};
+use super::queues::Expiry;
+
+/// A wait. Dropped before there is an answer, it gives its place back.
+pub(super) struct Waiting<'p, T> {
+    desk: &'p Desk,
+    seated: Seated<T>,
+    answered: bool,
+}
+
+/// How much later than in time an answer may come that was given in time: the timer of who waits and
+/// that of who gives turns are both late by up to a tick.
+const GRACE: Duration = Duration::from_millis(2);
+
+impl<'p, T> Waiting<'p, T> {
+    pub(super) fn new(desk: &'p Arc<Desk>, seated: Seated<T>) -> Self {
+        Self { desk, seated, answered: false }
+    }
+
+    /// Waits for the answer.
+    pub(super) async fn answer(mut self) -> Result<Paced<T>, Unpaced<T>> {
+        if let Some((deadline, bound)) = self.seated.deadline.clone() {
+            match timeout_at(deadline + GRACE, &mut self.seated.heard).await {
+                Ok(heard) => return self.conclude(heard.ok()),
+                Err(_) => {
+                    if let Expiry::Left { wait } = self.desk.expire(self.seated.seat) {
+                        let waited = (Instant::now() - self.seated.arrived).into();
+                        return self.conclude_with(Err(Unpaced::TooLate { waited, wait, bound }));
+                    }
+                }
+            }
+        }
+        let heard = (&mut self.seated.heard).await;
+        self.conclude(heard.ok())
+    }
+
+    fn conclude(self, heard: Option<super::news::Heard<T>>) -> Result<Paced<T>, Unpaced<T>> {
+        let Some(heard) = heard else { return self.conclude_with(Err(Unpaced::Ended)) };
+        heard.unclaimed.claim();
+        self.conclude_with(heard.answer)
+    }
+
+    fn conclude_with(mut self, answer: Result<Paced<T>, Unpaced<T>>) -> Result<Paced<T>, Unpaced<T>> {
+        self.answered = true;
+        let meter = &self.seated.meter;
+        match &answer {
+            Ok(paced) => meter.passed(paced.waited),
+            Err(Unpaced::Denied { .. }) => drop(meter.denied.inc()),
+            Err(Unpaced::TooLate { .. }) => drop(meter.late.inc()),
+            Err(Unpaced::Full { .. } | Unpaced::Fault(_) | Unpaced::Ended) => {}
+        }
+        answer
+    }
+}
+
+impl<T> Drop for Waiting<'_, T> {
+    fn drop(&mut self) {
+        self.seated.meter.waiting.dec();
+        if !self.answered {
+            // If it has passed already, what was taken goes back as the answer is dropped unheard.
+            self.desk.leave(self.seated.seat);
+            self.seated.meter.cancelled.inc();
+        }
+    }
+}

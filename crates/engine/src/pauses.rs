@@ -1,0 +1,234 @@
+//! What stands still for a while because somebody upstream said so: here at once, and on every node
+//! that shares the store within a second.
+//!
+//! Each pause is a record of its own, which says what stands still and until when by the store's
+//! clock. So two nodes never write the same record, and any node may remove one that is over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+use tollgate_core::{Charges, Outcome, Plan, Span, StoreError, Ticket, Timestamp};
+
+use crate::engine::Engine;
+use crate::shared::Aim;
+use crate::ticket;
+
+/// All pauses.
+pub(crate) struct Pauses {
+    book: Mutex<Book>,
+    version: AtomicU64,
+    /// When the last of them ends, in microseconds after `start`.
+    last_end: AtomicU64,
+    start: Instant,
+}
+
+/// The pauses by the names of their records.
+#[derive(Default)]
+struct Book {
+    recorded: BTreeMap<String, Pause>,
+    /// Those that this node alone knows: not recorded yet, or in vain.
+    here: BTreeMap<String, Pause>,
+}
+
+/// Something that stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Pause {
+    pub(crate) scope: Stopped,
+    pub(crate) until: Instant,
+}
+
+/// What stands still.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Stopped {
+    /// Whatever passes a policy.
+    Policy(String),
+    /// Whatever a rule counts at a key.
+    Key { rule: String, key: String },
+}
+
+const PREFIX: &str = "pause/";
+/// How many records that are over are removed at a time.
+const REMOVED: usize = 16;
+
+impl Default for Pauses {
+    fn default() -> Self {
+        let start = Instant::now();
+        Self { book: Mutex::default(), version: AtomicU64::new(0), last_end: AtomicU64::new(0), start }
+    }
+}
+
+impl Pauses {
+    /// Whether nothing stands still.
+    pub(crate) fn are_over(&self, now: Instant) -> bool {
+        let last_end = Duration::from_micros(self.last_end.load(Ordering::Acquire));
+        now.saturating_duration_since(self.start) >= last_end
+    }
+
+    /// Changes whenever a pause is set or ended.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Calls `see` with each pause. Answers the version that it has seen.
+    pub(crate) fn each(&self, mut see: impl FnMut(&Pause)) -> u64 {
+        let book = self.book.lock();
+        book.recorded.values().chain(book.here.values()).for_each(&mut see);
+        self.version()
+    }
+
+    /// Begins a pause on this node. Answers the name of its record, unless one lasts as long already.
+    fn begin(&self, scope: Stopped, until: Instant) -> Option<String> {
+        let mut book = self.book.lock();
+        let mut known = book.recorded.values().chain(book.here.values());
+        if known.any(|pause| pause.scope == scope && pause.until >= until) {
+            return None;
+        }
+        let name = format!("{PREFIX}{}", ticket::next());
+        book.here.insert(name.clone(), Pause { scope, until });
+        self.changed(&book);
+        Some(name)
+    }
+
+    /// Takes note that a pause is recorded. Answers the records that say nothing any more: those that
+    /// it outlasts, and those that are over.
+    fn recorded(&self, name: &str, now: Instant) -> Vec<String> {
+        let mut book = self.book.lock();
+        let Some(pause) = book.here.remove(name) else { return Vec::new() };
+        let idle =
+            |known: &Pause| known.until <= now || (known.scope == pause.scope && known.until <= pause.until);
+        let idle = book.recorded.iter().filter(|(_, known)| idle(known)).map(|(name, _)| name.clone());
+        let idle: Vec<String> = idle.take(REMOVED).collect();
+        idle.iter().for_each(|name| drop(book.recorded.remove(name)));
+        book.recorded.insert(name.to_owned(), pause);
+        book.here.retain(|_, pause| pause.until > now);
+        idle
+    }
+
+    /// Ends every pause of a scope on this node. Answers their records.
+    fn end(&self, scope: &Stopped) -> Vec<String> {
+        let mut book = self.book.lock();
+        let of_scope = |(_, pause): &(&String, &Pause)| pause.scope == *scope;
+        let names: Vec<String> =
+            book.recorded.iter().filter(of_scope).map(|(name, _)| name.clone()).collect();
+        book.recorded.retain(|_, pause| pause.scope != *scope);
+        book.here.retain(|_, pause| pause.scope != *scope);
+        self.changed(&book);
+        names
+    }
+
+    /// Follows what is recorded.
+    pub(crate) fn follow(&self, recorded: BTreeMap<String, Pause>) {
+        let mut book = self.book.lock();
+        if !(recorded.is_empty() && book.recorded.is_empty()) {
+            book.recorded = recorded;
+            self.changed(&book);
+        }
+    }
+
+    fn changed(&self, book: &Book) {
+        let ends = book.recorded.values().chain(book.here.values()).map(|pause| pause.until);
+        let last = ends.max().map_or(Duration::ZERO, |end| end.saturating_duration_since(self.start));
+        self.last_end.store(Span::from(last).as_micros(), Ordering::Release);
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Stopped {
+    /// A pause as it is recorded: its end, what kind it is and of what, and the key to the end.
+    fn record_value(&self, until: Timestamp) -> Vec<u8> {
+        let until = until.as_micros();
+        match self {
+            Self::Policy(policy) => format!("{until}\npolicy\n{policy}"),
+            Self::Key { rule, key } => format!("{until}\nkey\n{rule}\n{key}"),
+        }
+        .into_bytes()
+    }
+
+    fn read(value: &[u8]) -> Option<(Timestamp, Self)> {
+        let mut parts = std::str::from_utf8(value).ok()?.splitn(3, '\n');
+        let until = Timestamp::from_micros(parts.next()?.parse().ok()?);
+        let scope = match (parts.next()?, parts.next()?) {
+            ("policy", policy) => Self::Policy(policy.to_owned()),
+            ("key", rest) => {
+                let (rule, key) = rest.split_once('\n')?;
+                Self::Key { rule: rule.to_owned(), key: key.to_owned() }
+            }
+            _ => return None,
+        };
+        Some((until, scope))
+    }
+}
+
+impl Engine {
+    /// Lets something stand still. It does on this node from now on, whatever comes of telling others.
+    pub(crate) async fn pause(&self, scope: Stopped, span: Span) -> Result<(), StoreError> {
+        let span = span.min(Span::MAX);
+        let now = Instant::now();
+        let Some(name) = self.pauses.begin(scope.clone(), now + span.into()) else { return Ok(()) };
+        // Of the span, nothing is lost on the way to the store.
+        let until = self.ask(self.store_now()).await? + span;
+        self.ask(self.records.put(&name, &scope.record_value(until))).await?;
+        let idle = self.pauses.recorded(&name, now);
+        self.configured.lock().edits += 1;
+        self.remove_records(&idle).await
+    }
+
+    /// Ends every pause of a scope.
+    pub(crate) async fn resume(&self, scope: &Stopped) -> Result<(), StoreError> {
+        let names = self.pauses.end(scope);
+        self.configured.lock().edits += 1;
+        self.remove_records(&names).await
+    }
+
+    async fn remove_records(&self, names: &[String]) -> Result<(), StoreError> {
+        for name in names {
+            self.ask(self.records.delete(name)).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads the pauses among all records. A store that can be asked at all tells its time.
+    pub(crate) async fn read_pauses(
+        &self,
+        records: &[(String, Vec<u8>)],
+    ) -> Result<BTreeMap<String, Pause>, StoreError> {
+        let pauses = recorded(records);
+        if pauses.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        let (here, there) = (Instant::now(), self.store_now().await?);
+        let pauses = pauses.into_iter().map(|(name, until, scope)| {
+            let until = here + until.since(there).min(Span::MAX).into();
+            (name, Pause { scope, until })
+        });
+        Ok(pauses.collect())
+    }
+
+    /// The store's time, by looking at a counter that nobody uses.
+    async fn store_now(&self) -> Result<Timestamp, StoreError> {
+        static PLAN: OnceLock<Arc<Plan>> = OnceLock::new();
+        let plan = PLAN.get_or_init(|| {
+            let limit = "1/s".parse().expect("it is a limit");
+            Arc::new(Plan::new("now".into(), vec![limit]).expect("one limit does not clash"))
+        });
+        let mut charges = Charges::new(Ticket(0), 0, None);
+        charges.push(plan, "now", true);
+        let mut outcome = Outcome::default();
+        self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome).await?;
+        Ok(outcome.now)
+    }
+}
+
+/// The pauses among all records: name, end by the store's clock, and what stands still.
+fn recorded(records: &[(String, Vec<u8>)]) -> Vec<(String, Timestamp, Stopped)> {
+    let pauses = records.iter().filter(|(name, _)| name.starts_with(PREFIX));
+    let pauses = pauses.filter_map(|(name, value)| {
+        let (until, scope) = Stopped::read(value)?;
+        Some((name.clone(), until, scope))
+    });
+    pauses.collect()
+}

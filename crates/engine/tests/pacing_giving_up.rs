@@ -1,0 +1,192 @@
+//! Giving up: a dropped wait gives its place back, and what was taken for it.
+
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use support::pacing::{SlowStore, Trace, Track, ask, begin, in_virtual_time, waiting};
+use support::{policies, rule};
+use tokio::time::{advance, sleep};
+use tollgate_core::{Attempt, OnExceed, Policies, Span};
+use tollgate_engine::pacer::Unpaced;
+use tollgate_engine::{Ask, PacerOptions};
+
+fn by_chat(limit: &str) -> Policies {
+    policies(vec![waiting("chat", &["chat"], &[limit])], &[("send", &["chat"])])
+}
+
+const A: [(&str, &str); 1] = [("chat", "a")];
+
+#[test]
+fn a_dropped_wait_lets_the_next_one_move_up() {
+    in_virtual_time(async {
+        let track = Track::new(by_chat("1/s sliding")).await;
+        track.acquire("send", &A).await.unwrap();
+        let mut first = Box::pin(track.acquire("send", &A));
+        let mut second = Box::pin(track.acquire("send", &A));
+        let mut third = Box::pin(track.acquire("send", &A));
+        begin(&mut first).await;
+        begin(&mut second).await;
+        begin(&mut third).await;
+        drop(second);
+        advance(Duration::from_millis(500)).await;
+        drop(first);
+        assert_eq!(third.await.unwrap().waited, Span::from_secs(1));
+        assert_eq!(track.acquire("send", &A).await.unwrap().waited, Span::from_secs(1), "none was used up");
+    });
+}
+
+#[test]
+fn when_a_costly_wait_is_given_up_a_cheaper_one_need_not_wait_as_long() {
+    in_virtual_time(async {
+        let track = Track::new(by_chat("10/s burst 10")).await;
+        let costing = |cost| Ask::from(Attempt { policy: "send", fields: &A, cost, id: None });
+        track.pacer.acquire(costing(10)).await.unwrap();
+        let mut costly = Box::pin(track.pacer.acquire(costing(10)));
+        let mut cheap = Box::pin(track.pacer.acquire(costing(1)));
+        begin(&mut costly).await;
+        begin(&mut cheap).await;
+        sleep(Duration::from_millis(300)).await;
+        drop(costly);
+        assert_eq!(cheap.await.unwrap().waited, Span::from_millis(300));
+    });
+}
+
+#[test]
+fn what_was_taken_for_somebody_who_is_gone_is_given_back() {
+    in_virtual_time(async {
+        let track = Track::new(by_chat("1/s sliding")).await;
+        track.acquire("send", &A).await.unwrap();
+        let mut gone = Box::pin(track.acquire("send", &A));
+        let mut next = Box::pin(track.acquire("send", &A));
+        begin(&mut gone).await;
+        begin(&mut next).await;
+        // The permit is there, but nobody fetches it.
+        sleep(Duration::from_millis(1_200)).await;
+        assert_eq!(track.pacer.waiting(), 1);
+        drop(gone);
+        assert_eq!(next.await.unwrap().waited, Span::from_millis(1_200), "at once, not a second later");
+        let counts = track.pacer.meters().counts();
+        let count = |outcome| counts.iter().find(|(_, name, _)| *name == outcome).unwrap().2;
+        assert_eq!((count("passed"), count("cancelled")), (2, 1));
+    });
+}
+
+#[test]
+fn whoever_gives_up_while_it_is_asked_about_takes_nothing() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(50));
+        let track = Track::shared(by_chat("1/s sliding"), &store, PacerOptions::default()).await;
+        let mut gone = Box::pin(track.acquire("send", &A));
+        begin(&mut gone).await;
+        sleep(Duration::from_millis(60)).await;
+        assert_eq!(store.takes.load(Ordering::Relaxed), 1, "it is on its way");
+        drop(gone);
+        sleep(Duration::from_millis(540)).await;
+        let before = track.millis();
+        assert!(track.acquire("send", &A).await.is_ok());
+        assert_eq!(track.millis() - before, 100, "what was taken is back");
+        assert_eq!(track.pacer.waiting(), 0);
+    });
+}
+
+#[test]
+fn the_end_of_a_runtime_ends_the_waiting_in_it_and_no_other() {
+    let track = in_virtual_time(async {
+        let track = Track::new(by_chat("1/s sliding")).await;
+        track.acquire("send", &A).await.unwrap();
+        let trace: Trace<((), u64)> = Trace::default();
+        track.send("send", vec![("chat", "a".into())], &trace, ());
+        tokio::task::yield_now().await;
+        assert_eq!(track.pacer.waiting(), 1);
+        track
+    });
+    assert_eq!(track.pacer.waiting(), 0);
+    in_virtual_time(async {
+        let waited = track.acquire("send", &A).await.unwrap().waited;
+        assert!(waited <= Span::from_secs(1), "{waited}");
+    });
+}
+
+#[test]
+fn whoever_waits_in_a_runtime_that_is_not_the_drivers_learns_that_it_has_ended() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let track = first.block_on(Track::new(by_chat("1/hour sliding")));
+    first.block_on(track.acquire("send", &A)).unwrap();
+    let mut driven = Box::pin(track.acquire("send", &A));
+    first.block_on(begin(&mut driven));
+    let mut other = Box::pin(track.acquire("send", &A));
+    second.block_on(begin(&mut other));
+    drop(first);
+    assert_eq!(second.block_on(other), Err(Unpaced::Ended));
+    assert_eq!(second.block_on(driven), Err(Unpaced::Ended));
+    let mut again = Box::pin(track.acquire("send", &A));
+    second.block_on(begin(&mut again));
+    assert_eq!(track.pacer.waiting(), 1, "it goes on where it is wanted");
+}
+
+#[test]
+fn many_who_give_up_leave_nothing_behind() {
+    in_virtual_time(async {
+        let rules = vec![waiting("all", &[], &["1/s burst 1"]), waiting("chat", &["chat"], &["1/s sliding"])];
+        let track = Track::new(policies(rules, &[("send", &["all", "chat"])])).await;
+        track.acquire("send", &[("chat", "first")]).await.unwrap();
+        let pacer = &track.pacer;
+        let mut waits = Vec::new();
+        for n in 0..500 {
+            let chat = format!("{}", n % 50);
+            waits.push(Box::pin(async move { pacer.acquire(ask("send", &[("chat", &chat)])).await }));
+            begin(waits.last_mut().unwrap()).await;
+        }
+        assert_eq!(pacer.waiting(), 500);
+        drop(waits);
+        assert_eq!(pacer.waiting(), 0);
+        let pinned = track.engine.pin();
+        let attempt = Attempt { policy: "send", fields: &[("chat", "7")], cost: 1, id: None };
+        assert!(!pacer.is_waiting(&pinned, &attempt));
+        assert_eq!(pacer.meters().waiting()[0].1, 0);
+        assert_eq!(track.acquire("send", &[("chat", "7")]).await.unwrap().waited, Span::from_secs(1));
+    });
+}
+
+#[test]
+fn whoever_is_denied_in_a_queue_leaves_its_turn_to_the_next() {
+    in_virtual_time(async {
+        let rules = vec![
+            waiting("chat", &["chat"], &["1/s sliding"]),
+            rule::with("size", &[], &["100 size per attempt"], OnExceed::Reject),
+        ];
+        let track = Track::new(policies(rules, &[("send", &["chat", "size"])])).await;
+        let sized = |size: &'static str| [("chat", "a"), ("size", size)];
+        track.acquire("send", &sized("1")).await.unwrap();
+        let (large, small) = (sized("101"), sized("1"));
+        let mut first = Box::pin(track.acquire("send", &small));
+        let mut second = Box::pin(track.acquire("send", &large));
+        let mut third = Box::pin(track.acquire("send", &small));
+        begin(&mut first).await;
+        begin(&mut second).await;
+        begin(&mut third).await;
+        let (first, second, third) = tokio::join!(first, second, third);
+        assert_eq!(first.unwrap().waited, Span::from_secs(1));
+        assert!(matches!(second, Err(Unpaced::Denied { .. })));
+        assert_eq!(third.unwrap().waited, Span::from_secs(2));
+    });
+}
+
+#[test]
+fn a_pacer_that_is_dropped_is_gone() {
+    in_virtual_time(async {
+        let track = Track::new(by_chat("1/s sliding")).await;
+        let engine = Arc::downgrade(&track.engine);
+        track.acquire("send", &A).await.unwrap();
+        let mut wait = Box::pin(track.acquire("send", &A));
+        begin(&mut wait).await;
+        drop(wait);
+        drop(track);
+        sleep(Duration::from_secs(1)).await;
+        assert!(engine.upgrade().is_none(), "its driver ends with the last who waits");
+    });
+}

@@ -1,0 +1,251 @@
+//! Standing still: what upstream asked for, here at once and on every node within a second.
+
+mod support;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::pacing::{SlowStore, Track, ask, begin, in_virtual_time, waiting};
+use support::{policies, rule};
+use tokio::time::{Instant, sleep, sleep_until};
+use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Records, Span};
+use tollgate_engine::pacer::{Bound, Permit, Scope, Unpaced};
+use tollgate_engine::{Ask, Fault, PacerOptions};
+
+fn telegram() -> Policies {
+    let rules = vec![waiting("all", &[], &["30/s sliding"]), waiting("chat", &["chat"], &["1/s sliding"])];
+    policies(rules, &[("telegram", &["all", "chat"]), ("other", &["chat"])])
+}
+
+const A: [(&str, &str); 1] = [("chat", "a")];
+const B: [(&str, &str); 1] = [("chat", "b")];
+const SEVEN: Span = Span::from_secs(7);
+
+#[test]
+fn a_paused_key_stands_still_and_no_other_does() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        let mut before = Box::pin(track.acquire("telegram", &A));
+        track.pacer.pause(Scope::Key { rule: "chat", key: "a" }, SEVEN).await.unwrap();
+        begin(&mut before).await;
+        assert_eq!(track.acquire("telegram", &B).await.unwrap().waited, Span::ZERO);
+        let mut other = Box::pin(track.acquire("other", &A));
+        begin(&mut other).await;
+        assert_eq!(before.await.unwrap().waited, SEVEN, "whatever policy counts there waits");
+        assert_eq!(other.await.unwrap().waited, Span::from_secs(8));
+        assert_eq!(track.acquire("telegram", &B).await.unwrap().waited, Span::ZERO);
+    });
+}
+
+#[test]
+fn a_paused_policy_stands_still_as_a_whole() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        track.pacer.pause(Scope::Policy("telegram"), SEVEN).await.unwrap();
+        let mut waits: Vec<_> =
+            [A, B].iter().map(|fields| Box::pin(track.pacer.acquire(ask("telegram", fields)))).collect();
+        for wait in &mut waits {
+            begin(wait).await;
+        }
+        assert_eq!(track.acquire("other", &A).await.unwrap().waited, Span::ZERO);
+        for wait in waits {
+            assert_eq!(wait.await.unwrap().waited, SEVEN);
+        }
+    });
+}
+
+#[test]
+fn those_who_wait_already_stand_still_too() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        track.acquire("telegram", &A).await.unwrap();
+        let mut wait = Box::pin(track.acquire("telegram", &A));
+        begin(&mut wait).await;
+        sleep(Duration::from_millis(500)).await;
+        assert_eq!(track.pacer.pause_like("telegram", &A, SEVEN).await, Ok(1));
+        assert_eq!(wait.await.unwrap().waited, Span::from_millis(7_500));
+    });
+}
+
+#[test]
+fn whoever_decides_without_waiting_can_see_what_stands_still() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        let attempt = |fields| Attempt { policy: "telegram", fields, cost: 1, id: None };
+        let is_waiting = |fields| track.pacer.is_waiting(&track.engine.pin(), &attempt(fields));
+        track.pacer.pause_like("telegram", &A, SEVEN).await.unwrap();
+        assert!(is_waiting(&A) && !is_waiting(&B));
+        sleep(Duration::from_secs(7)).await;
+        assert!(!is_waiting(&A));
+    });
+}
+
+#[test]
+fn a_pause_that_is_longer_than_anybody_waits_is_told_at_once() {
+    in_virtual_time(async {
+        let brief = OnExceed::Wait(Span::from_secs(5));
+        let rules = vec![
+            rule::with("chat", &["chat"], &["1/s sliding"], brief),
+            rule::rejecting("user", &["user"], &["9/s"]),
+        ];
+        let track = Track::new(policies(rules, &[("send", &["chat", "user"])])).await;
+        let late = |bound| Err(Unpaced::TooLate { waited: Span::ZERO, wait: SEVEN, bound });
+        let chat = || Bound::Rule("chat".into());
+        track.pacer.pause(Scope::Policy("send"), SEVEN).await.unwrap();
+        assert_eq!(track.acquire("send", &A).await, late(chat()), "as long as any of its rules allows");
+        track.pacer.resume(Scope::Policy("send")).await.unwrap();
+        track.pacer.pause_like("send", &[("user", "u")], SEVEN).await.unwrap();
+        let user = Bound::Rule("user".into());
+        assert_eq!(track.acquire("send", &[("chat", "a"), ("user", "u")]).await, late(user));
+        track.pacer.pause_like("send", &A, SEVEN).await.unwrap();
+        assert_eq!(track.acquire("send", &A).await, late(chat()));
+        let brief = Ask { max_wait: Some(Span::from_secs(1)), ..ask("send", &A) };
+        assert_eq!(track.pacer.acquire(brief).await, late(Bound::Caller));
+    });
+}
+
+#[test]
+fn a_pause_is_lengthened_but_not_cut_short_and_ends_when_it_is_ended() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        let scope = Scope::Key { rule: "chat", key: "a" };
+        track.pacer.pause(scope, Span::from_secs(2)).await.unwrap();
+        track.pacer.pause(scope, SEVEN).await.unwrap();
+        track.pacer.pause(scope, Span::from_secs(1)).await.unwrap();
+        assert_eq!(track.acquire("telegram", &A).await.unwrap().waited, SEVEN);
+        track.pacer.pause(scope, SEVEN).await.unwrap();
+        let mut wait = Box::pin(track.acquire("telegram", &A));
+        begin(&mut wait).await;
+        sleep(Duration::from_secs(3)).await;
+        track.pacer.resume(scope).await.unwrap();
+        assert_eq!(wait.await.unwrap().waited, Span::from_secs(3));
+    });
+}
+
+#[test]
+fn what_is_not_there_cannot_stand_still() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        let unknown = track.pacer.pause_like("telegarm", &[], SEVEN).await;
+        assert!(matches!(unknown, Err(Fault::Mistake(Mistake::UnknownPolicy { .. }))));
+        let unknown = track.pacer.pause_like("telegram", &[("cat", "a")], SEVEN).await;
+        assert!(matches!(unknown, Err(Fault::Mistake(Mistake::UnknownField { .. }))));
+        assert_eq!(track.acquire("telegram", &A).await.unwrap().waited, Span::ZERO);
+    });
+}
+
+/// Two nodes, each tended four times a second.
+async fn two_nodes(store: &Arc<SlowStore>) -> [Track; 2] {
+    let node = || Track::shared(telegram(), store, PacerOptions::default());
+    let nodes = [node().await, node().await];
+    for node in &nodes {
+        let engine = Arc::clone(&node.engine);
+        tokio::spawn(async move {
+            loop {
+                engine.tend().await;
+                sleep(Duration::from_millis(250)).await;
+            }
+        });
+    }
+    nodes
+}
+
+#[test]
+fn every_node_stands_still_within_a_second_and_goes_on_at_the_same_moment() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let [here, there] = two_nodes(&store).await;
+        sleep(Duration::from_millis(100)).await;
+        let end = Instant::now() + Duration::from_secs(7);
+        here.pacer.pause(Scope::Policy("telegram"), SEVEN).await.unwrap();
+        let mut wait = Box::pin(here.acquire("telegram", &A));
+        begin(&mut wait).await;
+        sleep(Duration::from_secs(1)).await;
+        let waits = there.acquire("telegram", &B);
+        assert!(there.acquire("other", &[("chat", "c")]).await.unwrap().waited < Span::from_millis(10));
+        let ended = async |wait: Pin<Box<dyn Future<Output = Result<Permit, Unpaced>> + '_>>| {
+            assert!(wait.await.is_ok());
+            Instant::now() - end
+        };
+        let (there, here) = tokio::join!(ended(Box::pin(waits)), ended(wait));
+        let moment = Duration::from_millis(20);
+        assert!(there < moment && here < moment, "{there:?} and {here:?} after the end");
+    });
+}
+
+#[test]
+fn those_who_wait_on_another_node_stand_still_within_a_second() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let [here, there] = two_nodes(&store).await;
+        there.acquire("telegram", &A).await.unwrap();
+        let mut times = Vec::new();
+        let end = Instant::now() + Duration::from_secs(20);
+        for second in 0..4 {
+            if second == 2 {
+                here.pacer.pause(Scope::Policy("telegram"), Span::from_secs(20)).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+            }
+            there.acquire("telegram", &A).await.unwrap();
+            times.push(Instant::now());
+        }
+        assert!(times[1] < end && times[2] > end, "{times:?} beside {end:?}");
+    });
+}
+
+#[test]
+fn a_pause_that_is_ended_ends_on_every_node() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let [here, there] = two_nodes(&store).await;
+        here.pacer.pause(Scope::Policy("telegram"), Span::from_secs(60)).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let mut wait = Box::pin(there.acquire("telegram", &A));
+        begin(&mut wait).await;
+        here.pacer.resume(Scope::Policy("telegram")).await.unwrap();
+        let resumed = Instant::now();
+        wait.await.unwrap();
+        assert!(resumed.elapsed() < Duration::from_secs(1), "{:?}", resumed.elapsed());
+        assert!(here.acquire("telegram", &B).await.unwrap().waited < Span::from_millis(10));
+    });
+}
+
+#[test]
+fn whoever_starts_later_knows_what_stands_still_and_for_how_long() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let before = Track::shared(telegram(), &store, PacerOptions::default()).await;
+        let end = Instant::now() + Duration::from_secs(7);
+        before.pacer.pause_like("telegram", &A, SEVEN).await.unwrap();
+        drop(before);
+        sleep_until(end - Duration::from_secs(2)).await;
+        let after = Track::shared(telegram(), &store, PacerOptions::default()).await;
+        after.acquire("telegram", &A).await.unwrap();
+        let late = Instant::now() - end;
+        assert!(late < Duration::from_millis(20), "{late:?}");
+    });
+}
+
+#[test]
+fn records_of_pauses_that_are_over_do_not_pile_up() {
+    in_virtual_time(async {
+        let store = SlowStore::new(Duration::from_millis(1));
+        let track = Track::shared(telegram(), &store, PacerOptions::default()).await;
+        for n in 0..100 {
+            let chat = n.to_string();
+            let scope = Scope::Key { rule: "chat", key: &chat };
+            track.pacer.pause(scope, Span::from_millis(100)).await.unwrap();
+            sleep(Duration::from_millis(10)).await;
+        }
+        let records = store.memory.all().await.unwrap();
+        let pauses = records.iter().filter(|(name, _)| name.starts_with("pause/")).count();
+        assert!(pauses <= 12, "{pauses} records");
+        for _ in 0..50 {
+            track.pacer.pause(Scope::Policy("telegram"), SEVEN).await.unwrap();
+            sleep(Duration::from_millis(10)).await;
+        }
+        let records = store.memory.all().await.unwrap();
+        assert_eq!(records.iter().filter(|(name, _)| name.starts_with("pause/")).count(), 1);
+    });
+}

@@ -1,0 +1,213 @@
+//! A pacer in virtual time: the store's clock is the runtime's, which stands still until everybody
+//! waits, and then jumps to when somebody need not any longer.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Charges, Outcome, Span, StoreError};
+use tollgate_engine::pacer::{Permit, Unpaced};
+use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
+
+use super::*;
+
+/// The runtime's time.
+pub(crate) struct RuntimeClock(Instant);
+
+/// A store that takes its time to answer.
+pub(crate) struct SlowStore {
+    pub(crate) memory: MemoryStore,
+    latency: Duration,
+    version: AtomicU64,
+    pub(crate) takes: AtomicUsize,
+    in_flight: AtomicUsize,
+    pub(crate) most_in_flight: AtomicUsize,
+}
+
+/// A pacer over a store, and the moment it began.
+pub(crate) struct Track {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) pacer: Pacer,
+    pub(crate) start: Instant,
+}
+
+/// Who was let pass, or not, and when.
+pub(crate) type Trace<T> = Arc<parking_lot::Mutex<Vec<T>>>;
+
+impl RuntimeClock {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self(Instant::now()))
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Timestamp {
+        START + Span::from(self.0.elapsed())
+    }
+}
+
+/// Runs something in virtual time.
+pub(crate) fn in_virtual_time<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_time().start_paused(true).build().unwrap().block_on(work)
+}
+
+/// A rule that lets attempts wait for up to a day.
+pub(crate) fn waiting(name: &str, by: &[&str], limits: &[&str]) -> Rule {
+    rule::with(name, by, limits, OnExceed::Wait(Span::from_secs(86_400)))
+}
+
+impl Track {
+    pub(crate) async fn new(policies: Policies) -> Self {
+        Self::bounded(policies, PacerOptions::default()).await
+    }
+
+    pub(crate) async fn bounded(policies: Policies, options: PacerOptions) -> Self {
+        let store = Arc::new(MemoryStore::new(RuntimeClock::new(), 100_000));
+        let parts = Parts { store: store.clone(), records: store, fallback: None };
+        Self::over(policies, parts, options).await
+    }
+
+    /// A pacer over a store that others may share.
+    pub(crate) async fn shared(policies: Policies, store: &Arc<SlowStore>, options: PacerOptions) -> Self {
+        let local = Arc::new(MemoryStore::new(RuntimeClock::new(), 1_000));
+        let fallback =
+            Fallback { store: local, clock: RuntimeClock::new(), probe_every: Span::from_secs(10) };
+        let parts = Parts { store: store.clone(), records: store.clone(), fallback: Some(fallback) };
+        Self::over(policies, parts, options).await
+    }
+
+    async fn over(policies: Policies, parts: Parts, options: PacerOptions) -> Self {
+        let engine = Arc::new(Engine::start(policies, parts).await.unwrap());
+        let pacer = Pacer::new(Arc::clone(&engine), options);
+        Self { engine, pacer, start: Instant::now() }
+    }
+
+    /// Waits for one permit.
+    pub(crate) async fn acquire(&self, policy: &str, fields: &[(&str, &str)]) -> Result<Permit, Unpaced> {
+        self.pacer.acquire(ask(policy, fields)).await
+    }
+
+    /// How long ago it began, in milliseconds.
+    pub(crate) fn millis(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_millis()).unwrap()
+    }
+
+    /// Lets the permits of one key be asked for by a task of their own, and notes when they come.
+    pub(crate) fn send<T: Send + 'static>(
+        &self,
+        policy: &'static str,
+        fields: Vec<(&'static str, String)>,
+        trace: &Trace<(T, u64)>,
+        what: T,
+    ) -> tokio::task::JoinHandle<()> {
+        let (pacer, start, trace) = (self.pacer.clone(), self.start, Arc::clone(trace));
+        tokio::spawn(async move {
+            let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (*name, &**value)).collect();
+            pacer.acquire(ask(policy, &fields)).await.unwrap();
+            let at = u64::try_from(start.elapsed().as_millis()).unwrap();
+            trace.lock().push((what, at));
+        })
+    }
+}
+
+pub(crate) fn ask<'a>(policy: &'a str, fields: &'a [(&'a str, &'a str)]) -> Ask<'a> {
+    Ask::from(Attempt { policy, fields, cost: 1, id: None })
+}
+
+/// Polls something once, so that it takes its place.
+pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
+    let polled = std::future::poll_fn(|context| {
+        std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())
+    });
+    assert!(polled.await, "it has to wait");
+}
+
+impl SlowStore {
+    pub(crate) fn new(latency: Duration) -> Arc<Self> {
+        Arc::new(Self {
+            memory: MemoryStore::new(RuntimeClock::new(), 100_000),
+            latency,
+            version: AtomicU64::new(1),
+            takes: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
+            most_in_flight: AtomicUsize::new(0),
+        })
+    }
+
+    fn later<'a, T: Send + Unpin + 'a>(
+        &'a self,
+        call: impl FnOnce() -> Answer<'a, T> + Send + 'a,
+    ) -> Answer<'a, T> {
+        Answer::Later(Box::pin(async move {
+            tokio::time::sleep(self.latency).await;
+            call().await
+        }))
+    }
+}
+
+impl Store for SlowStore {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.takes.fetch_add(1, Ordering::Relaxed);
+        Answer::Later(Box::pin(async move {
+            let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
+            self.most_in_flight.fetch_max(in_flight, Ordering::Relaxed);
+            tokio::time::sleep(self.latency).await;
+            let taken = self.memory.take(charges, outcome).await;
+            tokio::time::sleep(self.latency).await;
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
+            taken
+        }))
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.later(move || self.memory.peek(charges, outcome))
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        self.later(move || self.memory.give(charges, taken_at))
+    }
+
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.later(move || self.memory.holds(spot, order))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.later(move || self.memory.forget(what))
+    }
+}
+
+impl Records for SlowStore {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.later(move || self.memory.put(name, value))
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.later(move || self.memory.delete(name))
+    }
+
+    fn swap<'a>(
+        &'a self,
+        name: &'a str,
+        expected: Option<&'a [u8]>,
+        value: Option<&'a [u8]>,
+    ) -> Answer<'a, bool> {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.later(move || self.memory.swap(name, expected, value))
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        self.later(|| self.memory.all())
+    }
+
+    fn version(&self) -> Answer<'_, u64> {
+        Answer::<u64>::ready(Ok::<_, StoreError>(self.version.load(Ordering::SeqCst)))
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Records::secret(&self.memory)
+    }
+}

@@ -1,0 +1,163 @@
+//! The reverse proxy: its listeners, upstreams and routes, from what was written to what they mean.
+
+mod listeners;
+mod routes;
+mod upstreams;
+
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::policy::nearest;
+use tollgate_core::{Policy, Span};
+use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
+use tollgate_web::Answers;
+
+use super::clients::Clients;
+use super::limits;
+use super::problem::{Findings, hint, listed, shown};
+use super::raw::gateway as raw;
+use super::tree::Path;
+
+/// Nobody waits longer than this for anything but a tunnel.
+const MOST_WAIT: Span = Span::from_secs(86_400);
+
+/// What the gateway's section refers to.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'k> {
+    pub(super) policies: &'k [Policy],
+    pub(super) clients: &'k Clients,
+    pub(super) answers: &'k Answers,
+}
+
+/// What the gateway's section means.
+pub(super) fn mean(
+    written: &raw::Gateway,
+    known: Known<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Settings> {
+    let path = Path::of(&["gateway"]);
+    let listeners = listeners::mean(&written.listen, &path.key("listen"), findings);
+    let upstreams = upstreams::mean(&written.upstreams, &path.key("upstreams"), findings);
+    let names: Vec<&str> = written.upstreams.0.iter().map(|(name, _)| name.as_str()).collect();
+    let routes = routes::mean(&written.routes, &names, known, &path.key("routes"), findings);
+    let connections =
+        written.connections.as_ref().and_then(|name| policy(name, known, &path.key("connections"), findings));
+    let bounds = written.bounds.as_ref().map_or_else(
+        || Some(Bounds::default()),
+        |bounds| Some(self::bounds(bounds, &path.key("bounds"), findings)),
+    );
+    let access_log = access_log(written.access_log.as_deref(), &path.key("access_log"), findings);
+    let settings = Settings {
+        listeners: listeners?,
+        workers: workers(written.workers, &path.key("workers"), findings)?,
+        upstreams: upstreams?,
+        routes: routes?,
+        connections,
+        bounds: bounds?,
+        access_log: access_log?,
+        trusted_proxies: known.clients.proxies.clone(),
+        aliases: known.clients.aliases.clone(),
+        credentials: Arc::clone(&known.clients.credentials),
+        answers: known.answers.clone(),
+    };
+    if let Err(bad) = settings.check() {
+        findings.value(&path, bad.to_string());
+    }
+    Some(settings)
+}
+
+/// The name of a policy that exists and that requests can pass.
+fn policy(name: &str, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
+    let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
+        let near = hint(nearest(name, known.policies.iter().map(|policy| &*policy.name)));
+        findings.value(path, format!("there is no policy `{}`{near}", shown(name)));
+        return None;
+    };
+    known.clients.check(policy, path, findings);
+    Some(Arc::clone(&policy.name))
+}
+
+fn workers(written: Option<u64>, path: &Path, findings: &mut Findings<'_>) -> Option<NonZeroUsize> {
+    const MOST: u64 = 256;
+    match written {
+        None => Some(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)),
+        Some(count @ 1..=MOST) => usize::try_from(count).ok().and_then(NonZeroUsize::new),
+        Some(count) => {
+            findings.value(path, format!("`{count}` workers are too few or too many: write a number from 1 to {MOST}, or leave it out for one on each core"));
+            None
+        }
+    }
+}
+
+fn bounds(written: &raw::Bounds, path: &Path, findings: &mut Findings<'_>) -> Bounds {
+    let mut bounds = Bounds { body_bytes: written.body_bytes, ..Bounds::default() };
+    let mut set = |name: &str, written: Option<u64>, (least, most): (u64, u64), setting: &mut usize| {
+        let Some(written) = written else { return };
+        match usize::try_from(written).ok().filter(|_| (least..=most).contains(&written)) {
+            Some(number) => *setting = number,
+            None => findings.value(
+                &path.key(name),
+                format!("`{written}` is too little or too much: write a number from {least} to {most}"),
+            ),
+        }
+    };
+    let mut streams = 128;
+    // Less than this, and hyper cannot read.
+    set("head_bytes", written.head_bytes, (8192, 1 << 20), &mut bounds.head_bytes);
+    set("head_lines", written.head_lines, (1, 1000), &mut bounds.head_lines);
+    set("connections", written.connections, (1, 1_000_000), &mut bounds.connections);
+    set("tunnels", written.tunnels, (0, 1_000_000), &mut bounds.tunnels);
+    set("streams", written.streams, (1, 10_000), &mut streams);
+    bounds.streams = u32::try_from(streams).unwrap_or(u32::MAX);
+    for (name, written, setting) in [
+        ("head_timeout", &written.head_timeout, &mut bounds.head_timeout),
+        ("idle_timeout", &written.idle_timeout, &mut bounds.idle_timeout),
+        ("stall_timeout", &written.stall_timeout, &mut bounds.stall_timeout),
+        ("tunnel_timeout", &written.tunnel_timeout, &mut bounds.tunnel_timeout),
+    ] {
+        time(written.as_deref(), &path.key(name), findings, setting);
+    }
+    bounds
+}
+
+/// Sets a time that was written.
+fn time(written: Option<&str>, path: &Path, findings: &mut Findings<'_>, setting: &mut Duration) {
+    let Some(span) = written.and_then(|text| limits::span(text, path, findings)) else { return };
+    if span > MOST_WAIT {
+        findings.value(path, format!("`{span}` is too long: at most `{MOST_WAIT}` is allowed"));
+        return;
+    }
+    *setting = Duration::from_micros(span.as_micros());
+}
+
+fn access_log(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> Option<AccessLog> {
+    let Some(written) = written else { return Some(AccessLog::Off) };
+    let one_in = |text: &str| {
+        let (one, many) = text.split_once('/')?;
+        many.trim().parse::<NonZeroU32>().ok().filter(|_| one.trim() == "1")
+    };
+    match written.trim() {
+        "off" => Some(AccessLog::Off),
+        "all" => Some(AccessLog::OneIn(NonZeroU32::MIN)),
+        text => {
+            let sampled = one_in(text).map(AccessLog::OneIn);
+            if sampled.is_none() {
+                let known = listed(["all", "off", "1/100"]);
+                findings.value(path, format!("`{}` is none of {known}", shown(written)));
+            }
+            sampled
+        }
+    }
+}
+
+/// The bytes of a file that must hold something, as PEM.
+fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
+    let message = match std::fs::read(file) {
+        Ok(bytes) if String::from_utf8_lossy(&bytes).contains(holds) => return Some(bytes),
+        Ok(_) => format!("the file `{}` has no `{holds}` in it: it is to be PEM", shown(file)),
+        Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
+    };
+    findings.value(path, message);
+    None
+}

@@ -1,0 +1,260 @@
+//! The section `gateway`, as it was written.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::Named;
+use super::forms::read_forms;
+
+/// The reverse proxy: where it listens, whom it passes requests to, and which limits they pass.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table with `listen`, `upstreams` and `routes`")]
+pub(in crate::config) struct Gateway {
+    /// Where clients connect.
+    pub(in crate::config) listen: Listeners,
+    /// How many threads serve; as many as there are cores unless said otherwise.
+    #[schemars(range(min = 1, max = 256))]
+    pub(in crate::config) workers: Option<u64>,
+    /// The servers that requests are passed to, by name.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(in crate::config) upstreams: Named<Upstream>,
+    /// Which requests go where, and what they are limited by, by name. The most specific one wins.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(in crate::config) routes: Named<Route>,
+    /// The policy that a connection passes when it is opened, by the field `ip`; its limits are
+    /// `at once for` some time. What it holds is released when the connection ends.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(in crate::config) connections: Option<String>,
+    /// What a client may send, and how long it may take.
+    pub(in crate::config) bounds: Option<Bounds>,
+    /// Which requests are logged: `all`, `off`, or one of so many, as in `1/100`; `off` unless said
+    /// otherwise.
+    #[schemars(regex(pattern = r"^\s*(all|off|1\s*/\s*[1-9][0-9]*)\s*$"))]
+    pub(in crate::config) access_log: Option<String>,
+}
+
+/// One listener, or a list of them.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum Listeners {
+    One(Box<Listener>),
+    Several(#[schemars(length(min = 1))] Vec<Listener>),
+}
+
+/// An address and a port, or a table with them and how they are served.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum Listener {
+    /// An address and a port, without TLS.
+    Address(#[schemars(example = "0.0.0.0:8000")] String),
+    Table(ListenerTable),
+}
+
+/// A listener with its settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ address: \"0.0.0.0:8443\", tls: { … } }`")]
+#[schemars(inline)]
+pub(in crate::config) struct ListenerTable {
+    /// The address and port.
+    #[schemars(example = "0.0.0.0:8443")]
+    pub(in crate::config) address: String,
+    /// What it proves its name with; without, it speaks plain HTTP.
+    pub(in crate::config) tls: Option<ListenerTls>,
+    /// Whether it speaks HTTP/2 too; true unless said otherwise.
+    pub(in crate::config) http2: Option<bool>,
+}
+
+/// What a listener proves its name with.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ certificate: cert.pem, key: key.pem }`")]
+pub(in crate::config) struct ListenerTls {
+    /// The file with its certificate, and with those that lead to the authority's, as PEM.
+    #[schemars(example = "./cert.pem")]
+    pub(in crate::config) certificate: String,
+    /// The file with the key of the certificate, as PEM.
+    #[schemars(example = "./key.pem")]
+    pub(in crate::config) key: String,
+}
+
+/// One address, a list of them, or a table with them.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum Upstream {
+    /// One server.
+    Address(#[schemars(example = "127.0.0.1:9000")] String),
+    /// Servers that answer the same requests.
+    Addresses(#[schemars(length(min = 1))] Vec<String>),
+    Table(Box<UpstreamTable>),
+}
+
+/// An upstream with its settings.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct UpstreamTable {
+    /// Where its servers are: requests go round among them. A name is looked up whenever a connection
+    /// is made.
+    #[schemars(length(min = 1), example = ["10.0.0.1:80", "10.0.0.2:80"])]
+    pub(in crate::config) addresses: Vec<String>,
+    /// Whether TLS is spoken to them, and who vouches for them; plain HTTP unless said otherwise.
+    pub(in crate::config) tls: Option<UpstreamTls>,
+    /// Whether HTTP/2 is spoken to them, as gRPC needs; HTTP/1.1 unless said otherwise.
+    pub(in crate::config) http2: Option<bool>,
+    /// The `Host` they are sent: `client` for what the client sent, `address` for where they are, or a
+    /// name; `client` unless said otherwise.
+    pub(in crate::config) host: Option<String>,
+    /// How long making a connection may take; `5s` unless said otherwise.
+    #[schemars(example = "5s")]
+    pub(in crate::config) connect_timeout: Option<String>,
+    /// How long the head of a response may take; `60s` unless said otherwise.
+    #[schemars(example = "60s")]
+    pub(in crate::config) response_timeout: Option<String>,
+    /// How long nothing of a body may move; `60s` unless said otherwise.
+    #[schemars(example = "60s")]
+    pub(in crate::config) stall_timeout: Option<String>,
+    /// How long a connection is kept that nobody uses; `60s` unless said otherwise.
+    #[schemars(example = "60s")]
+    pub(in crate::config) idle_timeout: Option<String>,
+    /// How many connections that nobody uses each worker keeps for each address; 64 unless said
+    /// otherwise.
+    #[schemars(range(min = 0, max = 65536))]
+    pub(in crate::config) most_idle: Option<u64>,
+    /// After how many failures in a row an address is left out for a while; 3 unless said otherwise.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in crate::config) fails: Option<u64>,
+    /// For how long it is left out; `10s` unless said otherwise.
+    #[schemars(example = "10s")]
+    pub(in crate::config) out_for: Option<String>,
+    /// Whether a request that may be repeated is sent to another address when it cannot have reached
+    /// the first; true unless said otherwise.
+    pub(in crate::config) retry: Option<bool>,
+}
+
+/// Who vouches for upstreams.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as in `{ ca: ca.pem }`; `{}` trusts whom the system trusts"
+)]
+pub(in crate::config) struct UpstreamTls {
+    /// The file with the authorities that vouch for them, as PEM; those of the system unless said
+    /// otherwise.
+    pub(in crate::config) ca: Option<String>,
+    /// The name they prove, if it is not the host of their address.
+    pub(in crate::config) server_name: Option<String>,
+}
+
+/// Which requests go where, and what they are limited by.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ path: /api/*, upstream: shop, policy: api }`")]
+pub(in crate::config) struct Route {
+    /// The hosts it answers for, as in `api.example.com` or `*.example.com`; all unless said otherwise.
+    pub(in crate::config) host: Option<Texts>,
+    /// The paths it answers for: `/a` is that path alone, `/a/*` also everything below, and `{id}`
+    /// stands for one segment; all unless said otherwise.
+    pub(in crate::config) path: Option<Texts>,
+    /// The methods it answers for; all unless said otherwise.
+    pub(in crate::config) method: Option<Texts>,
+    /// The headers that a request must have, by name; `true` stands for any value.
+    pub(in crate::config) headers: Option<Named<HeaderForm>>,
+    /// The upstream that its requests are passed to.
+    pub(in crate::config) upstream: String,
+    /// The policy that its requests pass; without, they are passed on untouched.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(in crate::config) policy: Option<String>,
+    /// What the path begins with that is taken away on its way to the upstream.
+    #[schemars(example = "/api")]
+    pub(in crate::config) strip_prefix: Option<String>,
+    /// What the path then begins with on its way to the upstream.
+    #[schemars(example = "/v1")]
+    pub(in crate::config) add_prefix: Option<String>,
+    /// How long the head of a response may take, if not what the upstream says.
+    #[schemars(example = "5s")]
+    pub(in crate::config) response_timeout: Option<String>,
+    /// The longest body of a request, in bytes, if not what holds for all.
+    pub(in crate::config) body_bytes: Option<u64>,
+}
+
+/// One text, or a list of them.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum Texts {
+    One(String),
+    Several(#[schemars(length(min = 1))] Vec<String>),
+}
+
+/// A header's value, or `true` for any.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum HeaderForm {
+    Value(String),
+    Present(bool),
+}
+
+/// What a client may send, and how long it may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ head_timeout: 10s, body_bytes: 10_485_760 }`")]
+pub(in crate::config) struct Bounds {
+    /// The longest head of a request, in bytes; 32768 unless said otherwise.
+    #[schemars(range(min = 8192, max = 1_048_576))]
+    pub(in crate::config) head_bytes: Option<u64>,
+    /// The most header lines; 100 unless said otherwise.
+    #[schemars(range(min = 1, max = 1000))]
+    pub(in crate::config) head_lines: Option<u64>,
+    /// The longest body of a request, in bytes; any unless said otherwise.
+    pub(in crate::config) body_bytes: Option<u64>,
+    /// How long a client may take to send a head; `10s` unless said otherwise.
+    #[schemars(example = "10s")]
+    pub(in crate::config) head_timeout: Option<String>,
+    /// How long a connection stays open that asks nothing; `75s` unless said otherwise.
+    #[schemars(example = "75s")]
+    pub(in crate::config) idle_timeout: Option<String>,
+    /// How long nothing of a body may move; `30s` unless said otherwise.
+    #[schemars(example = "30s")]
+    pub(in crate::config) stall_timeout: Option<String>,
+    /// How many connections each worker serves at once; 20000 unless said otherwise.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub(in crate::config) connections: Option<u64>,
+    /// How many of them may be WebSockets and other upgrades; 10000 unless said otherwise.
+    #[schemars(range(min = 0, max = 1_000_000))]
+    pub(in crate::config) tunnels: Option<u64>,
+    /// How long nothing may move in one of those; `1h` unless said otherwise.
+    #[schemars(example = "1h")]
+    pub(in crate::config) tunnel_timeout: Option<String>,
+    /// How many requests one HTTP/2 connection may have open at once; 128 unless said otherwise.
+    #[schemars(range(min = 1, max = 10_000))]
+    pub(in crate::config) streams: Option<u64>,
+}
+
+impl Texts {
+    pub(in crate::config) fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(text) => std::slice::from_ref(text),
+            Self::Several(texts) => texts,
+        }
+    }
+}
+
+read_forms!(Listeners, "an address and a port, a table, or a list of them", {
+    word => |text| Listeners::One(Box::new(Listener::Address(text))),
+    table => |table| Listeners::One(Box::new(Listener::Table(table))),
+    list => Listeners::Several,
+});
+read_forms!(Listener, "an address and a port, or a table, as in `{ address: \"0.0.0.0:8443\", tls: { … } }`", {
+    word => Listener::Address,
+    table => Listener::Table,
+});
+read_forms!(Upstream, "an address, a list of addresses, or a table with `addresses`", {
+    word => Upstream::Address,
+    list => Upstream::Addresses,
+    table => |table| Upstream::Table(Box::new(table)),
+});
+read_forms!(Texts, "a text, or a list of texts", { word => Texts::One, list => Texts::Several });
+read_forms!(HeaderForm, "a text, or `true` for any value", {
+    word => HeaderForm::Value,
+    flag => HeaderForm::Present,
+});
