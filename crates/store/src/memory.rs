@@ -3,6 +3,7 @@
 mod alone;
 mod hash;
 mod holds;
+mod ledger;
 mod pack;
 mod plans;
 mod records;

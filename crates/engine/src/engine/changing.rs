@@ -88,6 +88,7 @@ impl Engine {
         let mut configured = self.configured.lock();
         configured.base = policies;
         self.renew(&mut configured);
+        self.barrier.configure(&configured.base);
     }
 
     /// Puts other books in force, unless something was set here since there were so many `edits`.

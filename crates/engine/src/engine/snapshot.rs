@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use tollgate_core::{Attempt, Decision, Policies, Policy, Ticket};
+use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
 
 use super::Fault;
 use crate::books::{Assignments, Books, Laid, MadePolicies, Subject};
@@ -107,7 +107,7 @@ impl Snapshot {
 
     /// Begins a decision: finds the policy and works out the charges.
     #[inline]
-    pub(super) fn open<'a>(
+    pub(crate) fn open<'a>(
         &'a self,
         attempt: &Attempt<'a>,
         ticket: Ticket,
@@ -118,7 +118,7 @@ impl Snapshot {
         }
         let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
     }
 
     /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
@@ -132,7 +132,8 @@ impl Snapshot {
     ) -> Result<(), Fault> {
         if self.policies.iter().next().is_some() {
             let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
         }
         decision.open(&self.off, ticket, attempt.cost, attempt.id);
         Ok(())
