@@ -153,6 +153,8 @@ impl FieldKind {
             Self::Text => out.extend_from_slice(value.as_bytes()),
             Self::Domain => write_domain(value, out),
             Self::Ip { .. } if value.is_empty() => {}
+            // Reading and writing an address takes longer than copying one.
+            Self::Ip { .. } if self.is_normal(value) => out.extend_from_slice(value.as_bytes()),
             Self::Ip { v4, v6 } => write_ip(value, v4, v6, out)?,
         }
         if out.len() == start { Err(ValueError::Empty) } else { Ok(Presence::Present) }

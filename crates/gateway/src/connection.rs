@@ -1,11 +1,13 @@
 //! A client's connection: one request after the other.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Method;
+use tollgate_web::host::{self, BadHost};
 use tollgate_web::{Correlation, Problem};
 
 use crate::alarm::Alarm;
@@ -27,6 +29,32 @@ pub(crate) struct Visit {
     pub(crate) worker: Rc<Worker>,
     pub(crate) alarm: Alarm,
     pub(crate) origin: Rc<Origin>,
+    /// The host that was asked for last, as it was written and as it is compared: most connections ask
+    /// for one.
+    last_host: RefCell<(Vec<u8>, Rc<str>)>,
+}
+
+impl Visit {
+    pub(crate) fn new(worker: &Rc<Worker>, origin: Rc<Origin>) -> Self {
+        let (worker, alarm) = (Rc::clone(worker), worker.alarms.alarm());
+        Self { worker, alarm, origin, last_host: RefCell::new((Vec::new(), "".into())) }
+    }
+
+    /// A host in the one form by which it is routed and limited.
+    pub(crate) fn host(&self, authority: Option<&[u8]>) -> Result<Rc<str>, BadHost> {
+        let mut last = self.last_host.borrow_mut();
+        let written = authority.unwrap_or_default();
+        if last.0 != written {
+            let normal = match authority {
+                Some(authority) => host::normal(str::from_utf8(authority).map_err(|_| BadHost)?)?,
+                None => "".into(),
+            };
+            *last = (written.to_vec(), normal.into());
+        } else if authority == Some(b"") {
+            return Err(BadHost);
+        }
+        Ok(Rc::clone(&last.1))
+    }
 }
 
 /// After so long without a request a connection keeps no memory for one.
@@ -70,9 +98,8 @@ pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
 }
 
 /// What comes next over a connection.
-#[expect(clippy::large_enum_variant, reason = "it is moved once, and boxing it would cost more")]
 enum Next {
-    Request(RequestHead),
+    Request,
     Refused(Refused),
     /// The head did not come in time.
     Late,
@@ -86,9 +113,12 @@ enum Next {
 async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
     let mut client = H1Client::new(side, Rc::clone(&visit.worker));
     let mut idle = None;
+    let mut request = RequestHead::default();
     loop {
-        let request = match next(visit, &mut client.side, idle, http2).await {
-            Next::Request(request) => request,
+        // Before the next one is read: its bytes then go where those of this one were.
+        request.clear();
+        match next(visit, &mut client.side, &mut request, idle, http2).await {
+            Next::Request => {}
             Next::End => return None,
             Next::Http2 => return Some(client.side),
             Next::Late => {
@@ -100,7 +130,7 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
                 client.refuse(visit, &problem_of(refused)).await;
                 return None;
             }
-        };
+        }
         http2 = false;
         client.open(&request);
         match proxy::pass(visit, &mut client, &request).await {
@@ -132,7 +162,13 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
 }
 
 /// Waits for the next request. A connection that was used before may be idle for a while first.
-async fn next(visit: &Visit, side: &mut Side, idle: Option<Duration>, http2: bool) -> Next {
+async fn next(
+    visit: &Visit,
+    side: &mut Side,
+    request: &mut RequestHead,
+    idle: Option<Duration>,
+    http2: bool,
+) -> Next {
     let (most, head_timeout) = {
         let local = visit.worker.local();
         let bounds = &local.plan.settings.bounds;
@@ -157,10 +193,10 @@ async fn next(visit: &Visit, side: &mut Side, idle: Option<Duration>, http2: boo
                     },
                 }
             }
-            match request::take(&mut side.inbox, &mut scanned, most) {
-                Ok(Some(request)) => return Poll::Ready(Next::Request(request)),
+            match request::take(&mut side.inbox, &mut scanned, most, request) {
+                Ok(true) => return Poll::Ready(Next::Request),
                 Err(refused) => return Poll::Ready(Next::Refused(refused)),
-                Ok(None) => {}
+                Ok(false) => {}
             }
             match side.poll_fill(cx) {
                 Poll::Ready(Ok(1..)) if phase != Phase::Head => {

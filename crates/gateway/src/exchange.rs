@@ -69,8 +69,10 @@ pub(crate) struct Exchange<'e, C> {
     pub(crate) alarm: &'e Alarm,
     pub(crate) patience: Patience,
     pub(crate) upload: Flow,
+    /// The head of the response, once it came.
+    pub(crate) response: ResponseHead,
     /// Whether the body waits for the upstream's leave.
-    pub(crate) held: bool,
+    held: bool,
     /// Whether anything was heard of the upstream.
     heard: bool,
     /// What was waited for when the alarm was set last, and how much had moved then.
@@ -96,32 +98,30 @@ impl<'e, C: Client> Exchange<'e, C> {
         patience: Patience,
         upload: Flow,
     ) -> Self {
-        Self { client, side, alarm, patience, upload, held: false, heard: false, waited: None }
+        let response = ResponseHead::default();
+        Self { client, side, alarm, patience, upload, response, held: false, heard: false, waited: None }
     }
 
     /// Sends the request, and waits for the head of the response.
-    pub(crate) async fn head(&mut self, request: &RequestHead) -> Result<ResponseHead, Failure> {
+    pub(crate) async fn head(&mut self, request: &RequestHead) -> Result<(), Failure> {
         self.held = request.expects && !self.upload.is_done();
         poll_fn(|cx| self.poll_head(request, cx)).await
     }
 
-    fn poll_head(
-        &mut self,
-        request: &RequestHead,
-        cx: &mut Context<'_>,
-    ) -> Poll<Result<ResponseHead, Failure>> {
+    fn poll_head(&mut self, request: &RequestHead, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {
             let waits = self.poll_upload(cx)?;
-            match self.poll_next_head(&request.method, cx)? {
-                Poll::Ready(head) if head.status == 100 => {
-                    if std::mem::take(&mut self.held) {
-                        self.client.go_on();
+            if self.poll_next_head(&request.method, cx)?.is_ready() {
+                match self.response.status {
+                    100 => {
+                        if std::mem::take(&mut self.held) {
+                            self.client.go_on();
+                        }
                     }
-                    continue;
+                    102..200 => {}
+                    _ => return Poll::Ready(Ok(())),
                 }
-                Poll::Ready(head) if head.status < 200 && head.status != 101 => continue,
-                Poll::Ready(head) => return Poll::Ready(Ok(head)),
-                Poll::Pending => {}
+                continue;
             }
             // While a body comes, its end is noticed there.
             if self.upload.is_over() && self.client.poll_gone(cx).is_ready() {
@@ -174,34 +174,36 @@ impl<'e, C: Client> Exchange<'e, C> {
         }
     }
 
-    fn poll_next_head(
-        &mut self,
-        method: &Method,
-        cx: &mut Context<'_>,
-    ) -> Result<Poll<ResponseHead>, Failure> {
+    fn poll_next_head(&mut self, method: &Method, cx: &mut Context<'_>) -> Result<Poll<()>, Failure> {
         loop {
-            match response::take(&mut self.side.inbox, method).map_err(Failure::UpstreamMalformed)? {
-                Some(head) => return Ok(Poll::Ready(head)),
-                None => match self.side.poll_fill(cx) {
-                    Poll::Pending => return Ok(Poll::Pending),
-                    Poll::Ready(Ok(1..)) => self.heard = true,
-                    Poll::Ready(_) => return Err(Failure::UpstreamGone { heard: self.heard }),
-                },
+            let taken = response::take(&mut self.side.inbox, method, &mut self.response);
+            if taken.map_err(Failure::UpstreamMalformed)? {
+                return Ok(Poll::Ready(()));
+            }
+            match self.side.poll_fill(cx) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(Ok(1..)) => self.heard = true,
+                Poll::Ready(_) => return Err(Failure::UpstreamGone { heard: self.heard }),
             }
         }
     }
 
     /// Passes the response on, and what is left of the request. Answers whether all of the response
     /// has left; if not, this says who is to blame.
-    pub(crate) async fn body(&mut self, head: &ResponseHead, added: &[u8]) -> Result<(), Failure> {
-        self.client.begin(head, added);
-        self.side.incoming = head.body.decoder();
+    pub(crate) async fn body(&mut self, added: &[u8]) -> Result<(), Failure> {
+        self.begin(added);
+        self.side.incoming = self.response.body.decoder();
         if self.held {
             // It answers without wanting the body.
             self.upload.abandon();
         }
         let mut download = Flow::new(u64::MAX);
         poll_fn(|cx| self.poll_body(&mut download, cx)).await
+    }
+
+    /// Begins to answer with the head of the response.
+    pub(crate) fn begin(&mut self, added: &[u8]) {
+        self.client.begin(&self.response, added);
     }
 
     fn poll_body(&mut self, download: &mut Flow, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
@@ -249,10 +251,10 @@ impl<'e, C: Client> Exchange<'e, C> {
     }
 
     /// Whether the upstream's connection can be used for another exchange.
-    pub(crate) fn leaves_reusable(&self, head: &ResponseHead) -> bool {
+    pub(crate) fn leaves_reusable(&self) -> bool {
         self.upload.is_done()
-            && !head.close
-            && head.body != Body::UntilClose
+            && !self.response.close
+            && self.response.body != Body::UntilClose
             && self.side.incoming.is_over()
             && self.side.inbox.is_empty()
             && self.side.outbox.is_empty()

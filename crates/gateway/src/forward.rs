@@ -80,11 +80,15 @@ impl Forwarded<'_> {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.write_host(request, out);
         let mut heard = Heard::default();
-        for Line { name, value, kind } in request.lines.iter() {
+        let trusted = self.origin.trust == Trust::Proxy;
+        request.lines.write(out, |Line { kind, .. }| match kind {
+            Kind::Plain => true,
+            Kind::Expect => request.expects,
+            Kind::Hearsay => trusted,
+            _ => false,
+        });
+        for Line { value, kind, .. } in request.lines.iter().filter(|_| trusted) {
             match kind {
-                Kind::Plain => line(out, name, value),
-                Kind::Expect if request.expects => line(out, name, value),
-                Kind::Hearsay if self.origin.trust == Trust::Proxy => line(out, name, value),
                 Kind::ForwardedFor => heard.chain.push(value),
                 Kind::ForwardedProto => heard.proto = Some(value),
                 Kind::ForwardedHost => heard.host = Some(value),
@@ -135,19 +139,16 @@ impl Forwarded<'_> {
 
     /// Writes where the request came from.
     fn write_origin(&self, request: &RequestHead, heard: &Heard<'_>, out: &mut BytesMut) {
-        let trusted = self.origin.trust == Trust::Proxy;
         out.extend_from_slice(b"x-forwarded-for: ");
-        for address in heard.chain.iter().filter(|_| trusted) {
+        for address in &heard.chain {
             out.extend_from_slice(address);
             out.extend_from_slice(b", ");
         }
         out.extend_from_slice(self.origin.text.as_bytes());
         out.extend_from_slice(b"\r\nx-forwarded-proto: ");
-        out.extend_from_slice(
-            heard.proto.filter(|_| trusted).unwrap_or(self.origin.scheme.name().as_bytes()),
-        );
+        out.extend_from_slice(heard.proto.unwrap_or(self.origin.scheme.name().as_bytes()));
         out.extend_from_slice(b"\r\n");
-        let host = heard.host.filter(|_| trusted).or(request.host.as_deref());
+        let host = heard.host.or(request.host.as_deref());
         if let Some(host) = host {
             line(out, b"x-forwarded-host", host);
         }
@@ -172,7 +173,7 @@ impl Forwarded<'_> {
     }
 }
 
-/// What the client said of where the request came from.
+/// What a proxy said of where the request came from.
 #[derive(Default)]
 struct Heard<'h> {
     chain: smallvec::SmallVec<[&'h [u8]; 2]>,

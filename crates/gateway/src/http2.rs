@@ -53,11 +53,7 @@ pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
     let Ok(Ok(mut connection)) = visit.alarm.within(bounds.head_timeout, handshake).await else { return };
     let busy = Rc::new(Cell::new(0));
     while let Some((request, respond)) = next(&visit, &mut connection, &busy, &bounds).await {
-        let stream = Visit {
-            worker: Rc::clone(&visit.worker),
-            alarm: visit.worker.alarms.alarm(),
-            origin: Rc::clone(&visit.origin),
-        };
+        let stream = Visit::new(&visit.worker, Rc::clone(&visit.origin));
         let guard = Busy::new(&busy);
         tokio::task::spawn_local(async move {
             answer(&stream, request, respond).await;

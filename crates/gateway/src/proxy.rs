@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use http::header::ALLOW;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use tollgate_web::{Correlation, Problem, host, path};
+use tollgate_web::{Correlation, Problem, path};
 
 use crate::connection::Visit;
 use crate::exchange::{Client, Exchange, Failure, Patience};
@@ -17,7 +17,6 @@ use crate::flow::Flow;
 use crate::forward::{Forwarded, split_target};
 use crate::h1::decode::Decoder;
 use crate::h1::request::RequestHead;
-use crate::h1::response::ResponseHead;
 use crate::h1::write::Answer;
 use crate::meter::{UpstreamError, UpstreamMeter};
 use crate::plan::Route;
@@ -60,9 +59,10 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     let local = visit.worker.local();
     let mut note = Note::new(visit, request);
     let (path, query) = split_target(&request.target);
-    let found = read(path, request.host.as_deref()).map(|(path, host)| {
+    let found = read(path).and_then(|path| {
+        let host = visit.host(request.host.as_deref())?;
         let found = local.plan.table.find(&host, &path, &request.method, request);
-        (path, host, found)
+        Ok((path, host, found))
     });
     let (path, host, route) = match found {
         Ok((path, host, Found::Route(route))) => (path, host, route),
@@ -106,14 +106,10 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     }
 }
 
-/// Path and host in the one form by which they are routed, limited and passed on.
-fn read<'r>(path: &'r [u8], host: Option<&'r [u8]>) -> Result<(Cow<'r, str>, Cow<'r, str>), Problem> {
-    let text = |bytes| std::str::from_utf8(bytes).map_err(|_| Problem::bad_request("the head is not ASCII"));
-    let host = match host {
-        Some(authority) => host::normal(text(authority)?)?,
-        None => Cow::Borrowed(""),
-    };
-    Ok((path::normal(text(path)?)?, host))
+/// A path in the one form by which it is routed, limited and passed on.
+fn read(path: &[u8]) -> Result<Cow<'_, str>, Problem> {
+    let path = str::from_utf8(path).map_err(|_| Problem::bad_request("the path is not ASCII"))?;
+    Ok(path::normal(path)?)
 }
 
 /// The answer to a request that no route takes.
@@ -189,11 +185,11 @@ impl Case<'_> {
             let (side, alarm) = (&mut borrowed.side, &self.visit.alarm);
             let mut exchange = Exchange::new(client, side, alarm, self.patience(), upload);
             let failure = match exchange.head(self.request).await {
-                Ok(head) if head.status == 101 && self.request.upgrade.is_none() => {
+                Ok(()) if exchange.response.status == 101 && self.request.upgrade.is_none() => {
                     Failure::UpstreamMalformed("the upstream changes the protocol unasked")
                 }
-                Ok(head) => {
-                    let relayed = self.relay(&mut exchange, &head, admitted, note).await;
+                Ok(()) => {
+                    let relayed = self.relay(&mut exchange, admitted, note).await;
                     return Ok(self.put_away(relayed, borrowed));
                 }
                 Err(failure) => failure,
@@ -212,19 +208,19 @@ impl Case<'_> {
     async fn relay<C: Client>(
         &self,
         exchange: &mut Exchange<'_, C>,
-        head: &ResponseHead,
         admitted: &mut Admitted,
         note: &mut Note<'_>,
     ) -> Relayed {
-        note.status = head.status;
+        let status = exchange.response.status;
+        note.status = status;
         self.pool().succeeded(note.place.unwrap_or_default());
-        admitted.answered(self.visit, head.status);
-        if head.status == 101 {
-            exchange.client.begin(head, &admitted.lines);
+        admitted.answered(self.visit, status);
+        if status == 101 {
+            exchange.begin(&admitted.lines);
             return Relayed::Switched;
         }
-        match exchange.body(head, &admitted.lines).await {
-            Ok(()) if exchange.leaves_reusable(head) => Relayed::Reusable,
+        match exchange.body(&admitted.lines).await {
+            Ok(()) if exchange.leaves_reusable() => Relayed::Reusable,
             Ok(()) => Relayed::Spent,
             Err(failure) => {
                 self.blame(failure);

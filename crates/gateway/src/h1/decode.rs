@@ -12,9 +12,10 @@ const MOST_TRAILER_BYTES: usize = 8 * 1024;
 const MOST_TRAILERS: usize = 64;
 
 /// What is left of a message that comes in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Decoder {
     /// Nothing.
+    #[default]
     Empty,
     /// So many bytes.
     Length(u64),

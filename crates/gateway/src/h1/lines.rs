@@ -9,17 +9,22 @@ use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
+use super::write;
+
 /// The longest head of any message: places in it are 16 bits.
 pub(crate) const MOST_BYTES: usize = 65_535;
 /// The most lines of any message.
 pub(crate) const MOST_LINES: usize = 256;
+
+/// How many places are remembered without memory of their own.
+const MOST_KEPT: usize = 20;
 
 /// The header lines of a head.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Lines {
     /// The whole head.
     bytes: Bytes,
-    lines: SmallVec<[Place; 20]>,
+    lines: SmallVec<[Place; MOST_KEPT]>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +66,8 @@ pub(crate) enum Kind {
 }
 
 impl Lines {
-    pub(crate) fn new(bytes: Bytes, headers: &[httparse::Header<'_>], whole: &[u8]) -> Self {
+    /// Takes note of where lines are in the `whole` that they were parsed from.
+    pub(crate) fn find(&mut self, headers: &[httparse::Header<'_>], whole: &[u8]) {
         let place = |part: &[u8]| {
             let start = part.as_ptr() as usize - whole.as_ptr() as usize;
             let bound = |at: usize| u16::try_from(at).expect("heads are at most 64 KiB long");
@@ -73,37 +79,89 @@ impl Lines {
             value: if header.value.is_empty() { (0, 0) } else { place(header.value) },
             kind: kind_of(header.name.as_bytes()),
         });
-        Self { lines: lines.collect(), bytes }
+        self.lines.clear();
+        self.lines.extend(lines);
     }
 
-    /// The same places in other bytes.
-    pub(crate) fn over(self, bytes: Bytes) -> Self {
-        Self { bytes, ..self }
+    /// Keeps the bytes that the lines were found in.
+    pub(crate) fn keep(&mut self, bytes: Bytes) {
+        self.bytes = bytes;
+    }
+
+    /// Lets go of everything, but not of a little memory.
+    pub(crate) fn clear(&mut self) {
+        self.bytes = Bytes::new();
+        self.lines.clear();
+        if self.lines.spilled() {
+            self.lines = SmallVec::new();
+        }
     }
 
     /// The lines of a map.
     pub(crate) fn from_map(map: &HeaderMap) -> Self {
-        let size = map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let size = map.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
         let mut bytes = BytesMut::with_capacity(size);
-        let mut put = |part: &[u8]| {
+        let mut put = |part: &[u8], after: &[u8]| {
             // What does not fit is left out; a map never is that large, since heads are bounded.
             let start = u16::try_from(bytes.len()).ok()?;
             bytes.extend_from_slice(part);
-            Some((start, u16::try_from(bytes.len()).ok()?))
+            let end = u16::try_from(bytes.len()).ok()?;
+            bytes.extend_from_slice(after);
+            Some((start, end))
         };
         let place = |(name, value): (&HeaderName, &HeaderValue)| {
             let name = name.as_str().as_bytes();
-            Some(Place { name: put(name)?, value: put(value.as_bytes())?, kind: kind_of(name) })
+            Some(Place {
+                name: put(name, b": ")?,
+                value: put(value.as_bytes(), b"\r\n")?,
+                kind: kind_of(name),
+            })
         };
         Self { lines: map.iter().filter_map(place).collect(), bytes: bytes.freeze() }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Line<'_>> {
-        self.lines.iter().map(|place| Line {
+        self.lines.iter().map(|place| self.line(place))
+    }
+
+    fn line(&self, place: &Place) -> Line<'_> {
+        Line {
             name: &self.bytes[range(place.name)],
             value: &self.bytes[range(place.value)],
             kind: place.kind,
-        })
+        }
+    }
+
+    /// Writes those lines out that pass. Neighbours that look as we would write them, which most do, are
+    /// copied together.
+    pub(crate) fn write(&self, out: &mut BytesMut, mut passes: impl FnMut(Line<'_>) -> bool) {
+        let mut run = 0..0;
+        for place in &self.lines {
+            let line = self.line(place);
+            if !passes(line) {
+                continue;
+            }
+            let whole = usize::from(place.name.0)..usize::from(place.value.1) + 2;
+            if run.end == whole.start && self.is_tidy(place) {
+                run.end = whole.end;
+                continue;
+            }
+            out.extend_from_slice(&self.bytes[run]);
+            run = 0..0;
+            if self.is_tidy(place) {
+                run = whole;
+            } else {
+                write::line(out, line.name, line.value);
+            }
+        }
+        out.extend_from_slice(&self.bytes[run]);
+    }
+
+    /// Whether a line is `name: value` and the end of the line, with nothing else before or between.
+    fn is_tidy(&self, place: &Place) -> bool {
+        let (name, value) = (range(place.name), range(place.value));
+        self.bytes.get(name.end..value.start) == Some(b": ")
+            && self.bytes.get(value.end..value.end + 2) == Some(b"\r\n")
     }
 
     /// Makes lines of this name such that they are not passed on.
@@ -191,6 +249,28 @@ mod tests {
         assert_eq!(kind_of(b"X-FORWARDED-PREFIX"), Kind::Hearsay);
         assert_eq!(kind_of(b"api_key"), Kind::Plain);
         assert_eq!(kind_of(b"accept"), Kind::Plain);
+    }
+
+    fn written(head: &'static str, hidden: &[u8]) -> String {
+        let mut headers = [httparse::EMPTY_HEADER; 16];
+        let mut response = httparse::Response::new(&mut headers);
+        response.parse(head.as_bytes()).unwrap();
+        let mut lines = Lines::default();
+        lines.find(response.headers, head.as_bytes());
+        lines.keep(Bytes::from_static(head.as_bytes()));
+        let mut out = BytesMut::new();
+        lines.write(&mut out, |line| line.name != hidden);
+        String::from_utf8(out.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn lines_are_copied_as_they_are_unless_they_are_odd() {
+        let tidy = "HTTP/1.1 200 OK\r\nA: 1\r\nBb: 2 3\r\nC: \r\nD: 4\r\n\r\n";
+        assert_eq!(written(tidy, b""), "A: 1\r\nBb: 2 3\r\nC: \r\nD: 4\r\n");
+        assert_eq!(written(tidy, b"Bb"), "A: 1\r\nC: \r\nD: 4\r\n");
+        assert_eq!(written(tidy, b"A"), "Bb: 2 3\r\nC: \r\nD: 4\r\n");
+        let odd = "HTTP/1.1 200 OK\r\nA:1\r\nB:\t 2 \r\nC: 3\nD: 4\r\n\r\n";
+        assert_eq!(written(odd, b""), "A: 1\r\nB: 2\r\nC: 3\r\nD: 4\r\n");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::decode::Decoder;
 use super::lines::{Kind, Lines, MOST_LINES, words};
 
 /// The head of a request.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct RequestHead {
     pub(crate) method: Method,
     /// Path and query as they came.
@@ -37,9 +37,10 @@ pub(crate) struct RequestHead {
 }
 
 /// Which HTTP it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Version {
     Http10,
+    #[default]
     Http11,
     Http2,
 }
@@ -67,25 +68,27 @@ pub(crate) struct Most {
     pub(crate) lines: usize,
 }
 
-/// Takes a head out of what was read; `None` if it is not all there. `scanned` is how far earlier
-/// calls have looked, and starts at 0 for each head.
+/// Takes a head out of what was read, into one that was cleared. Answers whether it was all there.
+/// `scanned` is how far earlier calls have looked, and starts at 0 for each head.
 pub(crate) fn take(
     inbox: &mut BytesMut,
     scanned: &mut usize,
     most: Most,
-) -> Result<Option<RequestHead>, Refused> {
+    head: &mut RequestHead,
+) -> Result<bool, Refused> {
     // Some clients send an empty line after a body that they did not announce.
     while *scanned == 0 && inbox.starts_with(b"\r\n") {
         inbox.advance(2);
     }
     let Some(end) = find_end(inbox, scanned)? else {
-        return if inbox.len() >= most.bytes { Err(Refused::TooLarge) } else { Ok(None) };
+        return if inbox.len() >= most.bytes { Err(Refused::TooLarge) } else { Ok(false) };
     };
     if end > most.bytes {
         return Err(Refused::TooLarge);
     }
     *scanned = 0;
-    parse(inbox.split_to(end).freeze(), most.lines).map(Some)
+    head.parse(inbox.split_to(end).freeze(), most.lines)?;
+    Ok(true)
 }
 
 /// Where the head ends. Lines end in CR LF, all of them.
@@ -102,44 +105,6 @@ fn find_end(inbox: &[u8], scanned: &mut usize) -> Result<Option<usize>, Refused>
     Ok(None)
 }
 
-fn parse(bytes: Bytes, most_lines: usize) -> Result<RequestHead, Refused> {
-    let mut headers = [const { MaybeUninit::uninit() }; MOST_LINES];
-    let mut request = httparse::Request::new(&mut []);
-    match request.parse_with_uninit_headers(&bytes, &mut headers) {
-        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
-        Ok(_) => return Err(Refused::Malformed("the head does not end where its lines do")),
-        Err(error) => return Err(refusal(error)),
-    }
-    if request.headers.len() > most_lines {
-        return Err(Refused::TooLarge);
-    }
-    let lines = Lines::new(bytes.clone(), request.headers, &bytes);
-    let method = request.method.unwrap_or_default().as_bytes();
-    let method = Method::from_bytes(method).map_err(|_| Refused::Malformed("the method is malformed"))?;
-    let version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
-    let target = request.path.unwrap_or_default();
-    if !target.is_ascii() {
-        return Err(Refused::Malformed("the target has bytes that are not ASCII"));
-    }
-    let mut head = RequestHead {
-        target: bytes.slice_ref(target.as_bytes()),
-        method,
-        host: None,
-        version,
-        lines,
-        body: Decoder::Empty,
-        close: version == Version::Http10,
-        expects: false,
-        upgrade: None,
-        trailers: false,
-        says_length: false,
-        map: OnceCell::new(),
-    };
-    head.read_lines(&bytes)?;
-    head.read_target()?;
-    Ok(head)
-}
-
 fn refusal(error: httparse::Error) -> Refused {
     match error {
         httparse::Error::TooManyHeaders => Refused::TooLarge,
@@ -152,6 +117,43 @@ fn refusal(error: httparse::Error) -> Refused {
 }
 
 impl RequestHead {
+    /// Lets go of everything.
+    pub(crate) fn clear(&mut self) {
+        self.target = Bytes::new();
+        self.host = None;
+        self.upgrade = None;
+        self.lines.clear();
+        self.map = OnceCell::new();
+    }
+
+    fn parse(&mut self, bytes: Bytes, most_lines: usize) -> Result<(), Refused> {
+        let mut headers = [const { MaybeUninit::uninit() }; MOST_LINES];
+        let mut request = httparse::Request::new(&mut []);
+        match request.parse_with_uninit_headers(&bytes, &mut headers) {
+            Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+            Ok(_) => return Err(Refused::Malformed("the head does not end where its lines do")),
+            Err(error) => return Err(refusal(error)),
+        }
+        if request.headers.len() > most_lines {
+            return Err(Refused::TooLarge);
+        }
+        self.lines.find(request.headers, &bytes);
+        let method = request.method.unwrap_or_default().as_bytes();
+        self.method =
+            Method::from_bytes(method).map_err(|_| Refused::Malformed("the method is malformed"))?;
+        self.version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
+        let target = request.path.unwrap_or_default();
+        if !target.is_ascii() {
+            return Err(Refused::Malformed("the target has bytes that are not ASCII"));
+        }
+        self.target = bytes.slice_ref(target.as_bytes());
+        self.close = self.version == Version::Http10;
+        (self.expects, self.trailers) = (false, false);
+        self.lines.keep(bytes.clone());
+        self.read_lines(&bytes)?;
+        self.read_target()
+    }
+
     /// The lines as a map.
     pub(crate) fn headers(&self) -> &HeaderMap {
         self.map.get_or_init(|| self.lines.to_map())

@@ -37,10 +37,10 @@ pub(crate) enum Body {
 /// What is wrong with a head, in words.
 pub(crate) type Wrong = &'static str;
 
-/// Takes a head out of what was read; `None` if it is not all there.
-pub(crate) fn take(inbox: &mut BytesMut, method: &Method) -> Result<Option<ResponseHead>, Wrong> {
+/// Takes a head out of what was read. Answers whether it was all there.
+pub(crate) fn take(inbox: &mut BytesMut, method: &Method, head: &mut ResponseHead) -> Result<bool, Wrong> {
     if inbox.is_empty() {
-        return Ok(None);
+        return Ok(false);
     }
     let mut headers = [const { MaybeUninit::uninit() }; MOST_LINES];
     let mut response = httparse::Response::new(&mut []);
@@ -49,23 +49,23 @@ pub(crate) fn take(inbox: &mut BytesMut, method: &Method) -> Result<Option<Respo
     let parsed = config.parse_response_with_uninit_headers(&mut response, whole, &mut headers);
     let length = match parsed {
         Ok(httparse::Status::Complete(length)) if length <= MOST_BYTES => length,
-        Ok(httparse::Status::Partial) if whole.len() < MOST_BYTES => return Ok(None),
+        Ok(httparse::Status::Partial) if whole.len() < MOST_BYTES => return Ok(false),
         Ok(_) => return Err("the head of the response is too long"),
         Err(_) => return Err("the head of the response is malformed"),
     };
-    let status = response.code.unwrap_or_default();
+    head.status = response.code.unwrap_or_default();
     let version11 = response.version == Some(1);
+    head.close = !version11;
     let reason = response.reason.unwrap_or_default();
-    let reason_at = (!reason.is_empty()).then(|| reason.as_ptr() as usize - whole.as_ptr() as usize);
-    let reason_length = reason.len();
     // The places are worked out before the bytes are taken, which are the same ones.
-    let places = Lines::new(Bytes::new(), response.headers, whole);
+    let reason_at = if reason.is_empty() { 0 } else { reason.as_ptr() as usize - whole.as_ptr() as usize };
+    let reason_end = reason_at + reason.len();
+    head.lines.find(response.headers, whole);
     let bytes = inbox.split_to(length).freeze();
-    let reason = reason_at.map_or_else(Bytes::new, |at| bytes.slice(at..at + reason_length));
-    let lines = places.over(bytes);
-    let mut head = ResponseHead { status, reason, lines, body: Body::None, close: !version11 };
+    head.reason = bytes.slice(reason_at..reason_end);
+    head.lines.keep(bytes);
     head.read_lines(method, version11)?;
-    Ok(Some(head))
+    Ok(true)
 }
 
 impl ResponseHead {

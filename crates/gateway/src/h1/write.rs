@@ -62,18 +62,13 @@ pub(crate) fn response(
     manner: Manner,
 ) -> (Encoder, bool) {
     status_line(out, head.status, &head.reason);
-    for Line { name, value, kind } in head.lines.iter() {
-        let passes = match kind {
-            Kind::Connection | Kind::TransferEncoding | Kind::Hop => false,
-            Kind::Upgrade => head.status == 101,
-            // A chunked body has no length, and what has no body by its status does not say one.
-            Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
-            _ => added.is_empty() || !is_ours(name),
-        };
-        if passes {
-            line(out, name, value);
-        }
-    }
+    head.lines.write(out, |Line { name, kind, .. }| match kind {
+        Kind::Connection | Kind::TransferEncoding | Kind::Hop => false,
+        Kind::Upgrade => head.status == 101,
+        // A chunked body has no length, and what has no body by its status does not say one.
+        Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
+        _ => added.is_empty() || !is_ours(name),
+    });
     out.extend_from_slice(added);
     let (encoder, close) = match (head.body, manner.version) {
         (Body::None, _) => (Encoder::Empty, manner.close),

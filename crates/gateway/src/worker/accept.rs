@@ -99,11 +99,7 @@ impl Kind {
         let proxies = &local.plan.settings.trusted_proxies;
         let trust = if proxies.trusts(peer.ip()) { Trust::Proxy } else { Trust::Nobody };
         let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let visit = Visit {
-            worker: Rc::clone(worker),
-            alarm: worker.alarms.alarm(),
-            origin: Rc::new(Origin::new(peer.ip(), scheme, trust)),
-        };
+        let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme, trust)));
         // An answer is one small packet in most cases: do not wait for more to send.
         let _ = stream.set_nodelay(true);
         let (acceptor, http2) = (self.tls.clone(), self.http2);
