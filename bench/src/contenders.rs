@@ -70,6 +70,7 @@ pub fn policies() -> Policies {
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::Deny,
+            count_when: None,
             enabled: true,
             secret: false,
         })
@@ -120,6 +121,9 @@ impl Records for Nothing {
     }
     fn delete<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
         Answer::ready(Ok(()))
+    }
+    fn swap<'a>(&'a self, _: &'a str, _: Option<&'a [u8]>, _: Option<&'a [u8]>) -> Answer<'a, bool> {
+        Answer::ready(Ok(true))
     }
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(Vec::new()))

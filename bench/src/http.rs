@@ -27,6 +27,7 @@ pub fn run() {
         engine: Arc::new(engine()),
         keys: Arc::default(),
         reload: Arc::new(|| Ok(())),
+        forward_auth: Arc::default(),
         registry: Registry::default(),
     };
     let own = runtime.block_on(listen(router(parts)));

@@ -7,7 +7,9 @@ mod contenders;
 mod decide;
 mod draws;
 mod flush;
+mod gateway;
 mod http;
+mod ladder;
 mod levels;
 mod memory;
 mod pacer;
@@ -24,8 +26,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 8] =
-        [("decide", decide::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("pacer", pacer::run)];
+    let sections: [(&str, fn()); 10] =
+        [("decide", decide::run), ("ladder", ladder::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("gateway", gateway::run), ("pacer", pacer::run)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {

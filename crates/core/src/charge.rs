@@ -40,7 +40,21 @@ pub struct Charge<'a> {
     pub plan: &'a Arc<Plan>,
     /// Whether it is enforced, or only observed.
     pub enforced: bool,
+    /// What becomes of it when the attempt is given back.
+    pub fate: Fate,
     key: Key<'a>,
+}
+
+/// What becomes of a charge when its attempt is given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// What it took comes back, as far as it still counts.
+    #[default]
+    Back,
+    /// The same, and a ladder forgets every failure before it as well: the attempt has succeeded.
+    Clear,
+    /// It stays taken: the attempt has failed, and is only marked as over.
+    Keep,
 }
 
 /// Where the text of a key is. Most values are in their comparable form already, and nothing is
@@ -116,14 +130,19 @@ impl<'a> Charges<'a> {
     /// Adds a charge at a key of the plan's rule.
     #[inline]
     pub fn push(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool) {
-        self.add(Charge { plan, enforced, key: Key::Given(key) });
+        self.add(Charge { plan, enforced, fate: Fate::Back, key: Key::Given(key) });
+    }
+
+    /// Adds a charge that was taken, and is to be given back in this way.
+    pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, fate: Fate) {
+        self.add(Charge { plan, enforced: true, fate, key: Key::Given(key) });
     }
 
     /// Adds a charge at the key that was written to [`Charges::text`] from `start` on.
     pub(crate) fn push_written(&mut self, plan: &'a Arc<Plan>, start: usize, enforced: bool) {
         let short = |length: usize| u32::try_from(length).expect("the keys of an attempt are short");
         let key = Key::Written(short(start)..short(self.text.len()));
-        self.add(Charge { plan, enforced, key });
+        self.add(Charge { plan, enforced, fate: Fate::Back, key });
     }
 
     #[inline(always)]
@@ -243,13 +262,19 @@ impl<'a> Charges<'a> {
         Ok(())
     }
 
-    /// Gives back what these charges took at `taken_at`, as far as it still counts. The calendar is
-    /// that of the take.
+    /// Gives back what these charges took at `taken_at`, as the fate of each says, as far as it still
+    /// counts. The calendar is that of the take.
     pub fn refund(&self, states: &mut [State], taken_at: Timestamp, now: Timestamp) {
         let draft = self.draft_unchecked(now);
-        let limits = self.list.iter().flat_map(|charge| charge.plan.limits());
-        for (limit, state) in limits.zip(states) {
-            limit.give(state, &draft, taken_at);
+        let mut states = states.iter_mut();
+        for charge in &self.list {
+            for (limit, state) in charge.plan.limits().iter().zip(&mut states) {
+                match charge.fate {
+                    Fate::Back => limit.give(state, &draft, taken_at),
+                    Fate::Clear => limit.clear(state, &draft, taken_at),
+                    Fate::Keep => {}
+                }
+            }
         }
     }
 

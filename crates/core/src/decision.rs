@@ -76,6 +76,8 @@ pub struct Line<'d> {
     pub readings: &'d [Reading],
     /// Whether the attempt was charged here.
     pub taken: bool,
+    /// How much it asked for.
+    pub cost: u64,
 }
 
 /// What an allowed attempt can be given back with.
@@ -266,6 +268,7 @@ impl<'a> Decision<'a> {
                 limits,
                 readings: self.outcome.readings.get(range).unwrap_or_default(),
                 taken: self.outcome.taken & (1 << index) != 0,
+                cost: self.charges.cost,
             }
         })
     }

@@ -2,15 +2,20 @@
 //! docs. Parsing and printing round-trip.
 //!
 //! ```text
-//! limit    := "unlimited" | "null" | 0 | rate | holds | total | bound
+//! limit    := "unlimited" | "null" | 0 | rate | holds | total | bound | ladder
 //! rate     := N "/" period [ "calendar" [ "in" ZONE ] | "sliding" [ "by" duration ] | "burst" N ]
 //! holds    := N "at once" [ "for" duration ]
 //! total    := N "in total"
 //! bound    := N FIELD "per attempt"
+//! ladder   := "ladder" step ( "then" step )* [ "forget" duration ]
+//! step     := N [ "+" duration | "lock" duration ] [ "captcha" ] [ "notify" ]
 //! period   := "s" | "min" | "hour" | "day" | "week" | "month" | duration
 //! duration := ( N ( "us" | "ms" | "s" | "m" | "h" | "d" | "w" ) )+
 //! outage   := "allow" | "deny" | "local" ( N "%" | "1/" N )
 //! ```
+
+mod ladder;
+mod on_exceed;
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
@@ -42,6 +47,9 @@ pub fn parse(text: &str) -> Result<Written, GrammarError> {
     if let "unlimited" | "null" = words.peek() {
         words.next();
         return words.end(None);
+    }
+    if words.peek() == "ladder" {
+        return ladder::ladder(&mut words);
     }
     let number = words.number("a limit starts with a number, as in `100/hour`, or is `unlimited`")?;
     match words.peek() {
@@ -407,6 +415,7 @@ impl fmt::Display for Limit {
                 write!(f, "{} at once", limit.max())?;
                 limit.lease().map_or(Ok(()), |lease| write!(f, " for {lease}"))
             }
+            Self::Ladder(limit) => limit.fmt(f),
             Self::Total { max } => write!(f, "{max} in total"),
             Self::PerAttempt { max, field } => write!(f, "{max} {field} per attempt"),
         }

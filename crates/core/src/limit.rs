@@ -9,19 +9,22 @@
 mod bucket;
 mod calendar;
 mod in_flight;
+mod ladder;
 mod sliding;
 mod slotted;
+mod state;
 mod window;
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::sync::Arc;
 
 pub use bucket::{Bucket, Level};
 pub use calendar::{Calendar, Page, Period, Unit};
 pub use in_flight::{Hold, Holds, InFlight};
+pub use ladder::{Failure, Failures, Height, Ladder, Pause, Step};
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
+pub use state::State;
 pub use window::{Tally, Window};
 
 use crate::Ticket;
@@ -43,6 +46,8 @@ pub enum Limit {
     Bucket(Bucket),
     /// `10 at once`, `50 at once for 30s`: holds.
     InFlight(InFlight),
+    /// `ladder 4 +2s then 11 lock 15m`: failures, each of which makes the next attempt wait longer.
+    Ladder(Ladder),
     /// `10 in total`: for the life of the key.
     Total {
         /// The most ever.
@@ -57,26 +62,6 @@ pub enum Limit {
     },
 }
 
-/// What a limit remembers of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum State {
-    /// Nothing: the key is as good as new.
-    #[default]
-    Fresh,
-    /// Of a window or a calendar period.
-    Tally(Tally),
-    /// Of a sliding window.
-    Log(Box<Log>),
-    /// Of a sliding window in slots.
-    Slots(Box<Slots>),
-    /// Of a bucket.
-    Level(Level),
-    /// Of things in flight.
-    Holds(Box<Holds>),
-    /// Of a total.
-    Total(u64),
-}
-
 /// What makes two limits the same counter: kind and period, never the number. Raising a number
 /// keeps the count; changing kind or period starts afresh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +73,7 @@ pub enum Identity<'l> {
     Slotted(Span, Span),
     Bucket(Span),
     InFlight,
+    Ladder(Span),
     Total,
     PerAttempt(&'l str),
 }
@@ -146,12 +132,14 @@ impl Limit {
             Self::Slotted(limit) => Identity::Slotted(limit.period(), limit.slot()),
             Self::Bucket(limit) => Identity::Bucket(limit.period()),
             Self::InFlight(_) => Identity::InFlight,
+            Self::Ladder(limit) => Identity::Ladder(limit.forget()),
             Self::Total { .. } => Identity::Total,
             Self::PerAttempt { field, .. } => Identity::PerAttempt(field),
         }
     }
 
-    /// The number, as written: the rate of a bucket, the maximum of everything else.
+    /// The number, as written: the rate of a bucket, the failures of a ladder's last step, the maximum
+    /// of everything else.
     pub fn number(&self) -> u64 {
         match self {
             Self::Window(limit) => limit.max(),
@@ -160,14 +148,17 @@ impl Limit {
             Self::Slotted(limit) => limit.max(),
             Self::Bucket(limit) => limit.rate(),
             Self::InFlight(limit) => limit.max(),
+            Self::Ladder(limit) => limit.top(),
             Self::Total { max } | Self::PerAttempt { max, .. } => *max,
         }
     }
 
-    /// The most that can be taken at once: the burst of a bucket, the number of everything else.
+    /// The most that can be taken at once: the burst of a bucket, the failures of a ladder's first pause,
+    /// the number of everything else.
     pub fn capacity(&self) -> u64 {
         match self {
             Self::Bucket(limit) => limit.burst(),
+            Self::Ladder(limit) => limit.at_once(),
             _ => self.number(),
         }
     }
@@ -180,6 +171,7 @@ impl Limit {
             Self::Slotted(limit) => Some(limit.period()),
             Self::Bucket(limit) => Some(limit.period()),
             Self::Calendar(limit) => limit.period().unit.length(),
+            Self::Ladder(limit) => Some(limit.forget()),
             Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => None,
         }
     }
@@ -194,7 +186,11 @@ impl Limit {
     /// since when it knows them.
     pub fn names_takes(&self) -> bool {
         match self {
-            Self::Sliding(_) | Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => true,
+            Self::Sliding(_)
+            | Self::InFlight(_)
+            | Self::Ladder(_)
+            | Self::Total { .. }
+            | Self::PerAttempt { .. } => true,
             Self::Window(_) | Self::Calendar(_) | Self::Slotted(_) | Self::Bucket(_) => false,
         }
     }
@@ -232,6 +228,12 @@ impl Limit {
                     *state = State::Fresh;
                 }
             }
+            (Self::Ladder(limit), State::Failures(failures)) => {
+                limit.freshen(failures, draft.now);
+                if failures.is_empty() {
+                    *state = State::Fresh;
+                }
+            }
             (Self::Total { .. }, State::Total(_)) => {}
             _ => *state = State::Fresh,
         }
@@ -246,6 +248,7 @@ impl Limit {
             Self::Sliding(limit) => limit.when(state.log(), draft),
             Self::Slotted(limit) => limit.when(state.slots(), draft),
             Self::InFlight(limit) => limit.when(state.holds(), draft),
+            Self::Ladder(limit) => limit.when(state.height(), draft),
             Self::Total { max } => match window::room(*max, state.total(), draft.cost, Span::ZERO) {
                 When::Now => When::Now,
                 _ => When::Never,
@@ -269,6 +272,7 @@ impl Limit {
             Self::Sliding(_) => state.log_mut().take(draft),
             Self::Slotted(limit) => limit.take(state.slots_mut(), draft),
             Self::InFlight(_) => state.holds_mut().take(draft),
+            Self::Ladder(limit) => limit.take(state.failures_mut(), draft),
             Self::Total { .. } => *state = State::Total(state.total() + draft.cost),
             Self::PerAttempt { .. } => {}
         }
@@ -283,6 +287,7 @@ impl Limit {
             Self::Sliding(limit) => limit.read(state.log(), when, draft.now),
             Self::Slotted(limit) => limit.read(state.slots(), when, draft.now),
             Self::InFlight(limit) => limit.read(state.holds(), when, draft.now),
+            Self::Ladder(limit) => limit.read(state.height(), when, draft.now),
             Self::Total { max } => {
                 Reading { capacity: *max, remaining: max.saturating_sub(state.total()), reset: None, when }
             }
@@ -361,14 +366,25 @@ impl Limit {
             (Self::Sliding(_), State::Log(log)) => log.give(draft.ticket),
             (Self::Slotted(limit), State::Slots(slots)) => limit.give(slots, draft.cost, taken_at),
             (Self::InFlight(_), State::Holds(holds)) => holds.give(draft.ticket),
+            (Self::Ladder(limit), State::Failures(failures)) => limit.give(failures, draft, taken_at),
             (Self::Total { .. }, State::Total(total)) => *total = total.saturating_sub(draft.cost),
             _ => {}
+        }
+    }
+
+    /// As [`Limit::give`]; a ladder forgets every failure before it as well.
+    pub fn clear(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {
+        match (self, &mut *state) {
+            (Self::Ladder(limit), State::Failures(failures)) => limit.clear(failures, draft, taken_at),
+            _ => self.give(state, draft, taken_at),
         }
     }
 
     /// Carries a state over from a limit of the same identity whose numbers were others.
     pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
         match (self, old, state) {
+            // The same limit, made anew: whoever knows it by its text cannot even tell.
+            (new, old, state) if new == old => state,
             (Self::Bucket(new), Self::Bucket(old), State::Level(level)) => {
                 State::Level(new.adopt(old, level, now))
             }
@@ -407,70 +423,12 @@ impl Limit {
             (Self::InFlight(limit), State::Holds(holds)) => {
                 limit.idle_at(holds).map_or(Idle::Never, Idle::At)
             }
+            (Self::Ladder(limit), State::Failures(failures)) => {
+                Idle::At(failures.height().map_or(Timestamp::ZERO, |height| limit.idle_at(height)))
+            }
             (Self::Total { .. }, State::Total(1..)) => Idle::Never,
             _ => Idle::At(Timestamp::ZERO),
         }
-    }
-}
-
-impl State {
-    fn tally(&self) -> Option<Tally> {
-        if let Self::Tally(tally) = self { Some(*tally) } else { None }
-    }
-
-    fn level(&self) -> Option<Level> {
-        if let Self::Level(level) = self { Some(*level) } else { None }
-    }
-
-    fn log(&self) -> Option<&Log> {
-        if let Self::Log(log) = self { Some(log) } else { None }
-    }
-
-    fn slots(&self) -> Option<&Slots> {
-        if let Self::Slots(slots) = self { Some(slots) } else { None }
-    }
-
-    /// The holds, if this is the state of things in flight.
-    pub fn holds(&self) -> Option<&Holds> {
-        if let Self::Holds(holds) = self { Some(holds) } else { None }
-    }
-
-    fn total(&self) -> u64 {
-        if let Self::Total(total) = self { *total } else { 0 }
-    }
-
-    fn log_mut(&mut self) -> &mut Log {
-        if !matches!(self, Self::Log(_)) {
-            *self = Self::Log(Box::default());
-        }
-        if let Self::Log(log) = self { log } else { unreachable!("just made one") }
-    }
-
-    fn slots_mut(&mut self) -> &mut Slots {
-        if !matches!(self, Self::Slots(_)) {
-            *self = Self::Slots(Box::default());
-        }
-        if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
-    }
-
-    /// The holds, begun if this state is fresh.
-    pub fn holds_mut(&mut self) -> &mut Holds {
-        if !matches!(self, Self::Holds(_)) {
-            *self = Self::Holds(Box::default());
-        }
-        if let Self::Holds(holds) = self { holds } else { unreachable!("just made one") }
-    }
-}
-
-impl From<Option<Tally>> for State {
-    fn from(tally: Option<Tally>) -> Self {
-        tally.map_or(Self::Fresh, Self::Tally)
-    }
-}
-
-impl From<Option<Level>> for State {
-    fn from(level: Option<Level>) -> Self {
-        level.map_or(Self::Fresh, Self::Level)
     }
 }
 

@@ -12,7 +12,7 @@ use core::fmt;
 use crate::charge::Charge;
 use crate::limit::{Bucket, Calendar, InFlight, Limit, Sliding, Slotted, Window};
 use crate::plan::Plan;
-use crate::policy::{Policies, Policy};
+use crate::policy::Policies;
 use crate::rule::Rule;
 
 /// What a rule does while its store cannot be used.
@@ -99,11 +99,11 @@ impl Reason {
 
 impl Limit {
     /// Whether it can be cut to a share: what is counted for ever, or until somebody releases it, is
-    /// known to the shared store alone.
+    /// known to the shared store alone, and whoever fails elsewhere must not be met as a stranger.
     pub fn has_share(&self) -> bool {
         match self {
             Self::InFlight(limit) => limit.lease().is_some(),
-            Self::Total { .. } => false,
+            Self::Ladder(_) | Self::Total { .. } => false,
             _ => true,
         }
     }
@@ -130,7 +130,7 @@ impl Limit {
                 Self::InFlight(InFlight { max: share.of(limit.max()), lease: limit.lease() })
             }
             Self::PerAttempt { .. } => self.clone(),
-            Self::InFlight(_) | Self::Total { .. } => return None,
+            Self::InFlight(_) | Self::Ladder(_) | Self::Total { .. } => return None,
         })
     }
 }
@@ -144,7 +144,8 @@ fn share_of_bucket(bucket: &Bucket, share: Share) -> Bucket {
 }
 
 impl Plan {
-    /// Whether every limit can be cut to a share: `in total`, and `at once` without `for`, cannot.
+    /// Whether every limit can be cut to a share: `in total`, `at once` without `for`, and ladders
+    /// cannot.
     pub fn has_share(&self) -> bool {
         self.limits().iter().all(Limit::has_share)
     }
@@ -194,13 +195,7 @@ impl Policies {
     /// The set that decides while the store cannot be used.
     #[must_use]
     pub fn in_outage(&self) -> Self {
-        let rules: Vec<Arc<Rule>> = self.rules().iter().map(|rule| Arc::new(rule.in_outage())).collect();
-        let find = |name: &str| rules.iter().find(|rule| *rule.name == *name).cloned();
-        let policies = self.iter().map(|policy| {
-            let own = policy.rules.iter().filter_map(|rule| find(&rule.name)).collect();
-            Policy::new(Arc::clone(&policy.name), own, policy.allow_unmatched)
-        });
-        Self::new(self.enabled, rules.clone(), policies.collect())
+        self.over(self.rules().iter().map(|rule| Arc::new(rule.in_outage())).collect())
     }
 }
 

@@ -1,16 +1,17 @@
 //! Policies: which rules one kind of attempt passes, and how an attempt becomes charges.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
-use crate::key::ValueError;
-use crate::limit::Limit;
+use crate::key::{FieldKind, ValueError};
+use crate::mistake::shown;
+pub use crate::mistake::{Mistake, nearest};
+use crate::numbers::Numbers;
 use crate::rule::{Rule, Values};
 use crate::{MAX_EXACT, Ticket};
 
@@ -23,6 +24,10 @@ pub struct Policies {
     policies: Vec<Policy>,
     /// Where in `policies` a name is, for those who have many.
     by_name: HashMap<Arc<str>, usize>,
+    /// Where in `rules` a name is.
+    rules_by_name: HashMap<Arc<str>, usize>,
+    /// What fields hold, where that is not what their names say.
+    kinds: HashMap<Arc<str>, FieldKind>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -40,6 +45,7 @@ pub struct Policy {
     /// For each rule, which of `fields` make its key.
     by: Vec<Box<[u8]>>,
     observes: bool,
+    counts_answers: bool,
     /// Whether all there is is one rule by one field, with the same limits for everybody.
     plain: bool,
     number: usize,
@@ -58,56 +64,6 @@ pub struct Attempt<'a> {
     pub id: Option<&'a str>,
 }
 
-/// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Mistake {
-    /// There is no such policy.
-    UnknownPolicy {
-        /// What was asked for.
-        policy: String,
-        /// The nearest name there is.
-        near: Option<String>,
-    },
-    /// No rule of the policy knows this field.
-    UnknownField {
-        /// The policy.
-        policy: String,
-        /// What was sent.
-        field: String,
-        /// The nearest name that some rule knows.
-        near: Option<String>,
-    },
-    /// A field was sent twice.
-    RepeatedField {
-        /// Its name.
-        field: String,
-    },
-    /// A value cannot be used.
-    BadValue {
-        /// The field.
-        field: String,
-        /// What is wrong with it.
-        error: ValueError,
-    },
-    /// No rule of the policy applies to what was sent.
-    NoRuleApplies {
-        /// The policy.
-        policy: String,
-        /// The fields that would make a rule apply.
-        fields: Vec<String>,
-    },
-    /// The cost is beyond exact numbers.
-    CostTooBig {
-        /// What was asked for.
-        cost: u64,
-    },
-    /// The id is longer than [`Attempt::MOST_ID_BYTES`].
-    IdTooLong {
-        /// How long it is.
-        bytes: usize,
-    },
-}
-
 impl Attempt<'_> {
     /// The longest id, in bytes.
     pub const MOST_ID_BYTES: usize = 256;
@@ -122,7 +78,20 @@ impl Policies {
         let numbered = policies.into_iter().enumerate().map(|(number, policy)| Policy { number, ..policy });
         let policies: Vec<Policy> = numbered.collect();
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
-        Self { enabled, rules, policies, by_name }
+        let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
+        let rules_by_name = names.collect();
+        Self { enabled, rules, policies, by_name, rules_by_name, kinds: HashMap::new() }
+    }
+
+    /// The same set, where these fields hold something else than their names say.
+    #[must_use]
+    pub fn with_kinds(self, kinds: HashMap<Arc<str>, FieldKind>) -> Self {
+        Self { kinds, ..self }
+    }
+
+    /// What a field holds, for whoever makes a rule by it.
+    pub fn kind_of(&self, field: &str) -> FieldKind {
+        self.kinds.get(field).copied().unwrap_or_else(|| FieldKind::of_name(field))
     }
 
     /// All rules, in the order in which they were written.
@@ -132,7 +101,7 @@ impl Policies {
 
     /// A rule by its name.
     pub fn rule(&self, name: &str) -> Option<&Arc<Rule>> {
-        self.rules.iter().find(|rule| *rule.name == *name)
+        self.rules_by_name.get(name).map(|number| &self.rules[*number])
     }
 
     /// All policies, in the order in which they were written.
@@ -143,13 +112,24 @@ impl Policies {
     /// The policy of this name.
     #[inline]
     pub fn find(&self, name: &str) -> Result<&Policy, Mistake> {
+        self.named(name).ok_or_else(|| self.unknown(name))
+    }
+
+    /// The policy at this place of the set.
+    #[inline]
+    pub fn at(&self, number: usize) -> Option<&Policy> {
+        self.policies.get(number)
+    }
+
+    /// As [`Policies::find`], for whoever knows what to do without.
+    #[inline]
+    pub fn named(&self, name: &str) -> Option<&Policy> {
         // A few names are compared faster than one is hashed.
-        let found = if self.policies.len() <= 8 {
+        if self.policies.len() <= 8 {
             self.policies.iter().find(|policy| same(&policy.name, name))
         } else {
             self.by_name.get(name).map(|number| &self.policies[*number])
-        };
-        found.ok_or_else(|| self.unknown(name))
+        }
     }
 
     #[cold]
@@ -158,39 +138,85 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
+    /// This set with the policies of another one beside its own, and their rules, as far as their names
+    /// are not taken.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
+        let rules = other.rules.iter().filter(|rule| self.rule(&rule.name).is_none());
+        let policies = other.policies.iter().filter(|policy| self.find(&policy.name).is_err());
+        let policies = policies.map(|policy| {
+            let rules = policy.rules.iter().map(own_rule).collect();
+            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+        });
+        Self::new(
+            self.enabled,
+            self.rules.iter().chain(rules).cloned().collect(),
+            self.policies.iter().cloned().chain(policies).collect(),
+        )
+    }
+
     /// The same set with one rule replaced by another of the same name.
     #[must_use]
     pub fn with_rule(&self, rule: Rule) -> Self {
-        let rule = Arc::new(rule);
-        let swap = |old: &Arc<Rule>| if old.name == rule.name { Arc::clone(&rule) } else { Arc::clone(old) };
+        let mut rules = self.rules.clone();
+        if let Some(number) = self.rules_by_name.get(&rule.name) {
+            rules[*number] = Arc::new(rule);
+        }
+        self.over(rules)
+    }
+
+    /// Other rules and policies under the same settings.
+    #[must_use]
+    pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
+        Self::new(self.enabled, rules, policies).with_kinds(self.kinds.clone())
+    }
+
+    /// The same policies over other rules, which have the same names in the same order.
+    #[must_use]
+    pub fn over(&self, rules: Vec<Arc<Rule>>) -> Self {
+        let mut numbers = Numbers::default();
+        let find =
+            |old: &Arc<Rule>| self.rules_by_name.get(&old.name).map(|number| Arc::clone(&rules[*number]));
         let policies = self.iter().map(|policy| {
-            let rules = policy.rules.iter().map(swap).collect();
-            Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
+            let own = policy.rules.iter().filter_map(find).collect();
+            Policy::sharing(Arc::clone(&policy.name), own, policy.allow_unmatched, &mut numbers)
         });
-        Self::new(self.enabled, self.rules.iter().map(swap).collect(), policies.collect())
+        let policies = policies.collect();
+        self.with(rules, policies)
     }
 }
 
 impl Policy {
     /// A policy over these rules, each of which appears once.
     pub fn new(name: Arc<str>, rules: Vec<Arc<Rule>>, allow_unmatched: bool) -> Self {
+        Self::sharing(name, rules, allow_unmatched, &mut Numbers::default())
+    }
+
+    /// As [`Policy::new`], for one of many that share rules.
+    pub fn sharing(
+        name: Arc<str>,
+        rules: Vec<Arc<Rule>>,
+        allow_unmatched: bool,
+        known: &mut Numbers,
+    ) -> Self {
         let mut fields: Vec<Arc<str>> = Vec::new();
         let mut numbers: Vec<Arc<str>> = Vec::new();
         let mut by = Vec::new();
         for rule in &rules {
             by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
-            let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
-            for limit in plans.flat_map(|plan| plan.limits()) {
-                if let Limit::PerAttempt { field, .. } = limit
-                    && !numbers.contains(field)
-                {
-                    numbers.push(Arc::clone(field));
-                }
+            let own = known.of(rule);
+            if numbers.is_empty() {
+                numbers.extend_from_slice(own);
+            } else {
+                let more: Vec<_> = own.iter().filter(|field| !numbers.contains(field)).cloned().collect();
+                numbers.extend(more);
             }
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, plain, number: 0 }
+        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        Self { name, rules, allow_unmatched, fields, numbers, by, observes, counts_answers, plain, number: 0 }
     }
 
     /// Its place among the policies of its set.
@@ -201,6 +227,11 @@ impl Policy {
     /// Whether some rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.observes
+    }
+
+    /// Whether some rule counts only answers of some statuses.
+    pub fn counts_answers(&self) -> bool {
+        self.counts_answers
     }
 
     /// Turns an attempt into charges: one for each rule that applies.
@@ -374,60 +405,3 @@ fn position(names: &mut Vec<Arc<str>>, name: &Arc<str>) -> u8 {
     });
     u8::try_from(index).expect("a policy has at most 16 rules of 4 fields")
 }
-
-/// A name somebody sent, cut to a length that is fit to be shown back.
-fn shown(name: &str) -> String {
-    name.chars().take(64).collect()
-}
-
-/// The known name that differs least from `name`, if it differs little enough to be what was meant.
-pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
-    let name = shown(name);
-    let best = known.map(|known| (distance(&name, known), known)).min()?;
-    (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
-}
-
-/// How many letters must be changed, added or left out to turn one into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hint = |near: &Option<String>| {
-            near.as_ref().map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"))
-        };
-        match self {
-            Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
-            Self::UnknownField { policy, field, near } => {
-                write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
-            }
-            Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
-            Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
-            Self::NoRuleApplies { policy, fields } => write!(
-                f,
-                "no rule of policy `{policy}` applies: its rules need some of the fields {}; set `allow_unmatched` to let such attempts pass",
-                fields.join(", ")
-            ),
-            Self::CostTooBig { cost } => {
-                write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
-            }
-            Self::IdTooLong { bytes } => {
-                write!(f, "the id is {bytes} bytes long; at most {} are allowed", Attempt::MOST_ID_BYTES)
-            }
-        }
-    }
-}
-
-impl core::error::Error for Mistake {}

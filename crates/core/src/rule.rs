@@ -3,13 +3,16 @@
 
 use alloc::boxed::Box;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::limit::Limit;
 use crate::outage::OnOutage;
-use crate::plan::Plan;
+use crate::plan::{Plan, PlanError};
+use crate::statuses::Statuses;
 use crate::time::Span;
 
 /// A named level.
@@ -27,6 +30,9 @@ pub struct Rule {
     pub on_exceed: OnExceed,
     /// What happens while the store cannot be used.
     pub on_outage: OnOutage,
+    /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
+    /// is charged at first like any other, and given back once it is answered otherwise.
+    pub count_when: Option<Statuses>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.
@@ -84,6 +90,24 @@ impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
 
+    /// A rule by these fields, with these limits, that rejects what exceeds them. What its fields hold
+    /// goes by their well-known names; everything else can be set afterwards.
+    pub fn new(name: &str, by: &[&str], limits: Vec<Limit>) -> Result<Self, PlanError> {
+        let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::of_name(name) };
+        let plan = Plan::new(name.into(), limits)?;
+        Ok(Self {
+            name: name.into(),
+            by: by.iter().map(field).collect(),
+            overrides: HashMap::new(),
+            on_exceed: OnExceed::Reject,
+            on_outage: OnOutage::of(&plan),
+            plan: Arc::new(plan),
+            count_when: None,
+            enabled: true,
+            secret: false,
+        })
+    }
+
     /// The same rule, with keys that nobody may read.
     #[must_use]
     pub fn with_secret_keys(mut self) -> Self {
@@ -102,6 +126,12 @@ impl Rule {
     /// Whether it is by one field and the same for all its values.
     pub(crate) fn is_plain(&self) -> bool {
         self.enabled && self.by.len() == 1 && self.overrides.is_empty() && !self.plan.limits().is_empty()
+    }
+
+    /// The first of these limits that cannot be counted by what came of an attempt: giving back what
+    /// is held ends the hold, whatever it stands for.
+    pub fn uncountable<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
+        self.count_when.and_then(|_| limits.iter().find(|limit| limit.holds()))
     }
 
     /// The limits at a key, by its text.

@@ -24,7 +24,8 @@ pub trait Store: Send + Sync {
     /// Says what [`Store::take`] would, and takes nothing.
     fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
-    /// Gives back what these charges took at `taken_at`: once for each ticket.
+    /// Gives back what these charges took at `taken_at`, as the fate of each says. They may be a part of
+    /// what the ticket took: each of its rules is given back once.
     fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
 
     /// Looks at the holds of one key, or changes them.
@@ -34,13 +35,13 @@ pub trait Store: Send + Sync {
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
 
     /// Undoes a take whose answer never came, as far as the ticket tells what it took: entries of
-    /// logs and holds. What was only counted stays counted.
+    /// logs, failures and holds. What was only counted stays counted.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         let _ = charges;
         Answer::ready(Ok(()))
     }
 
-    /// Whether every take is answered at once, so that nobody need be ready to wait.
+    /// Whether every take, and every give, is answered at once, so that nobody need be ready to wait.
     fn answers_at_once(&self) -> bool {
         false
     }
@@ -58,6 +59,10 @@ pub trait Records: Send + Sync {
 
     /// Removes a record, if it is there.
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()>;
+
+    /// Writes a record, or removes it, if what is there is what is expected; answers whether it was.
+    /// Of all who change the same record at once, one succeeds. It is durable when the answer comes.
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool>;
 
     /// All records, sorted by name.
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
@@ -118,9 +123,9 @@ pub enum StoreError {
 /// What came of giving back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
-    /// It was given back, as far as it still counted.
+    /// It was given back, as far as it still counted, and had not been before.
     Back,
-    /// It had been given back before; nothing was done.
+    /// All of it had been given back before; nothing was done.
     Already,
     /// What it took is no longer known: it was taken too long ago, or what was taken then has been
     /// forgotten or lost since. Nothing was done.
@@ -145,18 +150,33 @@ pub enum HoldsOrder<'a> {
     Renew(&'a str),
     /// End one.
     Release(&'a str),
+    /// Renew the leases of several, up to [`HoldsOrder::MOST_IDS`].
+    RenewMany(&'a [&'a str]),
+    /// End several, up to [`HoldsOrder::MOST_IDS`].
+    ReleaseMany(&'a [&'a str]),
+    /// Hold these ids again, up to [`HoldsOrder::MOST_IDS`], each with its weight, in this order and as
+    /// far as there is room: for what still lasts though its hold has run out, or was taken elsewhere.
+    /// One that is held already is renewed. No other limit at the key is charged.
+    Claim(&'a [(&'a str, u64)], Ticket),
     /// Make exactly these ids held, whatever the limit says: the caller's books are the truth.
     Replace(&'a [&'a str], Ticket),
+}
+
+impl HoldsOrder<'_> {
+    /// How many ids one order may name; more take several.
+    pub const MOST_IDS: usize = 10_000;
 }
 
 /// The holds of a key, after what was done to them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id that was to be renewed or ended was held.
+    /// Whether the id that was to be renewed or ended was held; of several, whether all were. Of those
+    /// that were claimed, whether all are.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Every hold by id.
+    /// Every hold by id; after an order about several, those of them that were renewed, ended or are
+    /// held again.
     pub holds: Vec<(String, Hold)>,
 }
 

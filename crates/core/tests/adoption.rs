@@ -6,7 +6,7 @@ mod support;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use support::{Ask, Bench, any_limit, any_trace, at, plan};
+use support::{Ask, Bench, any_limit, any_trace, at, plan, quota};
 use tollgate_core::limit::Limit;
 use tollgate_core::{Plan, When};
 
@@ -25,7 +25,7 @@ fn with_number(text: &str, number: u64) -> String {
 proptest! {
     #[test]
     fn another_number_keeps_the_count(
-        text in any_limit().prop_filter("buckets below", |text| !text.contains("burst")),
+        text in quota().prop_filter("buckets below", |text| !text.contains("burst")),
         number in 1..40_u64, trace in any_trace(), wait in 0..30_u64,
     ) {
         let mut bench = Bench::one(&text);
@@ -75,6 +75,15 @@ proptest! {
     }
 
     #[test]
+    fn the_same_limit_made_anew_changes_nothing_whatever_the_clock_says(
+        text in any_limit(), trace in any_trace(), jump in 0..2_000_u64,
+    ) {
+        let mut bench = Bench::one(&text);
+        let now = bench.run(&trace, 100_000) - jump;
+        prop_assert_eq!(adopted(&bench, &plan("rule", &[&text]), now).states, bench.states);
+    }
+
+    #[test]
     fn another_kind_or_period_starts_afresh(old in any_limit(), new in any_limit(), trace in any_trace()) {
         let mut bench = Bench::one(&old);
         prop_assume!(bench.limit(0).identity() != support::limit(&new).identity());
@@ -114,6 +123,7 @@ fn limits_are_one_counter_by_kind_and_period_and_never_by_number() {
         ("1/hour sliding by 1m", "2/hour sliding by 60s"),
         ("1/s burst 5", "9/s burst 2"),
         ("1 at once", "2 at once for 5s"),
+        ("ladder 1 +5s", "ladder 2 +1s captcha then 9 lock 15m notify"),
         ("1 in total", "2 in total"),
         ("1 a per attempt", "2 a per attempt"),
     ];
@@ -135,6 +145,8 @@ fn limits_are_one_counter_by_kind_and_period_and_never_by_number() {
         "1/hour burst 1",
         "1/s burst 1",
         "1 at once",
+        "ladder 1 +5s forget 15m",
+        "ladder 1 +5s forget 16m",
         "1 in total",
         "1 a per attempt",
         "1 b per attempt",

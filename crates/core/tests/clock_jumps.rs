@@ -19,12 +19,17 @@ fn heals_within(limit: &Limit) -> Option<u64> {
         Limit::Bucket(limit) => Some((limit.burst() * limit.period().as_micros()).div_ceil(limit.rate())),
         Limit::InFlight(limit) => limit.lease().map(|lease| lease.as_micros()),
         Limit::Calendar(_) => Some(CALENDAR_MICROS),
+        Limit::Ladder(limit) => Some(limit.forget().as_micros()),
         Limit::Total { .. } | Limit::PerAttempt { .. } => None,
     }
 }
 
 /// A stretch of time, and the most that the limit admits in it if the clock jumps forward once.
 fn promise(limit: &Limit) -> Option<(u64, u64)> {
+    if let Limit::Ladder(_) = limit {
+        // How many it admits depends on the pauses between them, which have laws of their own.
+        return None;
+    }
     let (heals, capacity) = (heals_within(limit)?, limit.capacity());
     Some(match limit {
         Limit::Slotted(limit) => (limit.period().as_micros(), 2 * capacity),

@@ -38,11 +38,40 @@ fn text() -> impl Strategy<Value = String> {
         (number(), prop::option::of(span())).prop_map(|(max, lease)| {
             lease.map_or_else(|| format!("{max} at once"), |lease| format!("{max} at once for {lease}"))
         }),
+        ladder(),
         number().prop_map(|max| format!("{max} in total")),
         (number(), "[a-z][a-z0-9_-]{0,12}")
             .prop_filter("these start other phrases", |(_, field)| field != "at" && field != "in")
             .prop_map(|(max, field)| format!("{max} {field} per attempt")),
     ]
+}
+
+/// A ladder of up to eight steps, written in any order of words.
+fn ladder() -> impl Strategy<Value = String> {
+    let words = prop::sample::subsequence(vec![0, 1, 2], 0..=3).prop_shuffle();
+    let step = (1..=125_u64, words, span(), any::<bool>());
+    (prop::collection::vec(step, 1..=8), prop::option::of(span())).prop_map(|(mut steps, forget)| {
+        let mut spans: Vec<Span> = steps.iter().map(|(_, _, span, _)| *span).collect();
+        spans.sort_unstable();
+        let (mut from, mut paused, mut text) = (0, false, String::from("ladder"));
+        let last = steps.len() - 1;
+        for (index, (more, words, _, locks)) in steps.iter_mut().enumerate() {
+            from += *more;
+            paused |= index == last || words.contains(&0);
+            if paused && !words.contains(&0) {
+                words.push(0);
+            }
+            if words.is_empty() {
+                words.push(1);
+            }
+            let pause = if *locks { format!("lock {}", spans[index]) } else { format!("+{}", spans[index]) };
+            let all = [pause, "captcha".into(), "notify".into()];
+            let words: Vec<&str> = words.iter().map(|word| &*all[*word]).collect();
+            let then = if index == 0 { "" } else { " then" };
+            text.push_str(&format!("{then} {from} {}", words.join(" ")));
+        }
+        forget.map_or(text.clone(), |forget| format!("{text} forget {}", forget.max(spans[last])))
+    })
 }
 
 /// Spaces are free between words.
@@ -100,6 +129,17 @@ fn every_spelling_has_one_print() {
         ("10 at once", "10 at once"),
         ("50  at  once  for  30s", "50 at once for 30s"),
         ("10 in total", "10 in total"),
+        (
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
+        ),
+        ("ladder 5 lock 900s", "ladder 5 lock 15m forget 15m"),
+        ("ladder 5 lock 2h", "ladder 5 lock 2h forget 2h"),
+        (
+            "ladder 3 notify captcha then 1_000 captcha + 60s",
+            "ladder 3 captcha notify then 1000 +1m captcha forget 15m",
+        ),
+        ("ladder  1  +1s  forget  1s", "ladder 1 +1s forget 1s"),
         ("100 recipients per attempt", "100 recipients per attempt"),
         ("0100/hour", "100/hour"),
     ] {

@@ -15,7 +15,8 @@ const IDS: [&str; 5] = ["a", "b", "c", "d", "e"];
 enum Event {
     Take { cost: u64, id: Option<&'static str> },
     Renew(&'static str),
-    Release(&'static str),
+    Release(Vec<&'static str>),
+    Claim(&'static str, u64),
     Refund(u64),
     Replace(Vec<&'static str>),
 }
@@ -25,7 +26,8 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     let event = prop_oneof![
         8 => (1..4_u64, prop::option::of(id())).prop_map(|(cost, id)| Event::Take { cost, id }),
         3 => id().prop_map(Event::Renew),
-        2 => id().prop_map(Event::Release),
+        2 => prop::collection::vec(id(), 1..4).prop_map(Event::Release),
+        2 => (id(), 1..4_u64).prop_map(|(id, weight)| Event::Claim(id, weight)),
         1 => (0..80_u64).prop_map(Event::Refund),
         1 => prop::collection::vec(id(), 0..3).prop_map(Event::Replace),
     ];
@@ -97,9 +99,19 @@ fn holds_are_those_of_the_model(
                     *renewed = now;
                 }
             }
-            Event::Release(id) => {
-                let found = model.holds.remove(id).is_some();
-                prop_assert_eq!(bench.states[0].holds_mut().release(id), found);
+            Event::Release(ids) => {
+                let found: Vec<_> = ids.iter().filter(|id| model.holds.remove(**id).is_some()).collect();
+                let ended = bench.states[0].holds_mut().release_all(ids.iter().copied());
+                prop_assert_eq!(ended.iter().map(|(id, _)| id).collect::<Vec<_>>(), found);
+            }
+            Event::Claim(id, weight) => {
+                let held = model.take(weight, Some(id), ticket, now);
+                if let Some((_, _, renewed)) = model.holds.get_mut(id) {
+                    *renewed = now;
+                }
+                let tollgate_core::Limit::InFlight(limit) = bench.limit(0).clone() else { unreachable!() };
+                let hold = limit.claim(bench.states[0].holds_mut(), (id, weight), Ticket(ticket), at(now));
+                prop_assert_eq!(hold.map(|hold| hold.renewed), held.then_some(at(now)));
             }
             Event::Refund(ticket) => {
                 model.holds.retain(|_, (_, by, _)| *by != ticket);
@@ -112,6 +124,9 @@ fn holds_are_those_of_the_model(
         }
         let reading = bench.look(Ask::of(0), at(now)).readings[0];
         prop_assert_eq!(reading.remaining, max.saturating_sub(model.used()));
+        let last = model.holds.values().map(|(_, _, renewed)| *renewed).max();
+        let reset = lease.map(|lease| last.map_or(at(now), |renewed| at(renewed + lease)));
+        prop_assert_eq!(reading.reset, reset, "when the last of them runs out");
         let held: Vec<_> =
             bench.states[0].holds_mut().iter().map(|(id, hold)| (id.to_string(), hold.weight)).collect();
         let expected: Vec<_> = model.holds.iter().map(|(id, (weight, _, _))| (id.clone(), *weight)).collect();

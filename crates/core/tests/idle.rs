@@ -4,7 +4,7 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{Ask, Bench, START, any_limit, any_trace, at};
+use support::{Ask, Bench, START, any_limit, any_trace, at, quota};
 use tollgate_core::limit::Idle;
 use tollgate_core::{Limit, State};
 
@@ -50,7 +50,7 @@ proptest! {
 
     #[test]
     fn a_microsecond_before_it_is_idle_some_attempt_tells_the_difference(
-        text in any_limit(), trace in any_trace(),
+        text in quota(), trace in any_trace(),
     ) {
         let mut bench = Bench::one(&text);
         let now = bench.run(&trace, 0);

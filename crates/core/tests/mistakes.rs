@@ -200,3 +200,31 @@ fn each_of_many_policies_is_found_by_its_name() {
     };
     assert!(near.is_some());
 }
+
+#[test]
+fn each_of_many_rules_is_found_by_its_name() {
+    let names: Vec<String> = (0..20).map(|number| format!("rule-{number}")).collect();
+    let rules =
+        names.iter().map(|name| Arc::new(rule(name, &[("key", FieldKind::Text)], &["5/hour"]))).collect();
+    let policies = Policies::new(true, rules, Vec::new());
+    for name in &names {
+        assert_eq!(*policies.rule(name).unwrap().name, **name);
+    }
+    assert!(policies.rule("rule-99").is_none());
+}
+
+#[test]
+fn what_fields_hold_stays_with_the_set_when_its_rules_change() {
+    let kinds = [("net".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("ip".into(), FieldKind::Text)];
+    let one = Arc::new(rule("one", &[("key", FieldKind::Text)], &["5/hour"]));
+    let policies = Policies::new(true, vec![one], Vec::new()).with_kinds(kinds.into_iter().collect());
+    for set in [
+        &policies,
+        &policies.with_rule(rule("one", &[("key", FieldKind::Text)], &["7/hour"])),
+        &policies.in_outage(),
+    ] {
+        assert_eq!(set.kind_of("net"), FieldKind::Ip { v4: 24, v6: 48 });
+        assert_eq!([set.kind_of("ip"), set.kind_of("other")], [FieldKind::Text; 2]);
+        assert_eq!(set.kind_of("domain"), FieldKind::Domain);
+    }
+}

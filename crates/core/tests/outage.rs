@@ -32,6 +32,7 @@ fn every_count_and_burst_is_cut_and_nothing_else() {
         ("50 at once for 30s", Some("25 at once for 30s")),
         ("100 recipients per attempt", Some("100 recipients per attempt")),
         ("10 at once", None),
+        ("ladder 4 +2s then 11 lock 15m", None),
         ("10 in total", None),
     ];
     for (whole, half) in table {

@@ -4,13 +4,13 @@
 mod support;
 
 use proptest::prelude::*;
-use support::{Ask, Bench, any_bench, any_limit, any_trace, at};
+use support::{Ask, Bench, any_bench, any_limit, any_trace, at, quota};
 use tollgate_core::Limit;
 
 proptest! {
     #[test]
     fn what_remains_is_within_the_capacity_and_exactly_what_could_be_taken(
-        text in any_limit(), trace in any_trace(),
+        text in quota(), trace in any_trace(),
     ) {
         let mut bench = Bench::one(&text);
         let mut now = 0;
@@ -26,7 +26,7 @@ proptest! {
 
     #[test]
     fn at_its_reset_a_limit_is_whole_and_a_microsecond_before_it_is_not(
-        text in any_limit(), trace in any_trace(),
+        text in quota(), trace in any_trace(),
     ) {
         let mut bench = Bench::one(&text);
         let now = at(bench.run(&trace, 0));

@@ -5,20 +5,25 @@
 //! listening, TLS and timeouts, which belong to whoever serves the router.
 
 mod answer;
+mod audit;
 mod auth;
 mod body;
 mod check;
+mod consumers;
 mod endpoint;
+mod forward_auth;
 mod give;
-mod headers;
 mod holds;
-mod json;
+mod limits;
 mod mail_shape;
 mod metrics;
 mod openapi;
+mod page;
 mod path;
+mod policies;
 mod problem;
 mod ratelimits;
+mod routes;
 mod shown;
 mod status;
 mod view;
@@ -32,8 +37,10 @@ use tollgate_engine::Engine;
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
+pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
 use problem::Problem;
 pub use problem::TooLate;
+pub use routes::{KnownRoutes, RouteInfo};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
@@ -43,6 +50,10 @@ pub struct HttpParts {
     pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
     pub reload: Reload,
+    /// The routes that there are; none where nobody routes.
+    pub routes: KnownRoutes,
+    /// What the door for proxies is told, for as long as nobody replaces it.
+    pub forward_auth: Arc<ForwardAuth>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -55,6 +66,8 @@ pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
+    pub(crate) routes: KnownRoutes,
+    pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Vec<u8>,
@@ -73,6 +86,8 @@ pub fn router(parts: HttpParts) -> Router {
         engine: parts.engine,
         keys: parts.keys,
         reload: parts.reload,
+        routes: parts.routes,
+        forward_auth: parts.forward_auth,
         registry,
         meters,
         openapi,
@@ -96,9 +111,13 @@ pub fn router(parts: HttpParts) -> Router {
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),
+        forward_auth::endpoints(),
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
+        policies::endpoints(),
+        routes::endpoints(),
+        consumers::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

@@ -4,4 +4,7 @@
 
 pub mod http;
 
-pub use http::{AccessKey, AccessKeys, HttpParts, Role, TooLate, router};
+pub use http::{
+    AccessKey, AccessKeys, ForwardAuth, ForwardAuthSettings, HttpParts, KnownRoutes, Peer, Role, RouteInfo,
+    TooLate, router,
+};

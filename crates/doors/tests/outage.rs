@@ -137,6 +137,7 @@ async fn it_is_ready_though_degraded_and_counts_every_decision() {
         "tollgate_decisions_total{policy=\"login\",rule=\"login\",outcome=\"deny\"} 2",
         "tollgate_denied_locally_total 0",
         "tollgate_retractions_dropped_total 0",
+        "tollgate_refunds_dropped_total 0",
         "tollgate_store_call_seconds_count 1",
     ] {
         assert!(page.lines().any(|shown| shown == line), "{line} is not in\n{page}");

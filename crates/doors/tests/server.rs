@@ -28,6 +28,19 @@ const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("PUT", "/api/v1/ratelimits/ip/10.0.0.1", r#"{"limits":["9/hour"]}"#, "admin"),
     ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1", "", "admin"),
     ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1/override", "", "admin"),
+    ("POST", "/api/v1/rate-limits", r#"{"name":"made","requestsPerSecond":10,"burstSize":50}"#, "admin"),
+    ("GET", "/api/v1/rate-limits", "", "read"),
+    ("GET", "/api/v1/rate-limits/made", "", "read"),
+    ("PUT", "/api/v1/rate-limits/made", r#"{"limits":"9/hour"}"#, "admin"),
+    ("GET", "/api/v1/routes", "", "read"),
+    ("PUT", "/api/v1/routes/checkout/rate-limit", r#"{"policy":"made"}"#, "admin"),
+    ("GET", "/api/v1/routes/checkout/rate-limit", "", "read"),
+    ("DELETE", "/api/v1/routes/checkout/rate-limit", "", "admin"),
+    ("DELETE", "/api/v1/rate-limits/made", "", "admin"),
+    ("GET", "/api/v1/consumers", "", "read"),
+    ("PUT", "/api/v1/consumers/acme/rate-limit", r#"{"limits":"9/hour"}"#, "admin"),
+    ("GET", "/api/v1/consumers/acme/rate-limit", "", "read"),
+    ("DELETE", "/api/v1/consumers/acme/rate-limit", "", "admin"),
     ("GET", "/api/v1/decisions", "", "read"),
     ("GET", "/api/v1/top", "", "read"),
     ("POST", "/api/v1/reload", "", "admin"),
@@ -46,6 +59,9 @@ async fn ask(
 ) -> door::Reply {
     door.send(method.parse().expect("a method"), path, headers, body.as_bytes().to_vec()).await
 }
+
+/// The one endpoint that takes every method, and its token from a header of its own.
+const FOR_PROXIES: (&str, &str) = ("GET", "/api/v1/forward-auth/{policy}");
 
 #[tokio::test]
 async fn keys_are_replaced_while_the_door_is_open() {
@@ -266,6 +282,8 @@ async fn the_document_and_the_router_know_the_same_routes() {
         );
         tried.insert((endpoint.0.to_owned(), template));
     }
+    let (method, path) = FOR_PROXIES;
+    tried.insert((method.to_owned(), path.to_owned()));
     assert_eq!(tried, described, "every documented route was tried, and every one tried is documented");
     // The router tells which methods a path knows; each must be documented there, or where more
     // parts follow.

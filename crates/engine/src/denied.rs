@@ -117,7 +117,7 @@ impl Denied {
         outcome.now = denial.now + elapsed;
         (outcome.allowed, outcome.repeated, outcome.taken) = (false, false, 0);
         for (limit, reading) in limits.zip(&denial.readings) {
-            let moved = aged(*reading, elapsed, denial.cost);
+            let moved = aged(limit, *reading, elapsed, denial.cost);
             if charges.cost == denial.cost {
                 outcome.readings.push(moved);
                 continue;
@@ -199,13 +199,15 @@ fn write_text(hasher: &mut SipHasher13, text: &str) {
 }
 
 /// A reading some time later, if nothing happened in between. What is left may be more by then; it is
-/// told as it was, unless it would have been enough.
-fn aged(reading: Reading, elapsed: Span, cost: u64) -> Reading {
+/// told as it was, unless it would have been enough. The failures of a ladder stay as they are while
+/// its pause passes.
+fn aged(limit: &Limit, reading: Reading, elapsed: Span, cost: u64) -> Reading {
     match reading.when {
         When::After(span) if span > elapsed => {
             let left = Span::from_micros(span.as_micros() - elapsed.as_micros());
             Reading { when: When::After(left), ..reading }
         }
+        When::After(_) if matches!(limit, Limit::Ladder(_)) => Reading { when: When::Now, ..reading },
         When::After(_) => Reading {
             when: When::Now,
             remaining: reading.remaining.max(cost).min(reading.capacity),
@@ -230,6 +232,8 @@ fn when(limit: &Limit, reading: Reading, cost: u64, now: Timestamp) -> Option<Wh
             _ => None,
         },
         Limit::Total { .. } => Some(if cost <= reading.remaining { When::Now } else { When::Never }),
-        Limit::Sliding(_) | Limit::Slotted(_) | Limit::Bucket(_) | Limit::InFlight(_) => None,
+        Limit::Sliding(_) | Limit::Slotted(_) | Limit::Bucket(_) | Limit::InFlight(_) | Limit::Ladder(_) => {
+            None
+        }
     }
 }

@@ -1,28 +1,36 @@
 //! The engine: one attempt in, one decision out.
 
+mod change_fault;
+mod changing;
 mod deciding;
+mod making;
+mod snapshot;
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Mistake, Origin, Policies, Policy, Receipt, Records, Rule, Span, Store,
-    StoreError, Ticket, Timestamp, When,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
+pub use change_fault::ChangeFault;
+pub(crate) use changing::Configured;
 pub(crate) use deciding::MOST_TURNS;
+pub use making::Change;
+pub use snapshot::Snapshot;
 
+use crate::books::Books;
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
-use crate::meter::{Meters, PolicyMeter};
-use crate::offenders::Offenders;
-use crate::overrides::{self, Overrides};
+use crate::meter::Meters;
 use crate::pauses::Pauses;
+use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
@@ -38,13 +46,17 @@ pub struct Engine {
     pub(crate) seals: Seals,
     pub(crate) calendars: Calendars,
     pub(crate) configured: Mutex<Configured>,
+    /// Held by whoever changes the books, so that what is checked stays true until it is written down.
+    changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
-    pub offenders: Offenders,
+    pub offenders: Ranking,
+    /// Who asks most: of the decisions that the journal takes down.
+    pub busiest: Ranking,
     /// What is counted.
     pub meters: Meters,
 }
@@ -58,27 +70,6 @@ pub struct Parts {
     /// What decides when the store, which others share, cannot be used. A store of this process has
     /// none: it can always be used.
     pub fallback: Option<Fallback>,
-}
-
-/// One consistent set of policies. Pin it, decide with it, let it go.
-pub struct Snapshot {
-    /// The policies, with everything set at run time.
-    pub policies: Policies,
-    /// What decides while the store cannot be used, if that can happen.
-    pub(crate) local: Option<Policies>,
-    /// No other set has this number.
-    pub(crate) number: u64,
-    meters: Vec<PolicyMeter>,
-    /// Stands in for every policy while limits are switched off: it charges nothing.
-    off: Policy,
-}
-
-/// What the file says and what was set on top of it.
-pub(crate) struct Configured {
-    base: Policies,
-    overrides: Overrides,
-    /// How often overrides were set or removed on this node.
-    pub(crate) edits: u64,
 }
 
 /// Why there is no decision.
@@ -107,7 +98,7 @@ pub(crate) struct LogPace {
 }
 
 impl Engine {
-    /// An engine over these policies, with the overrides that were recorded earlier. With a fallback
+    /// An engine over these policies, with what was set at run time earlier. With a fallback
     /// it starts without its store too, and learns them when the store comes back.
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
         let engine = Self::new(policies, parts);
@@ -124,8 +115,9 @@ impl Engine {
         let meters = Meters::default();
         let shared = parts.fallback.map(Shared::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
-        let local = shared.is_some().then(|| policies.in_outage());
-        let snapshot = Snapshot::new(policies.clone(), local, &meters);
+        let laid = Books::default().over(&policies);
+        let local = shared.is_some().then(|| laid.policies.in_outage());
+        let snapshot = Snapshot::new(laid, local, &Books::default(), &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
         Self {
             current: ArcSwap::from_pointee(snapshot),
@@ -135,12 +127,14 @@ impl Engine {
             at_once,
             seals: Seals::new(),
             calendars: Calendars::default(),
-            configured: Mutex::new(Configured { base: policies, overrides: Overrides::default(), edits: 0 }),
+            configured: Mutex::new(Configured::new(policies)),
+            changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
             journal: Journal::default(),
-            offenders: Offenders::default(),
+            offenders: Ranking::default(),
+            busiest: Ranking::default(),
             meters,
         }
     }
@@ -164,8 +158,7 @@ impl Engine {
             return;
         }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
-        let home = if matches!(decision.origin, Origin::Local(_)) { Home::Local } else { Home::Store };
-        self.seals.with(home, |seal| {
+        self.seals.with(Home::of(decision), |seal| {
             let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key);
@@ -179,13 +172,23 @@ impl Engine {
 
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
+        self.give_each(pinned, receipt, |taken| taken.iter().map(|_| Fate::Back).collect()).await
+    }
+
+    /// Gives back what a receipt stands for, each charge in its own way: once.
+    pub(crate) async fn give_each(
+        &self,
+        pinned: &Snapshot,
+        receipt: &str,
+        fates: impl FnOnce(&[(&Rule, &Arc<Plan>)]) -> SmallVec<[Fate; 6]>,
+    ) -> Result<Given, GiveFault> {
         let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
-        let policies = match home {
-            Home::Store => &pinned.policies,
-            Home::Local => pinned.local.as_ref().unwrap_or(&pinned.policies),
-        };
+        let policies = pinned.policies_of(home);
+        let (taken, keys): (Vec<_>, Vec<_>) = taken_by(policies, &receipt).unzip();
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
-        charges_of(policies, &receipt, &mut charges);
+        for (((_, plan), key), fate) in taken.iter().zip(keys).zip(fates(&taken)) {
+            charges.push_taken(plan, key, fate);
+        }
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
         let given = match home {
             Home::Store => self.ask(self.store.give(&charges, receipt.at)).await,
@@ -222,66 +225,6 @@ impl Engine {
         there.and(here)
     }
 
-    /// Gives one key limits of its own, which hold from now on and survive restarts.
-    pub async fn set_override(&self, rule: &str, key: &str, limits: Vec<Limit>) -> Result<(), StoreError> {
-        let value = overrides::record_value(&limits);
-        self.ask(self.records.put(&overrides::record_name(rule, key), &value)).await?;
-        let mut configured = self.configured.lock();
-        configured.edits += 1;
-        configured.overrides.set(rule, key, limits);
-        self.renew_rule(&configured, rule);
-        Ok(())
-    }
-
-    /// Takes back what was set for a key: the configuration holds again. Answers whether anything
-    /// was set.
-    pub async fn remove_override(&self, rule: &str, key: &str) -> Result<bool, StoreError> {
-        self.ask(self.records.delete(&overrides::record_name(rule, key))).await?;
-        let mut configured = self.configured.lock();
-        configured.edits += 1;
-        let found = configured.overrides.remove(rule, key);
-        self.renew_rule(&configured, rule);
-        Ok(found)
-    }
-
-    /// Whether a key's limits were set at run time.
-    pub fn is_overridden(&self, rule: &str, key: &str) -> bool {
-        self.configured.lock().overrides.has(rule, key)
-    }
-
-    /// Puts other policies in force, all at once. Counters stay; so does what was set at run time.
-    pub fn reload(&self, policies: Policies) {
-        let mut configured = self.configured.lock();
-        configured.base = policies;
-        self.renew(&configured);
-    }
-
-    /// Puts other overrides in force, unless some were set here since there were so many `edits`.
-    pub(crate) fn follow_overrides(&self, overrides: Overrides, edits: u64) -> bool {
-        let mut configured = self.configured.lock();
-        let current = configured.edits == edits;
-        if current {
-            configured.overrides = overrides;
-            self.renew(&configured);
-        }
-        current
-    }
-
-    fn renew(&self, configured: &Configured) {
-        let policies = configured.overrides.over(&configured.base);
-        let local = self.shared.is_some().then(|| policies.in_outage());
-        self.current.store(Arc::new(Snapshot::new(policies, local, &self.meters)));
-    }
-
-    fn renew_rule(&self, configured: &Configured, rule: &str) {
-        let Some(base) = configured.base.rule(rule) else { return };
-        let renewed = Rule::clone(&configured.overrides.over_rule(base, &configured.base));
-        let current = self.current.load();
-        let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
-        let policies = current.policies.with_rule(renewed);
-        self.current.store(Arc::new(Snapshot::new(policies, local, &self.meters)));
-    }
-
     /// How much of each rule without a key is used: the fullest of its limits, from 0 to 1.
     pub async fn usage(&self, pinned: &Snapshot) -> Result<Vec<(Arc<str>, f64)>, StoreError> {
         let mut usage = Vec::new();
@@ -300,55 +243,15 @@ impl Engine {
     }
 }
 
-impl Snapshot {
-    fn new(policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let meters = meters.of(&policies);
-        Self { policies, local, number, meters, off: Policy::new("off".into(), Vec::new(), true) }
-    }
-
-    /// Begins a decision: finds the policy and works out the charges.
-    #[inline]
-    fn open<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if !self.policies.enabled {
-            return self.open_unlimited(attempt, ticket, decision);
-        }
-        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-        decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
-    }
-
-    /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
-    /// come to light on the day that they are switched on.
-    #[cold]
-    fn open_unlimited<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.policies.iter().next().is_some() {
-            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
-        }
-        decision.open(&self.off, ticket, attempt.cost, attempt.id);
-        Ok(())
-    }
-}
-
-/// The charges that a receipt stands for, under the limits that hold now.
-fn charges_of<'a>(policies: &'a Policies, receipt: &'a Receipt, charges: &mut Charges<'a>) {
-    for (rule, key) in receipt.taken.iter().take(Charges::MOST) {
-        if let Some(rule) = policies.rule(rule) {
-            charges.push(rule.plan_at(key), key, true);
-        }
-    }
+/// The rules and keys that a receipt stands for, with the limits that hold there now.
+fn taken_by<'a>(
+    policies: &'a Policies,
+    receipt: &'a Receipt,
+) -> impl Iterator<Item = ((&'a Rule, &'a Arc<Plan>), &'a str)> {
+    receipt.taken.iter().take(Charges::MOST).filter_map(|(rule, key)| {
+        let rule = policies.rule(rule)?;
+        Some(((&**rule, rule.plan_at(key)), key.as_str()))
+    })
 }
 
 impl LogPace {

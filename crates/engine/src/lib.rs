@@ -4,23 +4,29 @@
 //! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
+pub mod books;
 pub mod breaker;
 pub mod calendar;
 mod denied;
 pub mod engine;
 mod gate;
+pub mod guard;
 pub mod journal;
+pub mod leases;
 pub mod meter;
-pub mod offenders;
-pub mod overrides;
 pub mod pacer;
 mod pauses;
+pub mod pending;
+pub mod ranking;
 pub mod receipt;
 mod retract;
 pub mod shared;
 mod tend;
 mod ticket;
 
-pub use engine::{Engine, Fault, Parts, Snapshot};
+pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
+pub use guard::Guard;
+pub use leases::{Lease, Leases};
 pub use pacer::{Ask, Pacer, PacerOptions};
+pub use pending::Pending;
 pub use shared::{Fallback, Health};

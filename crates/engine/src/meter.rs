@@ -1,12 +1,13 @@
 //! Counters that many threads raise at once, and how they are shown to Prometheus.
 //!
-//! The number of series depends on the configuration, never on the keys.
+//! The number of series depends on the configuration, never on the keys; policies made at run time are
+//! counted apart up to a bound.
 
 mod pacer;
 mod store;
 mod striped;
+mod tallies;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -14,17 +15,18 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
-use tollgate_core::{Decision, Policies, Policy, Verdict};
+use tollgate_core::{Decision, Policies, Verdict};
 
 pub(crate) use pacer::PacedMeter;
 pub use pacer::PacerMeters;
 pub use store::StoreMeters;
 use striped::Striped;
+use tallies::Tallies;
 
 /// Everything the engine counts about decisions.
 #[derive(Clone)]
 pub struct Meters {
-    counters: Arc<Mutex<BTreeMap<Labels, Arc<Striped>>>>,
+    tallies: Arc<Mutex<Tallies>>,
     /// How long decisions take, in seconds; one in [`Meters::SAMPLED`] is timed.
     pub latency: Histogram,
 }
@@ -42,7 +44,7 @@ impl Default for Meters {
     fn default() -> Self {
         let buckets =
             [0.25e-6, 0.5e-6, 1e-6, 2e-6, 5e-6, 1e-5, 5e-5, 1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2, 0.1, 1.0];
-        Self { counters: Arc::default(), latency: Histogram::new(buckets) }
+        Self { tallies: Arc::default(), latency: Histogram::new(buckets) }
     }
 }
 
@@ -50,25 +52,14 @@ impl Meters {
     /// One decision in so many is timed: reading a clock costs as much as deciding.
     pub const SAMPLED: u64 = 64;
 
-    pub(crate) fn of(&self, policies: &Policies) -> Vec<PolicyMeter> {
-        policies.iter().map(|policy| self.policy(policy)).collect()
-    }
-
-    fn policy(&self, policy: &Policy) -> PolicyMeter {
-        let counter = |rule: &str, outcome: &str| {
-            let labels = [Arc::clone(&policy.name), rule.into(), outcome.into()];
-            Arc::clone(self.counters.lock().entry(labels).or_default())
-        };
-        let rules = policy
-            .rules
-            .iter()
-            .map(|rule| ["deny", "wait", "defer", "observe"].map(|outcome| counter(&rule.name, outcome)));
-        PolicyMeter { allow: counter("", "allow"), rules: rules.collect() }
+    /// The counters of these policies, of which so many are configured and come first.
+    pub(crate) fn of(&self, policies: &Policies, configured: usize) -> Vec<PolicyMeter> {
+        self.tallies.lock().of(policies, configured)
     }
 
     /// Every counter with the policy, rule and outcome it counts.
     pub fn counts(&self) -> Vec<(Labels, u64)> {
-        self.counters.lock().iter().map(|(labels, counter)| (labels.clone(), counter.total())).collect()
+        self.tallies.lock().counts()
     }
 }
 

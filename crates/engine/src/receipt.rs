@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwapOption;
 use data_encoding::BASE64URL_NOPAD;
 use siphasher::sip128::{Hasher128, SipHasher24};
-use tollgate_core::{Receipt, Ticket, Timestamp};
+use tollgate_core::{Decision, Origin, Receipt, Ticket, Timestamp};
 
 /// Seals receipts and opens them again.
 #[derive(Clone)]
@@ -32,6 +32,13 @@ pub(crate) struct Seals {
 pub(crate) enum Home {
     Store,
     Local,
+}
+
+impl Home {
+    /// Where a decision took what it took.
+    pub(crate) fn of(decision: &Decision<'_>) -> Self {
+        if matches!(decision.origin, Origin::Local(_)) { Self::Local } else { Self::Store }
+    }
 }
 
 /// A receipt as far as it is written: at the end of the text that it will be a part of, as bytes.

@@ -69,7 +69,8 @@ impl Retractions {
 impl Retraction {
     /// What undoes a take; `None` if the ticket leaves no trace in anything it takes.
     fn of(charges: &Charges<'_>, now: Timestamp) -> Option<Self> {
-        let traced = |limit: &Limit| matches!(limit, Limit::Sliding(_) | Limit::InFlight(_));
+        let traced =
+            |limit: &Limit| matches!(limit, Limit::Sliding(_) | Limit::InFlight(_) | Limit::Ladder(_));
         let taken: Vec<_> = charges
             .iter()
             .filter(|charge| charges.cost > 0 && charge.plan.limits().iter().any(traced))

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
-    Timestamp,
+    Attempt, Charges, Clock, Decision, Fate, Limit, Origin, Outcome, Policies, Reason, Span, Store,
+    StoreError, Timestamp,
 };
 
 use crate::breaker::Pass;
@@ -14,6 +14,8 @@ use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
 use crate::gate::Gate;
 use crate::meter::StoreMeters;
+use crate::pending::Refunds;
+use crate::receipt::Home;
 use crate::retract::Retractions;
 use crate::tend::Schedule;
 
@@ -42,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) gate: Arc<Gate>,
     pub(crate) denied: Denied,
     pub(crate) retractions: Retractions,
+    pub(crate) refunds: Refunds,
     pub(crate) schedule: Schedule,
     pub(crate) meters: StoreMeters,
 }
@@ -56,10 +59,11 @@ pub(crate) enum Aim {
 impl Shared {
     pub(crate) fn new(fallback: Fallback) -> Self {
         let gate = Arc::new(Gate::new(fallback.clock));
-        let retractions = Retractions::default();
-        let meters = StoreMeters::new(Arc::clone(&gate), retractions.dropped.clone());
+        let (retractions, refunds) = (Retractions::default(), Refunds::default());
+        let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
+        let meters = StoreMeters::new(Arc::clone(&gate), dropped);
         let schedule = Schedule::new(gate.now(), fallback.probe_every);
-        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, schedule, meters }
+        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, refunds, schedule, meters }
     }
 
     /// The time of the counters in this process.
@@ -266,6 +270,14 @@ impl Engine {
         shared.fallback.give(charges, taken_at).await
     }
 
+    /// Where something was taken.
+    pub(crate) fn own_store(&self, home: Home) -> &dyn Store {
+        match (&self.shared, home) {
+            (Some(shared), Home::Local) => &*shared.fallback,
+            _ => &*self.store,
+        }
+    }
+
     /// Renews or ends a hold wherever it was taken: in the store, or in this process while there was
     /// none. All other orders are the store's alone.
     pub(crate) async fn order_shared(
@@ -277,7 +289,7 @@ impl Engine {
     ) -> Result<HoldsReport, StoreError> {
         let local = match order {
             HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(spot),
-            HoldsOrder::List | HoldsOrder::Replace(..) => None,
+            _ => None,
         };
         let here = match &local {
             Some(spot) => shared.fallback.holds(spot, order).await.ok().filter(|report| report.found),
@@ -289,6 +301,27 @@ impl Engine {
             (Err(_), Some(here)) => Ok(here),
             (Err(error), None) => Err(error),
         }
+    }
+
+    /// Gives an order about holds where they are.
+    pub(crate) async fn order_at(
+        &self,
+        home: Home,
+        spot: &Spot<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
+        let Some(shared) = self.shared.as_ref() else { return self.store.holds(spot, order).await };
+        let report = match home {
+            Home::Store => self.ask(self.store.holds(spot, order)).await,
+            Home::Local => shared.fallback.holds(spot, order).await,
+        };
+        shared.denied.free(spot.plan, spot.key);
+        report
+    }
+
+    /// Whether the store may be asked, as far as is known.
+    pub(crate) fn is_store_open(&self) -> bool {
+        self.shared.as_ref().is_none_or(|shared| shared.gate.pass().is_some())
     }
 
     /// Tells the log of an error that is about one attempt and not about the store.
@@ -318,9 +351,9 @@ impl Shared {
         }
     }
 
-    /// Something may have been freed by what these charges stand for.
+    /// Something may have been freed by what these charges stand for, unless it was kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
-        for charge in charges.iter() {
+        for charge in charges.iter().filter(|charge| charge.fate != Fate::Keep) {
             self.denied.free(charge.plan, charges.key(charge));
         }
     }

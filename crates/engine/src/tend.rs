@@ -1,5 +1,6 @@
 //! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! again when it failed somebody, following what other nodes set, and undoing takes that nobody got.
+//! again when it failed somebody, following what other nodes set, undoing takes that nobody got, and
+//! giving back what it did not take back before.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,6 @@ use parking_lot::Mutex;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
-use crate::overrides::Overrides;
 use crate::pauses::Pause;
 use crate::shared::Shared;
 
@@ -29,10 +29,10 @@ struct Due {
 /// What is kept beside the counters.
 pub(crate) struct Kept {
     pub(crate) version: u64,
-    pub(crate) overrides: Overrides,
+    pub(crate) records: Vec<(String, Vec<u8>)>,
     pub(crate) pauses: BTreeMap<String, Pause>,
     pub(crate) secret: [u8; 32],
-    /// How often overrides were set on this node before they were read.
+    /// How often something was set on this node before they were read.
     pub(crate) edits: u64,
 }
 
@@ -40,6 +40,8 @@ pub(crate) struct Kept {
 const RECORDS_EVERY: Span = Span::from_millis(500);
 /// How many takes are undone at a time: records are to be followed meanwhile.
 const RETRACTIONS: usize = 256;
+/// How many charges that do not count are offered again at a time.
+const REFUNDS: usize = 256;
 
 impl Schedule {
     pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
@@ -87,6 +89,7 @@ impl Engine {
         if shared.gate.pass().is_some() {
             self.follow(shared).await;
             self.retract(shared).await;
+            self.refund_again(shared, REFUNDS).await;
         }
     }
 
@@ -115,14 +118,19 @@ impl Engine {
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
-        match self.ask(self.records.version()).await {
-            Ok(version) if shared.schedule.version() != Some(version) => {
-                if let Ok(kept) = self.ask(self.read_kept()).await {
-                    self.put_in_force(kept);
-                }
-            }
-            _ => {}
+        // What comes of it is noted on the way.
+        let _ = self.catch_up().await;
+    }
+
+    /// Learns what other nodes have set until now.
+    pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        let version = self.ask(self.records.version()).await?;
+        if shared.schedule.version() != Some(version) {
+            let kept = self.ask(self.read_kept()).await?;
+            self.put_in_force(kept);
         }
+        Ok(())
     }
 
     /// Reads what is kept beside the counters. The version first: what changes while the rest is read
@@ -131,17 +139,15 @@ impl Engine {
         let edits = self.configured.lock().edits;
         let version = self.records.version().await?;
         let records = self.records.all().await?;
-        let (overrides, broken) = Overrides::read(&records);
-        crate::overrides::tell_broken(broken);
         let pauses = self.read_pauses(&records).await?;
         let secret = self.records.secret().await?;
-        Ok(Kept { version, overrides, pauses, secret, edits })
+        Ok(Kept { version, records, pauses, secret, edits })
     }
 
     pub(crate) fn put_in_force(&self, kept: Kept) {
         self.seals.share(kept.secret);
         // What was set here in between may be missing from what was read; then it is read again.
-        if self.follow_overrides(kept.overrides, kept.edits) {
+        if self.follow_books(&kept.records, kept.edits) {
             self.pauses.follow(kept.pauses);
             if let Some(shared) = &self.shared {
                 shared.schedule.has_read(kept.version);

@@ -90,6 +90,22 @@ fn a_lesser_cost_asks_and_a_greater_one_where_its_time_is_not_known() {
 }
 
 #[test]
+fn the_failures_of_a_ladder_stay_while_its_pause_passes() {
+    let node = node(&["1/10s", "ladder 1 +500ms forget 1m"]);
+    assert!(asked(&node, 1).0);
+    assert!(!asked(&node, 1).0);
+    node.advance(Span::from_millis(600));
+    let before = node.calls();
+    let (failures, refused) = ask(&node, 1, None, |decision| {
+        let line = decision.lines().next().unwrap();
+        let climb = line.climbs().next().unwrap();
+        (climb.failures(), climb.refused())
+    });
+    assert_eq!(node.calls(), before, "it was answered here");
+    assert_eq!((failures, refused), (1, false), "the window still refuses, the ladder no longer");
+}
+
+#[test]
 fn what_frees_something_on_this_node_ends_it_at_once() {
     let node = node(&["1/hour"]);
     let pinned = node.engine.pin();
@@ -208,6 +224,7 @@ fn limits() -> impl Strategy<Value = Vec<&'static str>> {
         "3 at once for 2s",
         "2 at once",
         "9 in total",
+        "ladder 2 +300ms captcha then 3 +1s forget 2s",
     ]);
     prop::collection::vec(one, 1..3).prop_filter("each kind and period once", |limits| {
         limits.len() == 1 || (limits[0] != limits[1] && !limits.iter().all(|limit| limit.contains("at once")))

@@ -275,6 +275,25 @@ fn takes_that_nobody_got_are_undone_after_recovery() {
 }
 
 #[test]
+fn a_failure_that_nobody_got_is_undone_after_recovery() {
+    let ladder = rule::rejecting("ip", &["ip"], &["ladder 4 +2s then 11 lock 15m"]);
+    let node = Centre::new().node(policies(vec![ladder], &[("api", &["ip"])]));
+    assert_eq!(ask(&node, 1, None).1, Origin::Store);
+    node.link.set(Mode::LosesAnswers);
+    for _ in 0..2 {
+        let (verdict, origin, _) = ask(&node, 1, None);
+        assert_eq!((verdict, origin), (Verdict::Deny, Origin::Outage(Reason::Timeout)));
+    }
+    let pinned = node.engine.pin();
+    let plan = Arc::clone(&pinned.policies.rule("ip").unwrap().plan);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    node.tend();
+    let reading = block_on(node.engine.look(&plan, "192.0.2.1")).unwrap().readings[0];
+    assert_eq!(reading.capacity - reading.remaining, 1, "only the one that was answered");
+}
+
+#[test]
 fn a_take_whose_asker_has_gone_is_undone_too() {
     let node = Centre::new().node(one(&["3 at once for 10m"], "local 50%"));
     node.link.set(Mode::Hangs);

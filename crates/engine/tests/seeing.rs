@@ -92,7 +92,7 @@ fn the_journal_and_the_offenders_name_who_was_refused_but_no_secret() {
         journal.iter().find(|entry| entry.verdict == Verdict::Deny && entry.policy == "api").unwrap();
     assert_eq!((refused.rule.as_deref(), refused.key.as_deref()), (Some("ip"), Some("192.0.2.1")));
     let offenders = stand.engine.offenders.top(10);
-    assert!(offenders.iter().any(|offender| offender.key == "192.0.2.1" && offender.denied == 2));
+    assert!(offenders.iter().any(|offender| offender.key == "192.0.2.1" && offender.count == 2));
     let everything = format!("{journal:?} {offenders:?}");
     let pinned = stand.pin();
     stand.clock.advance(Span::from_secs(3_600));

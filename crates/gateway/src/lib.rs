@@ -3,4 +3,26 @@
 //! Absent on purpose: configuration files (the program turns them into [`settings`]), and deciding,
 //! which is the engine's.
 
+mod alarm;
+mod connection;
+mod exchange;
+mod flow;
+mod forward;
+mod gateway;
+mod h1;
+mod http2;
+mod listen;
+pub mod meter;
+mod plan;
+mod proxy;
+pub mod route;
 pub mod settings;
+mod stream;
+mod tls;
+mod tunnel;
+mod upstream;
+mod worker;
+
+pub use gateway::{Gateway, NeedsRestart, Parts, StartError};
+pub use plan::BadSettings;
+pub use settings::Settings;

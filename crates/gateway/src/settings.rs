@@ -13,8 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
+use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 
 pub use address::{Address, BadAddress};
+pub(crate) use pattern::Segment;
 pub use pattern::{BadPattern, HostPattern, PathPattern};
 
 /// Everything a gateway is told.
@@ -39,10 +41,18 @@ pub struct Settings {
     pub bounds: Bounds,
     /// Which requests the access log shows.
     pub access_log: AccessLog,
+    /// The proxies in front of the gateway, whose word on the client's address is taken.
+    pub trusted_proxies: TrustedProxies,
+    /// Names of our own for parts of requests, which rules may use as fields.
+    pub aliases: Aliases,
+    /// What clients prove who they are with.
+    pub credentials: Arc<Credentials>,
+    /// How decisions are said.
+    pub answers: Answers,
 }
 
 /// One address at which clients connect.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenerSettings {
     /// Where it listens; port 0 takes a free one.
     pub address: SocketAddr,
@@ -53,7 +63,7 @@ pub struct ListenerSettings {
 }
 
 /// What a listener proves its name with.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct TlsSettings {
     /// Its certificate and those that lead to the authority's, as PEM.
     pub certificates: Vec<u8>,
@@ -65,7 +75,7 @@ pub struct TlsSettings {
 ///
 /// # Defaults
 /// [`UpstreamSettings::new`] gives what is said at each setting.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamSettings {
     /// Its name: routes name it, and so do metrics.
     pub name: Arc<str>,
@@ -90,13 +100,13 @@ pub struct UpstreamSettings {
     pub most_idle: usize,
     /// When an address is left out for a while.
     pub health: Health,
-    /// Whether a request of an idempotent method is sent to another address when nothing of it was
-    /// sent to the first. Default: yes.
+    /// Whether a request goes to another address when the first cannot be connected to, so that
+    /// nothing of it was sent. Default: yes.
     pub retry: bool,
 }
 
 /// How the names of upstreams are verified.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTls {
     /// Certificates of authorities, as PEM, to be trusted instead of the system's.
     pub authorities: Option<Vec<u8>>,

@@ -79,11 +79,12 @@ pub(crate) fn beside(counter: &str, limit: &Limit) -> Option<String> {
         Limit::Sliding(limit) => Some(format!("{counter}:log:{}", limit.period())),
         Limit::Slotted(limit) => Some(format!("{counter}:slots:{}:{}", limit.period(), limit.slot())),
         Limit::InFlight(_) => Some(format!("{counter}:holds")),
+        Limit::Ladder(limit) => Some(format!("{counter}:failures:{}", limit.forget())),
         _ => None,
     }
 }
 
-/// Where it is marked that a ticket was given back: beside its first counter.
+/// Where it is marked that what a ticket took at a counter was given back: beside the counter.
 pub(crate) fn spent(counter: &str, ticket: Ticket) -> String {
     format!("{counter}:given:{ticket}")
 }
@@ -97,6 +98,7 @@ pub(crate) fn memory(plan: &Plan) -> Span {
         Limit::Slotted(limit) => Span::from_micros(limit.period().as_micros() + limit.slot().as_micros()),
         Limit::Bucket(limit) => limit.fills_in(),
         Limit::InFlight(limit) => limit.lease().unwrap_or(MOST),
+        Limit::Ladder(limit) => limit.forget(),
         // Where clocks are put back, a day or a week is a little longer than others.
         Limit::Calendar(limit) => {
             limit.period().unit.length().map_or(MOST, |length| Span::from_micros(length.as_micros() * 2))

@@ -1,7 +1,8 @@
 //! What a script is asked: the charges of one attempt in the form that scripts read.
 
 use smallvec::SmallVec;
-use tollgate_core::{Charge, Charges, Limit, Span, Timestamp, When};
+use tollgate_core::limit::Ladder;
+use tollgate_core::{Charge, Charges, Fate, Limit, Span, Timestamp, When};
 
 use crate::name::{Names, beside};
 use crate::pack;
@@ -142,8 +143,7 @@ impl<'r, 'c> Request<'r, 'c> {
             pack::bytes(&mut values, heading.as_bytes());
             pack::bytes(&mut values, &b"LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"[..wide]);
             pack::bytes(&mut values, itoa::Buffer::new().format(heading.len()).as_bytes());
-            let flag = self.known.as_ref().map_or(charge.enforced, |known| known[index]);
-            pack::number(&mut values, u64::from(flag));
+            pack::number(&mut values, self.flag(index, charge, ask.mode));
             values.extend_from_slice(&limits);
             count += length;
         }
@@ -189,6 +189,18 @@ impl<'r, 'c> Request<'r, 'c> {
 }
 
 impl Request<'_, '_> {
+    /// Whether a charge is enforced; of one that is given back, what becomes of it.
+    fn flag(&self, index: usize, charge: &Charge<'_>, mode: Mode) -> u64 {
+        let known = self.known.as_ref().is_none_or(|known| known[index]);
+        match (mode, charge.fate) {
+            (Mode::Give | Mode::GiveKnown, _) if !known => 0,
+            (Mode::Give | Mode::GiveKnown, Fate::Back) => 1,
+            (Mode::Give | Mode::GiveKnown, Fate::Clear) => 2,
+            (Mode::Give | Mode::GiveKnown, Fate::Keep) => 3,
+            _ => u64::from(charge.enforced),
+        }
+    }
+
     /// Where in its row, and under which key, a charge has its holds, if it has any; both from 1 on.
     fn place_of_holds(&self, index: usize) -> (usize, usize) {
         let mut key = self.chosen.len();
@@ -237,7 +249,23 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
         Limit::InFlight(limit) => {
             put(&[8, limit.max(), limit.lease().map_or(0, |lease| lease.as_micros()), next_key()])
         }
+        Limit::Ladder(limit) => {
+            pack::number(out, 9);
+            pack::bytes(out, pauses(limit).as_bytes());
+            let numbers =
+                [limit.forget().as_micros(), next_key(), limit.at_once(), limit.most_entries() as u64];
+            numbers.iter().for_each(|number| pack::number(out, *number));
+            2 + numbers.len()
+        }
     }
+}
+
+/// The steps of a ladder that pause, as a script reads them: failures and microseconds in turn.
+fn pauses(ladder: &Ladder) -> String {
+    let pausing = ladder.steps().iter().filter(|step| step.pause.span() > Span::ZERO);
+    let texts: Vec<String> =
+        pausing.map(|step| format!("{} {}", step.from, step.pause.span().as_micros())).collect();
+    texts.join(" ")
 }
 
 /// Numbers as a script unpacks them.

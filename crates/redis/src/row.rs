@@ -4,7 +4,7 @@
 //! A counter is kept as the text of its limits, a line break, and the numbers of each limit in turn.
 
 use smallvec::SmallVec;
-use tollgate_core::limit::{Draft, Entry, Hold, Level, Tally};
+use tollgate_core::limit::{Draft, Entry, Failure, Hold, Level, Tally};
 use tollgate_core::{Limit, MAX_EXACT, Plan, Reading, State, Ticket, Timestamp, When};
 
 /// The numbers of one counter.
@@ -24,7 +24,7 @@ pub(crate) struct Adoption {
 /// How many numbers a limit keeps.
 pub(crate) fn width(limit: &Limit) -> usize {
     match limit {
-        Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) => 2,
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) | Limit::Ladder(_) => 2,
         Limit::Total { .. } => 1,
         Limit::PerAttempt { .. } => 0,
         Limit::Sliding(_) | Limit::InFlight(_) => 3,
@@ -124,7 +124,7 @@ pub(crate) fn reading(
     limit.read(&state, when, draft)
 }
 
-/// A state that shows what the numbers say: a log, slots or holds are summed up as one.
+/// A state that shows what the numbers say: a log, slots, holds or failures are summed up as one.
 fn state(limit: &Limit, numbers: &[u64]) -> State {
     let moment = |index: usize| Timestamp::from_micros(numbers[index]);
     match limit {
@@ -136,6 +136,10 @@ fn state(limit: &Limit, numbers: &[u64]) -> State {
         Limit::Sliding(_) => {
             let entry = Entry { at: moment(2), ticket: Ticket(0), cost: numbers[0] };
             State::Log(Box::new([entry].into_iter().collect()))
+        }
+        Limit::Ladder(_) => {
+            let failure = Failure { at: moment(1), ticket: Ticket(0), count: numbers[0] };
+            State::Failures(Box::new([failure].into_iter().collect()))
         }
         Limit::Slotted(_) => State::Slots(Box::new([(numbers[2], numbers[0])].into_iter().collect())),
         Limit::InFlight(_) => {

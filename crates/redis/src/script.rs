@@ -46,7 +46,7 @@ impl Script {
 impl Default for Scripts {
     fn default() -> Self {
         let begin = part!("begin");
-        let (tools, logs) = (part!("tools"), part!("logs"));
+        let (tools, logs, ladder, look) = (part!("tools"), part!("logs"), part!("ladder"), part!("look"));
         Self {
             lone: Script::of(&[part!("lone")]),
             plain: Script::of(&[
@@ -58,7 +58,16 @@ impl Default for Scripts {
                 part!("settle"),
                 part!("end"),
             ]),
-            full: Script::of(&[begin, tools, logs, part!("weigh"), part!("settle"), part!("whens")]),
+            full: Script::of(&[
+                begin,
+                tools,
+                logs,
+                ladder,
+                look,
+                part!("weigh"),
+                part!("settle"),
+                part!("whens"),
+            ]),
             give: Script::of(&[begin, tools, logs, part!("ages"), part!("give")]),
             holds: Script::of(&[begin, tools, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[part!("forget")]),

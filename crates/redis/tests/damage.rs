@@ -43,7 +43,7 @@ fn is_damaged_until_deleted(node: &Node, limits: &str, rule: &str, damaged: &str
     assert!(node.take(&Ask::one(&plan, "k")).unwrap().allowed, "{limits}: it has healed");
 }
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "10/min",
     "10/min calendar",
     "10/min sliding",
@@ -52,6 +52,7 @@ const KINDS: [&str; 8] = [
     "10 at once",
     "10 at once for 1m",
     "10 in total",
+    "ladder 10 lock 1m",
 ];
 
 #[test]
@@ -88,7 +89,7 @@ fn a_text_that_is_no_counter_is_left_alone() {
 #[test]
 fn numbers_that_nobody_can_have_counted_are_left_alone() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "numbers"));
-    let widths = [2, 2, 3, 4, 2, 3, 3, 1];
+    let widths = [2, 2, 3, 4, 2, 3, 3, 1, 2];
     let odd = [1 << 53, u64::MAX, u64::MAX / 3, f64::NAN.to_bits()];
     for ((number, limits), width) in KINDS.iter().enumerate().zip(widths) {
         for (piece, value) in odd.into_iter().enumerate() {
@@ -114,6 +115,7 @@ fn a_log_or_holds_that_somebody_else_wrote_are_left_alone() {
         ("10/min sliding by 10s", ":slots:1m:10s"),
         ("10 at once for 1m", ":holds"),
         ("10 at once", ":holds"),
+        ("ladder 10 lock 1m", ":failures:15m"),
     ] {
         for (piece, command) in [["SET", "garbage", ""], ["SADD", "a", ""]].iter().enumerate() {
             let rule = format!("{piece}{}", limits.replace(' ', ""));

@@ -48,6 +48,7 @@ fn every_kind_has_its_own_end() {
         ("3/s burst 5", "", 667),
         ("10/7s sliding", ":log:7s", 7_000),
         ("10 at once for 7s", ":holds", 7_000),
+        ("ladder 3 +1s then 5 lock 6s forget 7s", ":failures:7s", 7_000),
         ("10/5s sliding, 10 at once for 7s, 3/s burst 9", ":holds", 7_000),
     ] {
         let plan = plan(limits, limits);
@@ -80,8 +81,9 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "moves"));
     let (window, sliding, holds) =
         (plan("window", "10/7s"), plan("sliding", "10/7s sliding"), plan("holds", "10 at once for 7s"));
+    let ladder = plan("ladder", "ladder 3 +1s forget 7s");
     let mut first = Vec::new();
-    for plan in [&window, &sliding, &holds] {
+    for plan in [&window, &sliding, &holds, &ladder] {
         first.push(node.take(&Ask::one(plan, "k").id("one")).unwrap().now);
     }
     tollgate_testbed::pause(Duration::from_millis(50));
@@ -95,6 +97,13 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
     assert_eq!(node.give(&again, now), Ok(Given::Back));
     goes(server, "moves:{sliding:k}", first[1] + week);
     goes(server, "moves:{sliding:k}:log:7s", first[1] + week);
+    let failure = Ask::one(&ladder, "k");
+    let now = node.take(&failure).unwrap().now;
+    goes(server, "moves:{ladder:k}", now + week);
+    goes(server, "moves:{ladder:k}:failures:7s", now + week);
+    assert_eq!(node.give(&failure, now), Ok(Given::Back));
+    goes(server, "moves:{ladder:k}", first[3] + week);
+    goes(server, "moves:{ladder:k}:failures:7s", first[3] + week);
     let other = Ask::one(&holds, "k").id("two");
     let now = node.take(&other).unwrap().now;
     assert_eq!(node.give(&other, now), Ok(Given::Back));
@@ -109,9 +118,15 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
 #[test]
 fn refusals_looks_and_what_bounds_one_attempt_alone_leave_no_key() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "nothing"));
-    for limits in
-        ["10/7s", "10/7s sliding", "10/7s sliding by 1s", "10/s burst 10", "10 at once", "10 in total"]
-    {
+    for limits in [
+        "10/7s",
+        "10/7s sliding",
+        "10/7s sliding by 1s",
+        "10/s burst 10",
+        "10 at once",
+        "10 in total",
+        "ladder 10 +7s",
+    ] {
         let plan = plan(limits, limits);
         node.peek(&Ask::one(&plan, "k"));
         node.take(&Ask::one(&plan, "k").cost(0)).unwrap();
@@ -131,6 +146,7 @@ fn what_was_given_back_is_remembered_for_as_long_as_it_can_be_given_back_again()
         ("10/7s sliding by 1s", Span::from_secs(8)),
         ("1/s burst 5", Span::from_secs(5)),
         ("10 at once for 7s", Span::from_secs(7)),
+        ("ladder 10 +1s forget 7s", Span::from_secs(7)),
         ("10/min calendar", Span::from_secs(120)),
         ("10 in total", Span::from_secs(32 * 86_400)),
     ] {
@@ -159,6 +175,7 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
         "10/1s sliding by 200ms",
         "10/1s burst 1",
         "10 at once for 1s",
+        "ladder 9 +500ms forget 1s",
         "10/1s, 20/s burst 20, 10/500ms sliding, 3 at once for 1s",
         "10 at once",
         "10 in total",

@@ -118,26 +118,29 @@ fn a_take_that_nobody_got_can_be_retracted_and_leaves_no_trace() {
         plan("holds", "10 at once"),
         plan("both", "10/hour sliding, 10 at once for 1h, 10/hour"),
     );
+    let ladder = plan("ladder", "ladder 10 lock 15m");
     let asks = [
         Ask::one(&log, "k"),
         Ask::one(&holds, "k").id("job"),
         Ask::one(&both, "k").id("job").cost(2),
         Ask::one(&log, "k").and(&holds, "k").id("other"),
+        Ask::one(&ladder, "k"),
     ];
-    let before = [&log, &holds].map(|plan| node.take(&Ask::one(plan, "k").id("before")).unwrap().allowed);
-    assert_eq!(before, [true, true]);
+    let before =
+        [&log, &holds, &ladder].map(|plan| node.take(&Ask::one(plan, "k").id("before")).unwrap().allowed);
+    assert_eq!(before, [true; 3]);
     proxy.swallow_replies();
     for ask in &asks {
         assert!(is_outage(&node.take(ask).unwrap_err()));
     }
     proxy.heal();
     node.recovers();
-    assert_eq!(direct.used(&log, "k") + direct.used(&holds, "k") + direct.used(&both, "k"), 3 + 3 + 2);
+    assert_eq!([&log, &holds, &both, &ladder].map(|plan| direct.used(plan, "k")), [3, 3, 2, 2]);
     for ask in &asks {
         node.retract(ask).unwrap();
         node.retract(ask).unwrap();
     }
-    assert_eq!([&log, &holds, &both].map(|plan| direct.used(plan, "k")), [1, 1, 0]);
+    assert_eq!([&log, &holds, &both, &ladder].map(|plan| direct.used(plan, "k")), [1, 1, 0, 1]);
     let spot = Spot { plan: &holds, key: "k" };
     let held = stage::wait(direct.store.holds(&spot, HoldsOrder::List)).unwrap();
     assert_eq!(held.holds.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["before"]);

@@ -24,6 +24,7 @@ fn rule(name: &str, by: &[&str], limit: &str) -> Arc<Rule> {
         plan: Arc::new(plan),
         overrides: Default::default(),
         on_exceed: OnExceed::Wait(Span::from_secs(600)),
+        count_when: None,
         enabled: true,
         secret: false,
     })

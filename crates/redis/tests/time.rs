@@ -17,8 +17,14 @@ fn admitted(node: &Node, plan: &Arc<Plan>, attempts: usize) -> usize {
 }
 
 /// Every kind that ages, with what a jump forward frees.
-const KINDS: [&str; 5] =
-    ["10/hour", "10/hour calendar", "10/hour sliding", "10/hour sliding by 10m", "10/hour burst 10"];
+const KINDS: [&str; 6] = [
+    "10/hour",
+    "10/hour calendar",
+    "10/hour sliding",
+    "10/hour sliding by 10m",
+    "10/hour burst 10",
+    "ladder 10 lock 1h",
+];
 
 #[test]
 fn a_server_whose_clock_jumps_forward_frees_once_what_ages_and_is_understood_at_once() {
@@ -42,7 +48,14 @@ fn a_server_whose_clock_jumps_forward_frees_once_what_ages_and_is_understood_at_
 fn a_server_whose_clock_jumps_back_locks_nobody_out_for_longer_than_the_period() {
     let server = Server::redis().faketime(86_400).start();
     let node = Node::patient(&server.url(), "back");
-    let kinds = ["10/2s", "10/2s sliding", "10/2s sliding by 1s", "5/s burst 10", "10 at once for 2s"];
+    let kinds = [
+        "10/2s",
+        "10/2s sliding",
+        "10/2s sliding by 1s",
+        "5/s burst 10",
+        "10 at once for 2s",
+        "ladder 10 lock 2s forget 2s",
+    ];
     let plans = kinds.map(|limits| plan(limits, limits));
     for plan in &plans {
         assert_eq!(admitted(&node, plan, 10), 10);

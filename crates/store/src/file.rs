@@ -211,6 +211,13 @@ impl Records for FileStore {
         self.answer_saved(())
     }
 
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        if self.memory.record_book().swap(name, from, to) {
+            return self.answer_saved(true);
+        }
+        Answer::ready(Ok(false))
+    }
+
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.memory.record_book().all()))
     }

@@ -1,5 +1,6 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
+mod alone;
 mod hash;
 mod holds;
 mod pack;
@@ -15,10 +16,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tollgate_core::charge::Lone;
-use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::limit::State;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Outcome, Plan, Reading, Ticket, Timestamp, When};
+use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Ticket, Timestamp};
 
 use hash::Secrets;
 use records::RecordBook;
@@ -27,6 +27,7 @@ use spent::Spent;
 
 pub(crate) use saving::Saving;
 pub(crate) use shard::Change;
+pub(crate) use spent::Mark;
 pub(crate) use table::KeyHash;
 
 /// A store in memory. Its counters end with the process.
@@ -270,34 +271,6 @@ impl MemoryStore {
         if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
     }
 
-    /// Settles one bucket or window in its slot, if that is where it is: the shortest way there is.
-    #[inline]
-    fn settle_alone(&self, lone: &Lone<'_>, charges: &Charges<'_>) -> Option<(Reading, Timestamp)> {
-        let key = self.hash(lone.plan, lone.key);
-        let mut shard = self.shards[shard_of(key)].lock();
-        let (index, slot) = shard.find_single(key, lone.plan)?;
-        let now = self.clock.now();
-        let (cost, ticket) = (charges.cost, charges.ticket);
-        let draft = Draft { cost, id: None, ticket, now, amounts: &[], calendar: &[] };
-        let reading = match lone.limit {
-            Limit::Bucket(limit) => {
-                let (level, reading) = limit.settle(slot.level(), &draft);
-                slot.set_level(level);
-                reading
-            }
-            Limit::Window(limit) => {
-                let (tally, reading) = limit.settle(slot.tally(), &draft);
-                slot.set_tally(tally);
-                reading
-            }
-            _ => return None,
-        };
-        if reading.when == When::Now && cost > 0 {
-            shard.touch_at(Place::Narrow(index), key);
-        }
-        Some((reading, now))
-    }
-
     #[inline]
     pub(crate) fn take_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
         // What came of it is written down when the lock is free again.
@@ -328,25 +301,30 @@ impl MemoryStore {
     pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
+        let mut given = Given::Already;
         {
             let mut spent = self.spent.lock();
-            let given = spent.spend(taken_at, charges.ticket);
-            if given != Given::Back {
-                return Ok(given);
-            }
-            for charge in charges.iter().filter(|charge| spent.remembers(charge.plan.rule(), taken_at)) {
-                left.push(charge.plan, charges.key(charge), charge.enforced);
+            for charge in charges.iter() {
+                match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
+                    Given::Already => continue,
+                    Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
+                        left.push_taken(charge.plan, charges.key(charge), charge.fate);
+                    }
+                    Given::Back | Given::TooOld => {}
+                }
+                given = Given::TooOld;
             }
         }
         if left.is_empty() {
-            return Ok(Given::TooOld);
+            return Ok(given);
         }
         self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
             if lost.count_ones() as usize == left.len() {
                 return Ok((Given::TooOld, 0));
             }
             left.refund(states, taken_at, now);
-            Ok((Given::Back, u32::MAX))
+            let altered = left.iter().enumerate().filter(|(_, charge)| charge.fate != Fate::Keep);
+            Ok((Given::Back, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
         })
     }
 
@@ -359,6 +337,7 @@ impl MemoryStore {
         charges.push(spot.plan, spot.key, true);
         let aim = match order {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
+            HoldsOrder::Claim(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {

@@ -98,7 +98,7 @@ fn put(store: &FileStore, name: &str, value: &[u8]) {
     assert_eq!(saved.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(())));
 }
 
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "10/hour",
     "10/hour sliding",
     "10/hour sliding by 1m",
@@ -106,6 +106,7 @@ const KINDS: [&str; 8] = [
     "10 at once for 1h",
     "10 at once",
     "10 in total",
+    "ladder 10 lock 15m",
     "10/hour, 6_000_000_000/day, 20/week",
 ];
 
@@ -113,8 +114,10 @@ const KINDS: [&str; 8] = [
 fn every_kind_of_limit_survives_a_restart() {
     let place = Place::new();
     let store = place.open();
-    for kind in KINDS {
-        take(&store, &plan(kind, kind), "ada", 7, 1);
+    let plans = KINDS.map(|kind| plan(kind, kind));
+    for (cost, ticket) in [(3, 1), (4, 2)] {
+        plans.iter().for_each(|plan| assert!(take(&store, plan, "ada", cost, ticket).allowed, "{plan}"));
+        store.flush().unwrap();
     }
     drop(store);
     // Plans are made anew when the configuration is read: their contents count, not their identity.
@@ -123,8 +126,8 @@ fn every_kind_of_limit_survives_a_restart() {
     for kind in KINDS {
         let plan = plan(kind, kind);
         assert_eq!(remaining(&store, &plan, "ada"), 3, "{kind}");
-        assert!(!take(&store, &plan, "ada", 4, 2).allowed, "{kind}");
-        assert!(take(&store, &plan, "ada", 3, 3).allowed, "{kind}");
+        assert!(!take(&store, &plan, "ada", 4, 3).allowed, "{kind}");
+        assert!(take(&store, &plan, "ada", 3, 4).allowed, "{kind}");
     }
 }
 
@@ -148,9 +151,11 @@ fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
     let plan = plan("client", "10/hour");
     let store = place.open();
     (1..=3).for_each(|ticket| assert!(take(&store, &plan, "ada", 1, ticket).allowed));
+    store.flush().unwrap();
     assert_eq!(give(&store, &plan, "ada", 1), Given::Back);
     drop(store);
     let store = place.open();
+    assert_eq!(remaining(&store, &plan, "ada"), 8, "it was given back after the others were saved");
     assert_eq!(give(&store, &plan, "ada", 1), Given::Already);
     assert_eq!(give(&store, &plan, "ada", 2), Given::Back);
     assert_eq!(remaining(&store, &plan, "ada"), 9);
@@ -389,7 +394,7 @@ fn a_file_of_another_format_is_set_aside() {
     drop(place.open());
     let database = Database::open(place.path()).unwrap();
     let transaction = database.begin_write().unwrap();
-    transaction.open_table(META).unwrap().insert("format", 2_u32.to_le_bytes().as_slice()).unwrap();
+    transaction.open_table(META).unwrap().insert("format", 99_u32.to_le_bytes().as_slice()).unwrap();
     transaction.commit().unwrap();
     drop(database);
     drop(sets_aside(&place, "state.redb.damaged-1"));
@@ -414,7 +419,8 @@ fn sound_file() -> (Place, Vec<u8>) {
     let place = Place::new();
     let store = place.open();
     for number in 0..3_000 {
-        let plan = plan(KINDS[number as usize % 8], KINDS[number as usize % 8]);
+        let kind = KINDS[number as usize % KINDS.len()];
+        let plan = plan(kind, kind);
         take(&store, &plan, &number.to_string(), 1 + number % 10, number);
     }
     put(&store, "record", &[7; 5_000]);

@@ -108,8 +108,15 @@ fn blocked_keys_survive(blocked_by: &[&str], flooded_by: &[&str], max_keys: usiz
 fn no_blocked_key_is_forgotten_while_fewer_than_half_are_blocked() {
     // Narrow, wide and deep slots live in different places.
     let (narrow, wide, deep) = (["10/hour"], ["10/hour", "20/day"], ["10/hour sliding"]);
-    let pairs: [(&[&str], &[&str]); 4] =
-        [(&narrow, &narrow), (&wide, &narrow), (&deep, &wide), (&["10/hour burst 10"], &deep)];
+    let ladder = ["ladder 10 lock 1h"];
+    let pairs: [(&[&str], &[&str]); 6] = [
+        (&narrow, &narrow),
+        (&wide, &narrow),
+        (&deep, &wide),
+        (&["10/hour burst 10"], &deep),
+        (&ladder, &narrow),
+        (&ladder, &ladder),
+    ];
     for (blocked_by, flooded_by) in pairs {
         blocked_keys_survive(blocked_by, flooded_by, MAX_KEYS, MAX_KEYS * 10);
     }
@@ -234,6 +241,8 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
     let holds = plan("holds", &["1 at once"]);
     let spot = Spot { plan: &holds, key: "new" };
     assert!(ready(full.store.holds(&spot, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
+    let claim = HoldsOrder::Claim(&[("job", 1)], Ticket(1));
+    assert_eq!(ready(full.store.holds(&spot, claim)).map(drop), refused.map(drop), "a claim needs room");
 }
 
 #[test]
@@ -269,7 +278,13 @@ fn a_look_forgets_nobody() {
 #[test]
 fn an_idle_store_ends_empty() {
     let mut full = Full::new(MAX_KEYS);
-    for limits in [&["10/hour"][..], &["10/hour", "20/day"], &["10/hour sliding"], &["10 at once for 1m"]] {
+    for limits in [
+        &["10/hour"][..],
+        &["10/hour", "20/day"],
+        &["10/hour sliding"],
+        &["10 at once for 1m"],
+        &["ladder 4 +2s then 11 lock 15m"],
+    ] {
         full.flood(&plan(limits[0], limits), 0..2_000);
     }
     full.clock.advance(Span::from_secs(86_400));

@@ -57,6 +57,40 @@ pub fn valkey_server() -> PathBuf {
     )
 }
 
+/// Where nginx is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+pub(crate) fn nginx() -> PathBuf {
+    program("nginx")
+}
+
+/// Where Caddy is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+pub(crate) fn caddy() -> PathBuf {
+    program("caddy")
+}
+
+/// Where HAProxy is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+pub(crate) fn haproxy() -> PathBuf {
+    program("haproxy")
+}
+
+/// Where the program of a Debian package of the same name is.
+fn program(name: &str) -> PathBuf {
+    let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
+    let found = places.into_iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
+    found.unwrap_or_else(|| panic!("{name} is not installed: run `./test`, or `apt-get install {name}`"))
+}
+
 /// Where libfaketime is.
 ///
 /// # Panics

@@ -1,6 +1,6 @@
 //! Real servers for tests, and what goes wrong with them: Redis and Valkey alone, as a Cluster and
-//! under Sentinel, on ports of loopback and in directories of their own; a proxy that delays, cuts
-//! and swallows; and peers that talk nonsense.
+//! under Sentinel; nginx, Caddy and HAProxy; all on ports of loopback and in directories of their own.
+//! A proxy that delays, cuts and swallows; and peers that talk nonsense.
 //!
 //! Everything here blocks, and panics when a test cannot go on. Whatever was started ends when its
 //! value is dropped, and also when the process that started it is killed (`guard.rs` says how).
@@ -10,6 +10,7 @@ mod binary;
 mod certificates;
 mod clock;
 mod cluster;
+mod front;
 mod guard;
 mod nonsense;
 mod patience;
@@ -23,6 +24,7 @@ mod wire;
 
 pub use binary::{Flavour, redis_server, valkey_server};
 pub use cluster::{Cluster, ClusterOptions, Migration, Node};
+pub use front::{Front, FrontOptions};
 pub use nonsense::{Kind, Nonsense};
 pub use patience::{PATIENCE, pause, wait_until};
 pub use port::Port;

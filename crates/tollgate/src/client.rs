@@ -73,27 +73,42 @@ impl Client {
 
     /// Asks for what is at a path.
     pub fn get(&self, path: &Path) -> Result<Answer, Fault> {
-        self.ask(Method::GET, path, None)?.unless_refused(&self.server)
+        self.ask(Method::GET, path, &[], None)?.unless_refused(&self.server)
     }
 
     /// Posts a body; the 429 that refuses an attempt is an answer like any other.
     pub fn post(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
-        let answer = self.ask(Method::POST, path, Some(body))?;
+        let answer = self.ask(Method::POST, path, &[], Some(body))?;
         if answer.status == 429 { Ok(answer) } else { answer.unless_refused(&self.server) }
     }
 
     /// Puts a body at a path.
     pub fn put(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
-        self.ask(Method::PUT, path, Some(body))?.unless_refused(&self.server)
+        self.ask(Method::PUT, path, &[], Some(body))?.unless_refused(&self.server)
+    }
+
+    /// Puts a body at a path, if what is there still has this tag.
+    pub fn put_over(&self, path: &Path, tag: &str, body: &Value) -> Result<Answer, Fault> {
+        let headers = [("if-match", tag)];
+        self.ask(Method::PUT, path, &headers, Some(body))?.unless_refused(&self.server)
     }
 
     /// Deletes what is at a path.
     pub fn delete(&self, path: &Path) -> Result<Answer, Fault> {
-        self.ask(Method::DELETE, path, None)?.unless_refused(&self.server)
+        self.ask(Method::DELETE, path, &[], None)?.unless_refused(&self.server)
     }
 
-    fn ask(&self, method: Method, path: &Path, body: Option<&Value>) -> Result<Answer, Fault> {
+    fn ask(
+        &self,
+        method: Method,
+        path: &Path,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer, Fault> {
         let mut request = Request::builder().method(method).uri(self.server.at(path));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
         request = request.header("accept", "application/json, application/problem+json");
         if let Some(token) = &self.token {
             request = request.header("authorization", token.bearer());
@@ -109,7 +124,8 @@ impl Client {
         let fault = |error: ureq::Error| Fault::of(error, &self.server, self.timeout);
         let mut response = response.map_err(fault)?;
         let status = response.status().as_u16();
+        let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
         let reader = response.body_mut().with_config().limit(MOST_ANSWER_BYTES);
-        Ok(Answer { status, body: reader.read_to_vec().map_err(fault)? })
+        Ok(Answer { status, tag, body: reader.read_to_vec().map_err(fault)? })
     }
 }

@@ -6,13 +6,17 @@
 pub mod bench;
 pub mod check;
 pub mod config;
+pub mod consumers;
 pub mod decisions;
 pub mod give;
 pub mod holds;
+mod limits;
 pub mod pages;
 pub mod peek;
+pub mod rate_limits;
 pub mod reload;
 pub mod reset;
+pub mod routes;
 pub mod set;
 mod table;
 pub mod top;
@@ -80,6 +84,12 @@ pub enum Remote {
     Give(Asking<give::Give>),
     /// Show, release or renew what is held at once
     Holds(Asking<holds::Holds>),
+    /// List, make, change or delete policies while the server runs
+    RateLimits(Asking<rate_limits::RateLimits>),
+    /// List routes, and say which policy they pass
+    Routes(Asking<routes::Routes>),
+    /// List consumers with limits of their own, and set or remove them
+    Consumers(Asking<consumers::Consumers>),
     /// Watch decisions, the busiest policies and the most refused keys
     Top(Asking<top::Top>),
     /// Show the latest decisions
@@ -134,6 +144,9 @@ impl Remote {
             Self::Set(asking) => &asking.reach,
             Self::Give(asking) => &asking.reach,
             Self::Holds(asking) => &asking.reach,
+            Self::RateLimits(asking) => &asking.reach,
+            Self::Routes(asking) => &asking.reach,
+            Self::Consumers(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
             Self::Decisions(asking) => &asking.reach,
             Self::Config(asking) => &asking.reach,
@@ -150,6 +163,9 @@ impl Remote {
             Self::Set(asking) => asking.command.run(session),
             Self::Give(asking) => asking.command.run(session),
             Self::Holds(asking) => asking.command.run(session),
+            Self::RateLimits(asking) => asking.command.run(session),
+            Self::Routes(asking) => asking.command.run(session),
+            Self::Consumers(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),
             Self::Decisions(asking) => asking.command.run(session),
             Self::Config(asking) => asking.command.run(session),

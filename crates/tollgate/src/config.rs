@@ -4,8 +4,12 @@
 //! it; serde reads it as what was written; then it is checked and converted. Every problem that is
 //! found says where it lies and what would be right.
 
+mod answers;
 pub mod apart;
+pub mod clients;
+mod counting;
 mod deserialize;
+mod escape;
 pub mod explain;
 mod fields;
 mod from_toml;
@@ -32,8 +36,10 @@ use std::sync::Arc;
 
 use tollgate_core::Policies;
 use tollgate_gateway::settings::Settings;
+use tollgate_web::Answers;
 
 pub use apart::Apart;
+pub use clients::Clients;
 pub use keys::{ApiKey, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
@@ -69,8 +75,34 @@ pub struct Config {
     pub log: LogConfig,
     /// What is limited.
     pub policies: Policies,
+    /// Who clients are, to the doors that stand between them and a service.
+    pub clients: Clients,
+    /// How decisions are said to them.
+    pub answers: Answers,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
+}
+
+/// Something that can be used, and may not be what was meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Warning {
+    /// The policy it is about.
+    pub policy: String,
+    /// What to know.
+    pub message: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+impl Config {
+    /// Everything that may not be what was meant.
+    pub fn warnings(&self) -> Vec<Warning> {
+        let apart = self.apart().into_iter().map(|apart| {
+            let (message, remedy) = (apart.words(), apart.remedy());
+            Warning { policy: apart.policy, message, remedy }
+        });
+        apart.chain(self.escapes()).collect()
+    }
 }
 
 /// How a text is written.
@@ -156,14 +188,19 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);
     let store = store.map(|store| store.tagged(tags));
-    let gateway =
-        written.gateway.as_ref().and_then(|written| gateway::mean(written, &policies, &mut findings));
+    let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
+    let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
+    let known = gateway::Known { policies: &policies, clients: &clients, answers: &answers };
+    let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
-        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies),
+        policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
+            .with_kinds(kinds.all().collect()),
+        clients,
+        answers,
         gateway,
     });
     findings.conclude(made)

@@ -18,7 +18,10 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
-use tollgate_doors::{AccessKeys, HttpParts, router};
+use tollgate_doors::http::{KnownRoutes, RouteInfo};
+use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
+use tollgate_gateway::Gateway;
+use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, apart};
 use assemble::{Assembly, access_keys};
@@ -71,6 +74,19 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     }
 }
 
+/// The gateway's routes, as they are at the time.
+fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
+    let info = |route: RouteSettings| RouteInfo {
+        path: route.paths.first().map_or_else(|| "/*".to_owned(), ToString::to_string),
+        policy: route.policy.map(|policy| policy.to_string()),
+        name: route.name.to_string(),
+    };
+    Arc::new(move || {
+        let routes = gateway.iter().flat_map(|gateway| gateway.settings().routes);
+        routes.map(info).collect()
+    })
+}
+
 async fn serve(
     config: Config,
     source: Source,
@@ -80,15 +96,23 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush } = assemble::assemble(&config).await?;
+    let Assembly { engine, registry, flush, gateway, leases } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
-    let in_force = InForce { engine: Arc::clone(&engine), keys: Arc::clone(&keys) };
+    let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
+    let in_force = InForce {
+        engine: Arc::clone(&engine),
+        keys: Arc::clone(&keys),
+        forward_auth: Arc::clone(&forward_auth),
+        gateway: gateway.clone(),
+    };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
+        routes: known_routes(gateway.clone()),
+        forward_auth,
         registry,
     };
     let listener = TcpListener::bind(config.listen.http)
@@ -101,8 +125,8 @@ async fn serve(
     // It may have changed while the store was being opened.
     reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
-    let _ = greeting::greet(out, &config, listener.local_addr()?);
-    let tending = Tending::start(&engine);
+    let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
+    let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     loop {
         tokio::select! {
@@ -113,10 +137,13 @@ async fn serve(
         }
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
-    server.end(DRAIN).await;
-    if let Some(tending) = tending {
-        tending.end().await;
-    }
+    let gateway_ends = async {
+        if let Some(gateway) = &gateway {
+            gateway.end(DRAIN).await;
+        }
+    };
+    tokio::join!(server.end(DRAIN), gateway_ends);
+    tending.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())

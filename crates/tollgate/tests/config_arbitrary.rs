@@ -38,6 +38,8 @@ fn fragment() -> impl Strategy<Value = String> {
             "ip",
             "on_exceed",
             "on_outage",
+            "count_when",
+            "not 5xx",
             "local 1/3",
             "wait 5s",
             "defer",

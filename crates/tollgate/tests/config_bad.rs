@@ -344,6 +344,16 @@ fn what_happens_without_the_store_is_one_of_four_things_that_the_limits_can_do()
             "rules: { a: { limits: [5/s, 10 in total], on_outage: local 50% } }",
             "t.yaml:1:54: rules.a.on_outage: `10 in total` cannot be counted by each node alone: write `deny` or `allow`, or put it into a rule of its own",
         ),
+        (
+            "rules: { a: { limits: ladder 5 lock 15m, on_outage: local 50% } }",
+            "t.yaml:1:53: rules.a.on_outage: `ladder 5 lock 15m forget 15m` cannot be counted by each node alone: write `deny` or `allow`, or put it into a rule of its own",
+        ),
+        (
+            "rules: { a: { limits: ladder 4 +5s then 6 +2s } }",
+            "t.yaml:1:23: rules.a.limits: a later step waits at least as long as the one before: 5s
+    ladder 4 +5s then 6 +2s
+                         ^",
+        ),
     ]);
 }
 

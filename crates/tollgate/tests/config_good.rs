@@ -28,8 +28,15 @@ fn meaning(config: &Config) -> String {
                 rule.overrides.iter().map(|(key, plan)| format!("{key}={plan}")).collect();
             overrides.sort();
             format!(
-                "{} {:?} {} {overrides:?} {:?} {} {} {}",
-                rule.name, rule.by, rule.plan, rule.on_exceed, rule.on_outage, rule.enabled, rule.secret
+                "{} {:?} {} {overrides:?} {:?} {} {:?} {} {}",
+                rule.name,
+                rule.by,
+                rule.plan,
+                rule.on_exceed,
+                rule.on_outage,
+                rule.count_when,
+                rule.enabled,
+                rule.secret
             )
         })
         .collect();
@@ -62,6 +69,7 @@ rules:
     on_exceed: { defer: { aligned: true, jitter: 30s } }
     enabled: false
     secret: true
+    count_when: [401, 4xx]
   peers: { by: [peer, tenant], limits: 5 at once for 30s, on_exceed: wait 5s, on_outage: local 1/3 }
   free: { by: to, limits: 0, overrides: { A@B.example: 3 in total }, on_exceed: observe, on_outage: allow }
 policies:
@@ -111,6 +119,7 @@ overrides."Example.COM." = ["5000/hour", "50000/day", "100 recipients per attemp
 on_exceed.defer = { aligned = true, jitter = "30s" }
 enabled = false
 secret = true
+count_when = [401, "4xx"]
 
 [rules.peers]
 by = ["peer", "tenant"]
@@ -195,7 +204,7 @@ fn what_is_left_out_has_the_documented_default() {
 
 #[test]
 fn a_rule_that_cannot_be_shared_out_denies_without_its_store() {
-    for limits in ["10 in total", "10 at once", "[5/s, 10 at once]"] {
+    for limits in ["10 in total", "10 at once", "[5/s, 10 at once]", "ladder 4 +2s then 11 lock 15m notify"] {
         let config = yaml(&format!("rules: {{ all: {{ limits: {limits} }} }}"));
         assert_eq!(config.policies.rule("all").unwrap().on_outage, OnOutage::Deny, "{limits}");
     }
@@ -238,6 +247,10 @@ fn every_way_to_write_a_limit_is_read() {
         ("50 at once for 30s", "50 at once for 30s"),
         ("10 in total", "10 in total"),
         ("100 recipients per attempt", "100 recipients per attempt"),
+        (
+            "[ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify, 100/hour]",
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m, 100/hour",
+        ),
         ("0", "unlimited"),
         ("null", "unlimited"),
         ("~", "unlimited"),

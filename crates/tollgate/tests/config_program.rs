@@ -87,6 +87,27 @@ rules:
 }
 
 #[test]
+fn check_config_says_which_answers_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = "\
+store: memory
+rules:
+  guesses: { by: user, limits: 5/15m, count_when: [401, 403] }
+  all: { limits: 50/min }
+";
+    std::fs::write(directory.path().join("counting.yaml"), file).unwrap();
+    let output = tollgate(directory.path(), &["check-config", "--config", "counting.yaml"], &[]);
+    let told: Vec<&str> =
+        text(&output.stdout).lines().filter_map(|line| line.strip_prefix("  counts ")).collect();
+    let words = "an attempt whose answer is 401 or 403; others are given back once answered";
+    assert_eq!(told, [words], "{output:?}");
+    let output = tollgate(directory.path(), &["check-config", "--json", "--config", "counting.yaml"], &[]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["rules"][0]["count_when"], words);
+    assert_eq!(answer["rules"][1].get("count_when"), None);
+}
+
+#[test]
 fn check_config_without_a_file_explains_the_starter() {
     let directory = tempfile::tempdir().unwrap();
     let output = tollgate(directory.path(), &["check-config"], &[]);

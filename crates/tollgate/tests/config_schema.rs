@@ -52,6 +52,8 @@ fn every_form_of_every_setting_fits_the_schema() {
         "rules: { a: { limits: 0, on_exceed: { defer: { aligned: true, jitter: 30s } } } }",
         "rules: { a: { limits: 5/s, on_outage: local 50% }, b: { limits: 0, on_outage: local 1/3 } }",
         "rules: { a: { limits: 5/s, on_outage: allow }, b: { limits: 1 in total, on_outage: deny } }",
+        "rules: { a: { limits: 5/s, count_when: [401, 4xx, '503'] }, b: { limits: 0, count_when: 401 } }",
+        "rules: { a: { limits: 5/s, count_when: 4xx }, b: { limits: 0, count_when: 'not [404, 5xx]' } }",
         "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
     ];
     for text in texts {
@@ -81,6 +83,10 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "rules: { a: { limits: 0, on_exceed: explode } }",
         "rules: { a: { limits: 0, on_outage: local } }",
         "rules: { a: { limits: 0, on_outage: local 50 } }",
+        "rules: { a: { limits: 0, count_when: 4x } }",
+        "rules: { a: { limits: 0, count_when: 600 } }",
+        "rules: { a: { limits: 0, count_when: [] } }",
+        "rules: { a: { limits: 0, count_when: [not 5xx] } }",
         "rules: { a: { by: [a, b, c, d, e], limits: 0 } }",
         "policies: { p: a }",
     ];
@@ -125,10 +131,51 @@ fn the_schema_and_the_grammar_agree_on_limits() {
         "5 per attempt",
         "1.5/s",
         "5/s burst",
+        "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
+        " ladder 3 captcha notify then 1_000 + 2s ",
+        "ladder 5 lock 1h",
+        "ladder",
+        "ladder 4",
+        "ladder 4 2s",
+        "ladder 4 +2s then",
+        "ladder 4 +2s 6 +5s",
+        "ladder 4 +2s forget",
+        "ladder lock 5s",
+        "4 ladder",
     ];
     for text in texts {
         let parses = tollgate_core::grammar::parse(text).is_ok();
         assert_eq!(schema.accepts_limit(&json!(text)), parses, "`{text}`");
+    }
+}
+
+#[test]
+fn the_schema_and_the_core_agree_on_statuses() {
+    let schema = Schema::compile();
+    let texts = [
+        "401",
+        " 4xx ",
+        "not 5xx",
+        "not[404,5xx]",
+        "[ 401 , 4xx ]",
+        "[401]",
+        "4XX",
+        "40",
+        "6xx",
+        "600",
+        "[]",
+        "[401 403]",
+        "401, 403",
+        "not",
+        "not not 5xx",
+        "",
+        "[not 5xx]",
+        "099",
+    ];
+    for text in texts {
+        let value = json!({ "rules": { "a": { "limits": "5/s", "count_when": text } } });
+        let parses = text.parse::<tollgate_core::Statuses>().is_ok();
+        assert_eq!(schema.refusal(&value).is_none(), parses, "`{text}`");
     }
 }
 

@@ -19,7 +19,8 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Languages that are only shown: answers beside their explanation, source, drawings.
-const SHOWN: [&str; 7] = ["text", "json", "sh", "rust", "promql", "nginx", "python"];
+const SHOWN: [&str; 10] =
+    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python"];
 
 /// How calls that log begin.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];
@@ -99,6 +100,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
                 .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
+                .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .output()
                 .unwrap();
@@ -107,6 +109,19 @@ fn every_configuration_in_the_pages_is_accepted() {
         }
     }
     assert!(loaded > 5, "only {loaded} configurations were found");
+}
+
+#[test]
+fn the_guide_to_proxies_shows_the_files_that_are_tested() {
+    let blocks = Page::at("docs/guides/forward-auth.md").blocks();
+    let files = std::fs::read_dir(root().join("examples/forward-auth")).unwrap();
+    let mut shown = 0;
+    for file in files.map(|entry| entry.unwrap().path()) {
+        let text = std::fs::read_to_string(&file).unwrap();
+        assert!(blocks.iter().any(|block| block.text == text), "{} is not shown as it is", file.display());
+        shown += 1;
+    }
+    assert_eq!(shown, 4);
 }
 
 #[test]
@@ -156,8 +171,8 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && path == "keys" {
-        settings(schema, &node["items"], "keys[]", found);
+    if node["items"].is_object() && path.ends_with("keys") {
+        settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {
         settings(schema, &node["additionalProperties"], &format!("{path}.*"), found);
@@ -183,15 +198,19 @@ fn the_reference_of_the_configuration_has_every_setting_and_no_other() {
 #[test]
 fn the_reference_of_the_command_line_is_what_help_prints() {
     let page = Page::at("docs/reference/command-line.md").text;
-    let (help, _) = tollgate(&["--help"]);
-    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let commands =
-        commands.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
-    let mut wanted = vec![("tollgate".to_owned(), help.clone())];
-    for command in commands.filter(|command| *command != "help") {
-        wanted.push((format!("tollgate {command}"), tollgate(&[command, "--help"]).0));
+    let mut wanted = Vec::new();
+    let mut open = vec![Vec::new()];
+    while let Some(command) = open.pop() {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        let (help, _) = tollgate(&[&words[..], &["--help"]].concat());
+        let below = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+        let below =
+            below.take_while(|line| !line.is_empty()).filter_map(|line| line.split_whitespace().next());
+        let below = below.filter(|below| *below != "help");
+        open.extend(below.map(|below| [&command[..], &[below.to_owned()]].concat()));
+        wanted.push(([&["tollgate"], &words[..]].concat().join(" "), help));
     }
-    assert!(wanted.len() > 10);
+    assert!(wanted.len() > 30, "only {} commands were found", wanted.len());
     for (command, help) in wanted {
         let section = format!("## `{command}`\n\n```text\n{}\n```\n", help.trim_end());
         assert!(page.contains(&section), "the section should read\n\n{section}");

@@ -52,6 +52,24 @@ impl InFlight {
         self.lease
     }
 
+    /// Holds an id again if there is room for it, or renews its lease if it is held. Answers its hold,
+    /// if it is held then.
+    pub fn claim(
+        &self,
+        holds: &mut Holds,
+        (id, weight): (&str, u64),
+        ticket: Ticket,
+        now: Timestamp,
+    ) -> Option<Hold> {
+        if !holds.renew(id, now) {
+            if weight > self.max.saturating_sub(holds.used) {
+                return None;
+            }
+            holds.insert(id.into(), Hold { ticket, weight, since: now, renewed: now });
+        }
+        holds.find(id)
+    }
+
     /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
     /// now.
     pub(super) fn freshen(&self, holds: &mut Holds, now: Timestamp) {
@@ -112,6 +130,11 @@ impl Holds {
         id.is_some_and(|id| self.by_id.contains_key(id))
     }
 
+    /// The hold of an id.
+    pub fn find(&self, id: &str) -> Option<Hold> {
+        self.by_id.get(id).copied()
+    }
+
     /// Renews a hold's lease, if it is still there.
     pub fn renew(&mut self, id: &str, now: Timestamp) -> bool {
         let hold = self.by_id.get_mut(id);
@@ -126,12 +149,18 @@ impl Holds {
 
     /// Ends a hold, if it is still there.
     pub fn release(&mut self, id: &str) -> bool {
-        let Some(hold) = self.by_id.remove(id) else { return false };
-        self.used -= hold.weight;
-        if hold.renewed == self.newest {
+        !self.release_all([id].into_iter()).is_empty()
+    }
+
+    /// Ends several holds; answers those that were still there.
+    pub fn release_all<'i>(&mut self, ids: impl Iterator<Item = &'i str>) -> Vec<(&'i str, Hold)> {
+        let newest = self.newest;
+        let ended: Vec<_> = ids.filter_map(|id| Some((id, self.by_id.remove(id)?))).collect();
+        self.used -= ended.iter().map(|(_, hold)| hold.weight).sum::<u64>();
+        if ended.iter().any(|(_, hold)| hold.renewed == newest) {
             self.recount();
         }
-        true
+        ended
     }
 
     /// Makes exactly these ids held: what is missing is taken, what is not among them ends.

@@ -44,6 +44,7 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         plan,
+        count_when: None,
         enabled: true,
         secret: false,
     }
@@ -169,6 +170,11 @@ fn charges<'a>(plans: &'a [(Arc<Plan>, bool)], ask: Ask<'a>, now: Timestamp) -> 
 
 /// A limit that remembers: every kind but the bound of a single attempt.
 pub(crate) fn any_limit() -> impl Strategy<Value = String> {
+    prop_oneof![8 => quota(), 1 => ladder()]
+}
+
+/// A limit of which so much is left as can be taken: every kind that remembers but ladders.
+pub(crate) fn quota() -> impl Strategy<Value = String> {
     prop_oneof![
         (1..6_u64, 1..50_u64).prop_map(|(max, period)| format!("{max}/{period}us")),
         (1..6_u64).prop_map(|max| format!("{max}/min calendar")),
@@ -179,6 +185,29 @@ pub(crate) fn any_limit() -> impl Strategy<Value = String> {
         (1..6_u64).prop_map(|max| format!("{max} at once")),
         (1..30_u64).prop_map(|max| format!("{max} in total")),
     ]
+}
+
+/// A ladder of one to four steps, with hints here and there.
+pub(crate) fn ladder() -> impl Strategy<Value = String> {
+    let step =
+        (1..4_u64, 0..15_u64, prop::sample::select(vec!["", " captcha", " notify", " captcha notify"]));
+    (prop::collection::vec(step, 1..5), any::<bool>(), 0..40_u64).prop_map(|(steps, locks, longer)| {
+        let (mut from, mut pause, mut text) = (0, 0, String::from("ladder"));
+        for (index, (more, longer, hints)) in steps.iter().enumerate() {
+            let last = index + 1 == steps.len();
+            from += more;
+            pause = (pause + longer).max(u64::from(last));
+            let then = if index == 0 { "" } else { " then" };
+            let wait = match pause {
+                0 if hints.is_empty() => String::from(" captcha"),
+                0 => String::new(),
+                _ if last && locks => format!(" lock {pause}us"),
+                _ => format!(" +{pause}us"),
+            };
+            text.push_str(&format!("{then} {from}{wait}{hints}"));
+        }
+        format!("{text} forget {}us", pause + longer)
+    })
 }
 
 pub(crate) fn slotted() -> impl Strategy<Value = String> {

@@ -6,16 +6,14 @@
 pub(crate) mod promise;
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
-use axum::http::{HeaderValue, StatusCode};
-use tollgate_core::{Decision, Limit, Line, Origin, Reason, Timestamp, Verdict, When};
+use axum::http::HeaderValue;
+use tollgate_core::{Decision, Limit, Line, Timestamp};
 use tollgate_engine::Engine;
+use tollgate_web::answer::{Refusal, write_origin};
+use tollgate_web::json::Json;
 
-use super::headers::whole_secs;
-use super::json::Json;
-use super::problem::id_text;
-use super::shown::{self, Moment};
+use super::shown;
 
 /// About how long an answer is, in bytes.
 pub(crate) const USUAL_BYTES: usize = 640;
@@ -52,7 +50,7 @@ impl Answer<'_, '_> {
             Standing::AmongSeveral => r#"{"status":200,"allowed":true,"verdict":"allow","policy":"#,
         });
         json.text(self.policy);
-        self.write_origin(json);
+        write_origin(self.decision.origin, json);
         json.piece(r#","repeated":"#);
         json.truth(self.decision.outcome.repeated);
         if let Some(id) = id {
@@ -69,49 +67,10 @@ impl Answer<'_, '_> {
     }
 
     /// Writes that the attempt may not pass, as a problem of the request with this id.
-    pub(crate) fn write_refused(&self, id: &HeaderValue, json: &mut Json) {
-        let line = self.decision.denied_by();
-        let key = line.map(|line| self.engine.shown_key(line.rule, line.key));
-        let wait = self.decision.wait();
-        let kind = Kind::of(self.decision);
-        json.piece(kind.opening);
-        json.text(&detail(line.zip(key.as_ref()), wait.map(whole_secs), self.decision));
-        json.piece(r#","correlationId":"#);
-        json.text(id_text(id));
-        json.piece(kind.error);
-        json.text(shown::verdict(self.decision.verdict));
-        json.piece(r#","policy":"#);
-        json.text(self.policy);
-        self.write_origin(json);
-        if let (Some(line), Some(key)) = (line, key) {
-            json.piece(r#","denied_by":"#);
-            json.text(&line.rule.name);
-            json.piece(r#","denied_key":"#);
-            json.text(&key);
-        }
-        if let Some(wait) = wait {
-            json.piece(r#","retry_after":"#);
-            json.number(whole_secs(wait));
-            json.piece(r#","retryAfter":"#);
-            json.number(whole_secs(wait));
-            json.piece(r#","retry_after_ms":"#);
-            json.number(wait.as_millis_ceil().max(1));
-        }
-        if let Verdict::Defer(at) = self.decision.verdict {
-            json.piece(r#","defer_until":"#);
-            json.text(&Moment(at).to_string());
-        }
+    pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+        refusal.write(id, json);
         self.write_rules(json);
         json.piece("}");
-    }
-
-    fn write_origin(&self, json: &mut Json) {
-        json.piece(r#","origin":"#);
-        json.text(shown::origin(self.decision.origin));
-        if let Some(reason) = shown::reason(self.decision.origin) {
-            json.piece(r#","reason":"#);
-            json.text(reason);
-        }
     }
 
     fn write_rules(&self, json: &mut Json) {
@@ -164,70 +123,4 @@ fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json)
         json.piece("}");
     }
     json.piece("]}");
-}
-
-/// What every refusal of one kind says.
-struct Kind {
-    /// The beginning of the problem, up to its detail.
-    opening: &'static str,
-    /// What stands between the request's id and the verdict.
-    error: &'static str,
-    status: StatusCode,
-}
-
-const EXCEEDED: Kind = Kind {
-    opening: r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"#,
-    error: r#","error":"rate limit exceeded","allowed":false,"verdict":"#,
-    status: StatusCode::TOO_MANY_REQUESTS,
-};
-
-const OUTAGE: Kind = Kind {
-    opening: r#"{"type":"/problems/store-unavailable","title":"Store unavailable","status":503,"detail":"#,
-    error: r#","error":"store unavailable","allowed":false,"verdict":"#,
-    status: StatusCode::SERVICE_UNAVAILABLE,
-};
-
-impl Kind {
-    fn of(decision: &Decision<'_>) -> &'static Self {
-        if let Origin::Outage(_) = decision.origin { &OUTAGE } else { &EXCEEDED }
-    }
-}
-
-/// The status that a refusal is answered with.
-pub(crate) fn refused_with(decision: &Decision<'_>) -> StatusCode {
-    Kind::of(decision).status
-}
-
-/// Who exceeded what, and when to come back.
-fn detail(named: Option<(Line<'_>, &Cow<'_, str>)>, wait: Option<u64>, decision: &Decision<'_>) -> String {
-    let Some((line, key)) = named else { return "rate limit exceeded".to_owned() };
-    let mut text = line.rule.name.to_string();
-    if !line.rule.by.is_empty() {
-        text.push(' ');
-        text.push_str(key);
-    }
-    if let Origin::Outage(reason) = decision.origin {
-        text.push_str(" cannot be counted: ");
-        text.push_str(in_words(reason));
-    }
-    if let Some((limit, _)) = line.binding_written() {
-        text.push_str(" exceeded ");
-        text.push_str(limit);
-    }
-    match (wait, decision.retry) {
-        (Some(secs), _) => write!(text, "; retry after {secs} s").expect("writing to a string cannot fail"),
-        (None, When::OnRelease) => text.push_str("; retry when a hold has ended"),
-        (None, _) => text.push_str("; it can never pass"),
-    }
-    text
-}
-
-fn in_words(reason: Reason) -> &'static str {
-    match reason {
-        Reason::Timeout => "the store did not answer in time",
-        Reason::Unreachable => "the store cannot be reached",
-        Reason::Open => "the store failed a moment ago",
-        Reason::Full => "the store is full",
-        Reason::Damaged => "what the store keeps there cannot be read",
-    }
 }

@@ -3,11 +3,14 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
 use super::problem::Problem;
+
+/// Where a proxy that asks for its clients has its token.
+pub(crate) const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-token");
 
 /// A token that opens the API, known only by its hash.
 #[derive(Clone, Debug)]
@@ -70,6 +73,19 @@ impl AccessKeys {
         self.0.store(Arc::new(keys));
     }
 
+    /// Whether a proxy may ask for its clients. Its token stands in a header of its own: in the others
+    /// are those of the client, which mean nothing here.
+    pub(crate) fn admits_proxy(&self, headers: &HeaderMap) -> bool {
+        let keys = self.0.load();
+        let mut tokens = headers.get_all(PROXY_TOKEN).iter();
+        // Any role may do what the least one may. One value, so that a client cannot bring another.
+        keys.is_empty()
+            || match (tokens.next(), tokens.next()) {
+                (Some(token), None) => find(&keys, token.as_bytes()).is_some(),
+                _ => false,
+            }
+    }
+
     /// Who a request comes from, if it may do what `role` may; `None` where there are no keys.
     pub(crate) fn admit(&self, role: Role, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
         let keys = self.0.load();
@@ -91,6 +107,17 @@ impl Caller {
 /// The number of the key that a request came with, if it may do what `role` may.
 fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, Problem> {
     let token = token(headers).ok_or_else(Problem::unauthorized)?;
+    let index = find(keys, token).ok_or_else(Problem::unauthorized)?;
+    let has = keys[index].role;
+    if has < role {
+        let detail = format!("this needs the role `{}`; the token has `{}`", role.name(), has.name());
+        return Err(Problem::forbidden(detail));
+    }
+    Ok(index)
+}
+
+/// The number of the key that this token is.
+fn find(keys: &[AccessKey], token: &[u8]) -> Option<usize> {
     let hash: [u8; 32] = Sha256::digest(token).into();
     // Every key is compared to its last byte, so that the time taken tells nothing.
     let mut found = None;
@@ -100,13 +127,7 @@ fn admit(keys: &[AccessKey], role: Role, headers: &HeaderMap) -> Result<usize, P
             found = Some(index);
         }
     }
-    let index = found.ok_or_else(Problem::unauthorized)?;
-    let has = keys[index].role;
-    if has < role {
-        let detail = format!("this needs the role `{}`; the token has `{}`", role.name(), has.name());
-        return Err(Problem::forbidden(detail));
-    }
-    Ok(index)
+    found
 }
 
 fn token(headers: &HeaderMap) -> Option<&[u8]> {

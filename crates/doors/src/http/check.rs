@@ -15,16 +15,16 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision};
 use tollgate_engine::Snapshot;
+use tollgate_web::answer::{Refusal, headers};
+use tollgate_web::json::Json;
 
 use super::App;
 use super::answer::promise::{Allowed, Batch, Refused};
-use super::answer::{self, Standing, refused_with};
+use super::answer::{self, Standing};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Object, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
-use super::headers;
-use super::json::Json;
-use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
+use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::json_bytes;
 
 /// The most attempts that one request may bring.
@@ -182,17 +182,18 @@ pub(crate) fn answer(
         headers::rate_limit(decision, response.headers_mut());
     } else {
         let id = ask.correlation.id();
-        answer.write_refused(&id, &mut json);
+        let refusal = Refusal::new(&app.engine, decision);
+        answer.write_refused(&refusal, &id, &mut json);
         response = Response::new(Body::from(json.into_bytes()));
-        *response.status_mut() = refused_with(decision);
+        *response.status_mut() = refusal.status();
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        head.insert(headers::CORRELATION_ID, id);
+        head.insert(CORRELATION_ID, id);
         headers::rate_limit(decision, head);
-        headers::retry_after(decision.wait(), head);
+        headers::retry_after(refusal.wait(), head);
     }
-    if headers::wants_ietf(ask) {
+    if ask.wants_ietf() {
         headers::ietf(decision, response.headers_mut());
     }
     response
@@ -226,7 +227,7 @@ async fn decide_all<'r, 'b: 'r>(
                 let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
                 answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
             } else {
-                answer.write_refused(&id, &mut json);
+                answer.write_refused(&Refusal::new(&app.engine, decision), &id, &mut json);
             }
         };
         if let Err(problem) = decide(app, &pinned, attempt, write).await {

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::{MethodFilter, MethodRouter, any, on};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 use super::App;
 use super::auth::{Caller, Role};
-use super::problem::{Correlation, Problem};
+use super::problem::{CORRELATION_ID, Correlation, Problem};
 
 /// The longest body, in bytes, unless an endpoint says otherwise.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
@@ -28,6 +28,8 @@ pub(crate) struct Endpoint {
     pub(crate) pattern: &'static str,
     /// Who may use it; `None` is anybody.
     pub(crate) role: Option<Role>,
+    /// How a token may be sent: names of the document's security schemes.
+    pub(crate) tokens: &'static [&'static str],
     /// What is documented about it; several entries where the last part of the path tells apart.
     pub(crate) operations: Vec<Operation>,
     /// Makes the handler that counts itself under this number.
@@ -41,6 +43,8 @@ pub(crate) struct Operation {
     pub(crate) summary: &'static str,
     pub(crate) request: Option<SchemaOf>,
     pub(crate) query: &'static [(&'static str, &'static str)],
+    /// Whether an answer of 200 has no body.
+    pub(crate) empty: bool,
     /// Status, media type and schema of each answer that is not the common problem.
     pub(crate) answers: Vec<(u16, &'static str, SchemaOf)>,
 }
@@ -88,7 +92,29 @@ impl Endpoint {
             let gate = Gate { role, most, index };
             on(filter, move |State(app): State<Arc<App>>, request: Request| serve(app, request, gate, run))
         };
-        Self { method, pattern, role, operations: Vec::new(), serve: Box::new(serve) }
+        let tokens = &["bearer", "key", "token"];
+        Self { method, pattern, role, tokens, operations: Vec::new(), serve: Box::new(serve) }
+    }
+
+    /// An endpoint that takes every method alike, documented as `GET`, for proxies that ask for their
+    /// clients. What `run` is given is not looked at before, and its number is for the meters.
+    pub(crate) fn for_proxies<F, Fut>(pattern: &'static str, run: F) -> Self
+    where
+        F: Fn(Arc<App>, Request, usize) -> Fut + Clone + Send + Sync + 'static,
+        Fut: Future<Output = Response> + Send + 'static,
+    {
+        let serve = move |index| {
+            let run = run.clone();
+            any(move |State(app): State<Arc<App>>, request: Request| run(app, request, index))
+        };
+        Self {
+            method: Method::GET,
+            pattern,
+            role: Some(Role::Check),
+            tokens: &["proxy"],
+            operations: Vec::new(),
+            serve: Box::new(serve),
+        }
     }
 
     /// What may stand in its query.
@@ -106,7 +132,7 @@ impl Endpoint {
 impl Operation {
     /// Something done at a path.
     pub(crate) fn new(path: &'static str, summary: &'static str) -> Self {
-        Self { path, summary, request: None, query: &[], answers: Vec::new() }
+        Self { path, summary, request: None, query: &[], empty: false, answers: Vec::new() }
     }
 
     /// What it is sent.
@@ -127,6 +153,12 @@ impl Operation {
         self
     }
 
+    /// That it answers with an empty body when all is well.
+    pub(crate) fn answers_nothing(mut self) -> Self {
+        self.empty = true;
+        self
+    }
+
     /// What it answers with another status or media type.
     pub(crate) fn also<T: JsonSchema>(mut self, status: u16, media: &'static str) -> Self {
         self.answers.push((status, media, |generator| generator.subschema_for::<T>()));
@@ -134,7 +166,16 @@ impl Operation {
     }
 }
 
+/// Where a caller asks for headers of another kind.
+const FORMAT: HeaderName = HeaderName::from_static("x-ratelimit-format");
+
 impl Ask {
+    /// Whether the caller asked for the IETF's fields too.
+    pub(crate) fn wants_ietf(&self) -> bool {
+        self.query("ratelimit") == Some("ietf")
+            || self.headers.get(FORMAT).is_some_and(|format| format.as_bytes().eq_ignore_ascii_case(b"ietf"))
+    }
+
     /// The name of the access key the request came with, for the log.
     pub(crate) fn caller(&self) -> &str {
         self.caller.as_ref().map_or("anybody", Caller::name)
@@ -158,18 +199,27 @@ struct Gate {
 async fn serve<F, Fut>(app: Arc<App>, request: Request, gate: Gate, run: F) -> Response
 where
     F: Fn(Arc<App>, Ask) -> Fut,
-    Fut: Future<Output = Answered>,
+    Fut: Future<Output = Answered> + Send + 'static,
 {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();
     let correlation = Correlation::of(&parts.headers);
     let answered = match enter(&app, parts, body, &correlation, gate).await {
+        Ok(ask) if gate.role == Some(Role::Admin) => to_its_end(run(Arc::clone(&app), ask)).await,
         Ok(ask) => run(Arc::clone(&app), ask).await,
         Err(problem) => Err(problem),
     };
     let response = finish(answered, correlation);
     app.meters.note(gate.index, response.status(), started);
     response
+}
+
+/// Changes something. Whoever asked may hang up meanwhile: it is done to its end all the same, and told.
+async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
+    match tokio::spawn(change).await {
+        Ok(answered) => answered,
+        Err(failed) => std::panic::resume_unwind(failed.into_panic()),
+    }
 }
 
 /// Answers a request that no endpoint takes.
@@ -184,7 +234,7 @@ pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Pro
 fn finish(answered: Answered, correlation: Correlation) -> Response {
     let mut response = answered.unwrap_or_else(|problem| problem.answer(&correlation));
     if let Some(given) = correlation.given {
-        response.headers_mut().entry(super::headers::CORRELATION_ID).or_insert(given);
+        response.headers_mut().entry(CORRELATION_ID).or_insert(given);
     }
     response
 }

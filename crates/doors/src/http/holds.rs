@@ -11,6 +11,7 @@ use tollgate_core::{Attempt, Decision, Limit, Rule};
 
 use super::App;
 use super::answer::promise::{Allowed, Refused};
+use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Text, Whole};
 use super::check::{self, AttemptBody, IdShown};
@@ -174,15 +175,9 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
     in_flight(place.rule, &spot)?;
     let report = app.engine.replace_holds(&spot, &ids).await?;
-    let key = app.engine.shown_key(place.rule, &place.key);
-    tracing::info!(
-        component = "http",
-        by = ask.caller(),
-        rule = &*place.rule.name,
-        key = &*key,
-        ids = ids.len(),
-        "holds replaced"
-    );
+    let what = format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key));
+    let after = Some(format!("{} ids", ids.len()));
+    Change { action: "holds.replace", what: &what, after, ..Change::default() }.tell(&ask);
     show(&app, &place, &spot, &report)
 }
 

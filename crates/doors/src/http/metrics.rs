@@ -25,7 +25,7 @@ use super::endpoint::Endpoint;
 pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Every status this door answers with.
-const STATUSES: [u16; 10] = [200, 400, 401, 403, 404, 405, 413, 422, 429, 503];
+const STATUSES: [u16; 14] = [200, 201, 400, 401, 403, 404, 405, 409, 412, 413, 422, 429, 500, 503];
 
 /// What is counted about requests.
 #[derive(Clone)]

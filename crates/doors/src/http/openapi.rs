@@ -44,6 +44,7 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
                 "bearer": { "type": "http", "scheme": "bearer" },
                 "key": { "type": "apiKey", "in": "header", "name": "X-API-Key" },
                 "token": { "type": "apiKey", "in": "header", "name": "X-API-Token" },
+                "proxy": { "type": "apiKey", "in": "header", "name": "X-Tollgate-Token" },
             },
         },
     })
@@ -63,7 +64,7 @@ fn describe(
     });
     if let Some(role) = endpoint.role {
         described["description"] = format!("Needs the role `{}`.", role.name()).into();
-        described["security"] = json!([{ "bearer": [] }, { "key": [] }, { "token": [] }]);
+        described["security"] = endpoint.tokens.iter().map(|token| json!({ *token: [] })).collect();
     }
     if let Some(schema) = operation.request {
         let content = json!({ "application/json": { "schema": schema(requests) } });
@@ -92,16 +93,28 @@ fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
     responses.insert("default".to_owned(), (PROBLEM_JSON, vec![problem(answers)]));
     let shown = responses.into_iter().map(|(status, (media, mut schemas))| {
         let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({ "anyOf": schemas }) };
-        let about = match status.as_str() {
-            "200" => "Done",
-            "422" => "The configuration has problems; the old policies stay in force",
-            "429" => "Some limit is exceeded",
-            "503" => "The store cannot be used, and some rule denies without it",
-            _ => "Anything else is a problem (RFC 9457)",
-        };
+        let about = about(&status);
         (status, json!({ "description": about, "content": { media: { "schema": schema } } }))
     });
-    Value::Object(shown.collect())
+    let mut shown: Map<String, Value> = shown.collect();
+    if operation.empty {
+        shown.insert("200".to_owned(), json!({ "description": about("200") }));
+    }
+    Value::Object(shown)
+}
+
+/// What a status stands for.
+fn about(status: &str) -> &'static str {
+    match status {
+        "200" => "Done",
+        "201" => "Made",
+        "403" => "Banned; or, with `dialect=nginx`, refused with the status that X-Tollgate-Status tells",
+        "422" => "The configuration has problems; the old policies stay in force",
+        "429" => "Some limit is exceeded",
+        "500" => "The proxy asks wrongly",
+        "503" => "The store cannot be used, and some rule denies without it",
+        _ => "Anything else is a problem (RFC 9457)",
+    }
 }
 
 fn problem(answers: &mut SchemaGenerator) -> Value {

@@ -7,13 +7,15 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::store::{Forget, Spot};
-use tollgate_core::{Clash, Limit, Plan, Policies, Rule, grammar};
-use tollgate_engine::calendar::zone_exists;
+use tollgate_core::{Clash, Limit, Plan, Policies, Rule};
+use tollgate_engine::books::CONSUMER;
 
 use super::App;
+use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, OneOrMore, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::limits;
 use super::mail_shape::{self, MailCounts, MailSections};
 use super::path::{self, Place};
 use super::problem::Problem;
@@ -50,6 +52,9 @@ struct RuleConfigured<'p> {
     on_exceed: String,
     /// What it does while a shared store cannot be used.
     on_outage: String,
+    /// The statuses of the answers that it counts, as they are written; all if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count_when: Option<String>,
     /// Whether it counts at all.
     enabled: bool,
 }
@@ -124,8 +129,8 @@ struct ResetShown<'k> {
 
 /// Whether there was an override.
 #[derive(Serialize, JsonSchema)]
-struct Removed {
-    removed: bool,
+pub(crate) struct Removed {
+    pub(crate) removed: bool,
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
@@ -158,7 +163,15 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn show_all(app: Arc<App>, _: Ask) -> Answered {
     let pinned = app.engine.pin();
     let policies = &pinned.policies;
-    let rules = policies.rules().iter().map(|rule| (&*rule.name, configured(&app, rule)));
+    // The built-in rule is nobody's business until it is used.
+    let unused = |rule: &&Arc<Rule>| {
+        *rule.name == *CONSUMER
+            && pinned.has_built_in_consumer()
+            && pinned.made().is_empty()
+            && rule.overrides.is_empty()
+    };
+    let rules = policies.rules().iter().filter(|rule| !unused(rule));
+    let rules = rules.map(|rule| (&*rule.name, configured(&app, rule)));
     let names =
         policies.iter().map(|policy| (&*policy.name, policy.rules.iter().map(|rule| &*rule.name).collect()));
     Ok(json(&AllShown {
@@ -177,8 +190,9 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         overrides: overrides
             .map(|(key, plan)| (app.engine.shown_key(rule, key).into_owned(), shown::limits(plan)))
             .collect(),
-        on_exceed: shown::on_exceed(rule.on_exceed),
+        on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
+        count_when: rule.count_when.map(|statuses| statuses.to_string()),
         enabled: rule.enabled,
     }
 }
@@ -238,8 +252,15 @@ where
     if let Some(clash) = Clash::find(&place.rule.name, &limits, pinned.policies.iter()) {
         return Err(Problem::bad_request(clash.to_string()));
     }
-    app.engine.set_override(&place.rule.name, &place.key, limits).await?;
-    note(app, ask, &place, "limits of a key set");
+    if let Some(limit) = place.rule.uncountable(&limits) {
+        return Err(Problem::bad_request(format!(
+            "`{limit}` holds for as long as something lasts, and this rule counts by answers"
+        )));
+    }
+    let after = Some(listed(&limits));
+    let before = app.engine.set_override(&place.rule.name, &place.key, limits).await?;
+    let what = &named(app, &place);
+    Change { action: "override.set", what, before: before.map(|plan| plan.to_string()), after }.tell(ask);
     let pinned = app.engine.pin();
     look(app, &find(&pinned.policies)?).await
 }
@@ -261,23 +282,15 @@ fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
                       or messages_per_hour, messages_per_day, recipients_per_message";
         return Err(Problem::bad_request(detail));
     }
-    let mut limits = Vec::new();
-    for text in &written {
-        let limit = grammar::parse(text).map_err(|error| Problem::bad_request(error.to_string()))?;
-        limits.extend(limit);
-    }
-    for zone in limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref()) {
-        if !zone_exists(zone) {
-            return Err(Problem::bad_request(format!("there is no time zone `{zone}`")));
-        }
-    }
+    let texts: Vec<&str> = written.iter().map(String::as_str).collect();
+    let limits = limits::read(&texts)?;
     let plan = Plan::new(Arc::clone(&rule.name), limits);
     plan.map(|plan| plan.limits().to_vec()).map_err(|error| Problem::bad_request(error.to_string()))
 }
 
 async fn forget_all(app: Arc<App>, ask: Ask) -> Answered {
     app.engine.forget(Forget::All).await?;
-    tracing::info!(component = "http", by = ask.caller(), "all counts reset");
+    Change { action: "counts.reset", what: "everything", ..Change::default() }.tell(&ask);
     Ok(json(&ResetShown { reset: "all", rule: None, key: None }))
 }
 
@@ -285,7 +298,7 @@ async fn forget_rule(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let rule = path::rule(&pinned.policies, &path::decode(path::rest(&ask.uri).0)?)?;
     app.engine.forget(Forget::Rule(&rule.name)).await?;
-    tracing::info!(component = "http", by = ask.caller(), rule = &*rule.name, "counts of a rule reset");
+    Change { action: "counts.reset", what: &rule.name, ..Change::default() }.tell(&ask);
     Ok(json(&ResetShown { reset: "rule", rule: Some(&rule.name), key: None }))
 }
 
@@ -295,20 +308,29 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
     if let Some(key) = rest.strip_suffix("/override") {
         let place = Place::find(&pinned.policies, rule, key)?;
         let removed = app.engine.remove_override(&place.rule.name, &place.key).await?;
-        note(&app, &ask, &place, "limits of a key taken back");
+        let (what, before) = (&named(&app, &place), removed.map(|plan| plan.to_string()));
+        let removed = before.is_some();
+        if removed {
+            Change { action: "override.remove", what, before, ..Change::default() }.tell(&ask);
+        }
         return Ok(json(&Removed { removed }));
     }
     let place = Place::find(&pinned.policies, rule, rest)?;
     let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
     app.engine.forget(Forget::Key(spot)).await?;
-    note(&app, &ask, &place, "counts of a key reset");
+    Change { action: "counts.reset", what: &named(&app, &place), ..Change::default() }.tell(&ask);
     let key = app.engine.shown_key(place.rule, &place.key);
     Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))
 }
 
-/// Tells the log who changed what.
-fn note(app: &App, ask: &Ask, place: &Place<'_>, what: &'static str) {
-    let key = app.engine.shown_key(place.rule, &place.key);
-    let (by, rule) = (ask.caller(), &*place.rule.name);
-    tracing::info!(component = "http", by, rule, key = &*key, "{what}");
+/// A place as the log has it.
+fn named(app: &App, place: &Place<'_>) -> String {
+    format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key))
+}
+
+fn listed(limits: &[Limit]) -> String {
+    if limits.is_empty() {
+        return "unlimited".to_owned();
+    }
+    limits.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }

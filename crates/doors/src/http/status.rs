@@ -12,6 +12,7 @@ use tollgate_core::Reason;
 use tollgate_engine::Health;
 
 use super::App;
+use super::audit::Change;
 use super::auth::Role;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::metrics;
@@ -64,7 +65,7 @@ async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
         return Ok(degraded(reason));
     }
     let pinned = app.engine.pin();
-    if let Some(rule) = pinned.policies.rules().first()
+    if let Some(rule) = pinned.policies.rules().iter().find(|rule| !rule.plan.limits().is_empty())
         && let Err(error) = app.engine.look(&rule.plan, &rule.name).await
     {
         let reason = error.reason().filter(|_| app.engine.is_shared());
@@ -89,6 +90,6 @@ async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
         tracing::warn!(component = "http", by, problems, "reload refused: the old policies stay in force");
         Problem::bad_configuration(problems)
     })?;
-    tracing::info!(component = "http", by, "configuration read again");
+    Change { action: "configuration.reload", what: "configuration", ..Change::default() }.tell(&ask);
     Ok(json(&Reloaded { reloaded: true }))
 }

@@ -9,11 +9,8 @@ use serde::Serialize;
 use super::App;
 use super::auth::Role;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
-use super::problem::Problem;
+use super::page::limit;
 use super::shown::{self, Moment, json};
-
-/// The most entries that are shown.
-const MOST: usize = 1_000;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Journal")]
@@ -54,6 +51,8 @@ struct EntryShown {
 struct TopShown<'t> {
     /// The keys that are refused most, most first.
     offenders: Vec<OffenderShown>,
+    /// The keys that are asked about most, most first, in a sample of all decisions.
+    busiest: Vec<BusyShown>,
     /// How often each outcome was reached since the start.
     totals: Vec<TotalShown<'t>>,
 }
@@ -69,6 +68,21 @@ struct OffenderShown {
     /// How often, roughly.
     denied: u64,
     /// When it was refused last (RFC 3339).
+    #[schemars(with = "String")]
+    last: Moment,
+}
+
+/// A key that is asked about.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Busy")]
+struct BusyShown {
+    /// The rule that counts it.
+    rule: String,
+    /// The key.
+    key: String,
+    /// How often it was in the sample.
+    seen: u64,
+    /// When it was there last (RFC 3339).
     #[schemars(with = "String")]
     last: Moment,
 }
@@ -116,8 +130,14 @@ async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
     let offenders = app.engine.offenders.top(limit(&ask, 20)?).into_iter().map(|offender| OffenderShown {
         rule: offender.rule,
         key: offender.key,
-        denied: offender.denied,
+        denied: offender.count,
         last: Moment(offender.last),
+    });
+    let busiest = app.engine.busiest.top(limit(&ask, 20)?).into_iter().map(|busy| BusyShown {
+        rule: busy.rule,
+        key: busy.key,
+        seen: busy.count,
+        last: Moment(busy.last),
     });
     let counts = app.engine.meters.counts();
     let totals = counts.iter().map(|([policy, rule, outcome], count)| TotalShown {
@@ -126,11 +146,6 @@ async fn top_offenders(app: Arc<App>, ask: Ask) -> Answered {
         outcome,
         count: *count,
     });
-    Ok(json(&TopShown { offenders: offenders.collect(), totals: totals.collect() }))
-}
-
-fn limit(ask: &Ask, otherwise: usize) -> Result<usize, Problem> {
-    let Some(text) = ask.query("limit") else { return Ok(otherwise) };
-    let number = text.parse().ok().filter(|number| (1..=MOST).contains(number));
-    number.ok_or_else(|| Problem::bad_request(format!("`limit` is a number from 1 to {MOST}")))
+    let (offenders, busiest) = (offenders.collect(), busiest.collect());
+    Ok(json(&TopShown { offenders, busiest, totals: totals.collect() }))
 }

@@ -6,6 +6,7 @@
 #![allow(unreachable_pub, reason = "a module of tests is seen by its file alone")]
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -22,13 +23,16 @@ use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
 };
-use tollgate_doors::{AccessKey, AccessKeys, HttpParts, Role, router};
+use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
 /// 2026-01-15T10:00:00Z: when every test begins.
 pub const START: u64 = 1_768_471_200;
+
+/// Who asks, unless a server of its own knows better.
+pub const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// A router and what is behind it.
 pub struct Door {
@@ -38,6 +42,7 @@ pub struct Door {
     pub keys: Arc<AccessKeys>,
     pub records: Arc<Notebook>,
     pub reloads: Arc<AtomicUsize>,
+    pub forward_auth: Arc<ForwardAuth>,
 }
 
 /// A reply, read to its end.
@@ -93,13 +98,16 @@ impl Door {
             _ => Err("rules.sender.limits: `100/hou`, character 5: a period is …".to_owned()),
         });
         let keys = Arc::new(AccessKeys::new(keys));
+        let forward_auth = Arc::<ForwardAuth>::default();
         let parts = HttpParts {
             engine: Arc::clone(&engine),
             keys: Arc::clone(&keys),
             reload,
+            routes: Arc::new(known_routes),
+            forward_auth: Arc::clone(&forward_auth),
             registry: Registry::default(),
         };
-        Self { router: router(parts), clock, engine, keys, records, reloads }
+        Self { router: router(parts), clock, engine, keys, records, reloads, forward_auth }
     }
 
     pub fn advance(&self, secs: u64) {
@@ -138,7 +146,8 @@ impl Door {
         reply
     }
 
-    pub async fn answer(&self, request: Request<Body>) -> Reply {
+    pub async fn answer(&self, mut request: Request<Body>) -> Reply {
+        request.extensions_mut().insert(Peer(PEER));
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();
@@ -213,6 +222,20 @@ impl Reply {
     }
 }
 
+/// The routes that every door knows.
+pub fn known_routes() -> Vec<RouteInfo> {
+    let route = |name: &str, path: &str, policy: Option<&str>| RouteInfo {
+        name: name.into(),
+        path: path.into(),
+        policy: policy.map(Into::into),
+    };
+    vec![
+        route("checkout", "/checkout/*", None),
+        route("orders", "/orders", Some("orders")),
+        route("partner feed", "/feed", Some("partners")),
+    ]
+}
+
 /// A rule by these fields, with these limits.
 pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
     let by = by.iter().map(|field| Field { name: (*field).into(), kind: FieldKind::of_name(field) });
@@ -224,6 +247,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         plan,
+        count_when: None,
         enabled: true,
         secret: false,
     }
@@ -291,6 +315,9 @@ async fn assert_promised(door: &Door, method: &Method, path: &str, reply: &Reply
     let operation = &document["paths"][&template][method.as_str().to_lowercase()];
     let responses = &operation["responses"];
     let promised = responses.get(reply.status.to_string()).unwrap_or(&responses["default"]);
+    if promised.get("content").is_none() {
+        return assert_eq!((reply.header("content-type"), &*reply.text), (None, ""));
+    }
     let media = reply.header("content-type").unwrap();
     let schema =
         promised["content"].get(media).unwrap_or_else(|| panic!("{method} {path}: {media} {reply:?}"));
@@ -339,6 +366,17 @@ impl Records for Notebook {
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
         self.0.lock().remove(name);
         Answer::ready(Ok(()))
+    }
+
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        let records = &mut *self.0.lock();
+        let expected = records.get(name).map(Vec::as_slice) == from;
+        match to {
+            _ if !expected => {}
+            Some(value) => drop(records.insert(name.to_owned(), value.to_vec())),
+            None => drop(records.remove(name)),
+        }
+        Answer::ready(Ok(expected))
     }
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {

@@ -46,6 +46,11 @@ impl Engine {
         Ok(())
     }
 
+    /// Whether every decision is made without waiting.
+    pub fn answers_at_once(&self) -> bool {
+        self.at_once
+    }
+
     /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
     /// it is as if [`Engine::decide_into`] was called and awaited.
     #[inline]
@@ -247,6 +252,10 @@ impl Engine {
     #[cold]
     fn entry(&self, decision: &Decision<'_>) -> Entry {
         let line = decision.denied_by().or_else(|| decision.lines().next());
+        for line in decision.lines() {
+            let key = self.shown_key(line.rule, line.key);
+            self.busiest.note(&line.rule.name, &key, decision.outcome.now);
+        }
         Entry {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),

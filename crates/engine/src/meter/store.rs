@@ -14,6 +14,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 use tollgate_core::Reason;
 
+use super::tallies::{MOST_NAMED, OTHER};
 use crate::gate::Gate;
 
 /// Everything that is counted about a shared store.
@@ -26,12 +27,14 @@ pub struct StoreMeters {
     pub(crate) calls: Histogram,
     pub(crate) denied_locally: Counter,
     pub(crate) retractions_dropped: Counter,
+    pub(crate) refunds_dropped: Counter,
 }
 
 type Reasons = [Counter; Reason::ALL.len()];
 
 impl StoreMeters {
-    pub(crate) fn new(gate: Arc<Gate>, retractions_dropped: Counter) -> Self {
+    /// Meters that also show how many retractions and how many refunds were dropped.
+    pub(crate) fn new(gate: Arc<Gate>, [retractions_dropped, refunds_dropped]: [Counter; 2]) -> Self {
         let buckets = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0];
         Self {
             gate,
@@ -39,6 +42,7 @@ impl StoreMeters {
             calls: Histogram::new(buckets),
             denied_locally: Counter::default(),
             retractions_dropped,
+            refunds_dropped,
         }
     }
 
@@ -50,7 +54,10 @@ impl StoreMeters {
             counters[at].inc();
             return;
         }
-        self.degraded.write().entry(Arc::clone(policy)).or_default()[at].inc();
+        let mut degraded = self.degraded.write();
+        let full = degraded.len() >= MOST_NAMED && !degraded.contains_key(policy);
+        let name = if full { &*OTHER } else { policy };
+        degraded.entry(Arc::clone(name)).or_default()[at].inc();
     }
 
     /// Every policy and reason with the number of decisions that did without the store.
@@ -72,6 +79,11 @@ impl StoreMeters {
     pub fn retractions_dropped(&self) -> u64 {
         self.retractions_dropped.get()
     }
+
+    /// How many charges that were to be given back stayed counted, because there were too many.
+    pub fn refunds_dropped(&self) -> u64 {
+        self.refunds_dropped.get()
+    }
 }
 
 impl fmt::Debug for StoreMeters {
@@ -81,7 +93,8 @@ impl fmt::Debug for StoreMeters {
 }
 
 /// Shows `tollgate_store_up`, `tollgate_store_call_seconds`, `tollgate_degraded_total{policy,reason}`,
-/// `tollgate_denied_locally_total` and `tollgate_retractions_dropped_total`.
+/// `tollgate_denied_locally_total`, `tollgate_retractions_dropped_total` and
+/// `tollgate_refunds_dropped_total`.
 impl Collector for StoreMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let up = ConstGauge::new(i64::from(self.gate.outage().is_none()));
@@ -100,6 +113,11 @@ impl Collector for StoreMeters {
                 "tollgate_retractions_dropped",
                 "Takes without an answer that were too many to be undone",
                 self.retractions_dropped(),
+            ),
+            (
+                "tollgate_refunds_dropped",
+                "Charges of answers that do not count that were too many to be given back",
+                self.refunds_dropped(),
             ),
         ];
         for (name, help, count) in counters {

@@ -198,6 +198,13 @@ impl Records for Link {
         })
     }
 
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        self.call(move || {
+            self.centre.version.fetch_add(1, Ordering::SeqCst);
+            self.centre.memory.swap(name, from, to)
+        })
+    }
+
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         if self.mode() != Mode::ReadsSlowly {
             return self.call(|| self.centre.memory.all());

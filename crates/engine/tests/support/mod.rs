@@ -68,6 +68,11 @@ pub(crate) mod rule {
         with(name, by, limits, OnExceed::Observe)
     }
 
+    /// A rule that counts only these answers.
+    pub(crate) fn counting(name: &str, limits: &[&str], count_when: &str) -> Rule {
+        Rule { count_when: Some(count_when.parse().unwrap()), ..rejecting(name, &[name], limits) }
+    }
+
     /// A rule that does this without its store.
     pub(crate) fn without_store(name: &str, limits: &[&str], on_outage: &str) -> Rule {
         Rule { on_outage: on_outage.parse().unwrap(), ..rejecting(name, &[name], limits) }
@@ -86,6 +91,7 @@ pub(crate) mod rule {
             plan: Arc::new(plan),
             overrides: Default::default(),
             on_exceed,
+            count_when: None,
             enabled: true,
             secret: false,
         }

@@ -189,6 +189,16 @@ impl Records for SlowStore {
         self.later(move || self.memory.delete(name))
     }
 
+    fn swap<'a>(
+        &'a self,
+        name: &'a str,
+        expected: Option<&'a [u8]>,
+        value: Option<&'a [u8]>,
+    ) -> Answer<'a, bool> {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        self.later(move || self.memory.swap(name, expected, value))
+    }
+
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         self.later(|| self.memory.all())
     }

@@ -83,7 +83,7 @@ impl<'n> Probe<'n> {
             self.settle("give", &scripts.give, &logs, giving, &[RULE.as_bytes()]),
             // The first of these gives the hash an expiry, which the second leaves alone.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
-            self.hash("record", &scripts.record, &[b"record:probe", b"1"]),
+            self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),
         ];
         for run in &rest {
             runs.push(ScriptRun { name: run.name, refusal: refusal(&run.send(talk).await?) });

@@ -1,6 +1,6 @@
 -- How many values of the request, and how many numbers of the row, each kind of limit has.
-local SIZES = { 3, 6, 5, 2, 2, 4, 5, 4 }
-local NUMBERS = { 2, 2, 2, 1, 0, 3, 4, 3 }
+local SIZES = { 3, 6, 5, 2, 2, 4, 5, 4, 6 }
+local NUMBERS = { 2, 2, 2, 1, 0, 3, 4, 3, 2 }
 
 -- Calls `visit(kind, at, k)` for each limit of charge `i`: where it is in the request and in the row.
 local function limits(i, visit)

@@ -1,6 +1,8 @@
--- Gives back what a ticket took: mode 2 all of it, once; mode 4 the same, where the caller says what was
--- not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
+-- Gives back what a ticket took: mode 2 each charge, once; mode 4 the same, where the caller says what
+-- was not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
+-- Whether a charge is enforced tells in modes 2 and 4 what becomes of it: 0 nothing, because it was
+-- forgotten; 1 it is given back; 2 a ladder also forgets what came before; 3 it stays.
 local odd = impossible()
 if odd then
   return { now, -4, odd, 'garbage' }
@@ -11,23 +13,27 @@ if mode == 2 or mode == 4 then
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
-  -- The last key marks the ticket as given back.
-  if not redis.call('SET', KEYS[#KEYS], '1', 'NX', 'PX', p[7]) then
-    return { now, 1 }
-  end
-  -- The key before it tells up to when rules were forgotten.
-  local forgotten = mode == 2 and redis.call('HMGET', KEYS[#KEYS - 1], '*', unpack(ARGV, 3))
-  local left = false
+  -- The last keys mark what was given back, one for each charge. The key before them tells up to when
+  -- rules were forgotten.
+  local marks = #KEYS - n
+  local forgotten = mode == 2 and redis.call('HMGET', KEYS[marks], '*', unpack(ARGV, 3))
+  local status = 1
   for i = 1, n do
     local at = starts[i] + 4
     if forgotten then
       local known = moment > tonumber(forgotten[1] or 0) and moment > tonumber(forgotten[i + 1] or 0)
-      p[at] = known and 1 or 0
+      p[at] = known and p[at] or 0
     end
-    left = left or p[at] == 1
+    if not redis.call('SET', KEYS[marks + i], '1', 'NX', 'PX', p[7]) then
+      p[at] = 0
+    elseif p[at] > 0 then
+      status = 0
+    elseif status == 1 then
+      status = 2
+    end
   end
-  if not left then
-    return { now, 2 }
+  if status > 0 then
+    return { now, status }
   end
 end
 
@@ -100,6 +106,44 @@ local function give_hold(i, r, k, key, lease)
   end
 end
 
+-- Takes the ticket's failure out of a ladder, or all up to it. What is older than a failure is
+-- remembered by itself can no longer be given back.
+local function give_failures(i, r, k, key, forget, clears)
+  if mode ~= 3 and now >= moment + forget then
+    return
+  end
+  local own, earlier, gone, index, entries = nil, 0, 0, 0, {}
+  for at, count, text in walk(i, key, ENTRY) do
+    index = index + 1
+    entries[index] = { at, count, text }
+    if not own and string.match(text, ' (%x+) ') == ticket then
+      own = index
+    end
+    if earlier == index - 1 and at <= moment then
+      earlier = index
+    end
+  end
+  if clears then
+    local last = own or earlier
+    for j = 1, last do
+      gone = gone + entries[j][2]
+    end
+    later(i, 'LTRIM', key, last, -1)
+    own = nil
+  elseif own then
+    gone = entries[own][2]
+    later(i, 'LREM', key, -1, entries[own][3])
+    table.remove(entries, own)
+    index = index - 1
+  end
+  if gone > 0 then
+    r[k] = r[k] - gone
+    r[k + 1] = r[k] > 0 and entries[index][1] or 0
+    expire(i, key, r[k] > 0 and math.max(r[k + 1] + forget, now + 1) or 0)
+    altered = true
+  end
+end
+
 local function give_count(r, k, same)
   if same then
     r[k], altered = math.max(0, r[k] - cost), true
@@ -122,13 +166,15 @@ local function give_tokens(r, k, at)
   r[k], r[k + 1], altered = now + whole, backlog - whole * denominator, true
 end
 
-local function credit(i)
+local function credit(i, fate)
   local r = rows[i]
   limits(i, function(kind, at, k)
     if kind == 6 and r[k] > 0 then
       give_log(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif kind == 8 and r[k] > 0 then
       give_hold(i, r, k, KEYS[p[at + 3]], p[at + 2])
+    elseif kind == 9 and r[k] > 0 then
+      give_failures(i, r, k, KEYS[p[at + 3]], p[at + 2], mode ~= 3 and mode ~= 6 and fate == 2)
     elseif mode == 3 then
       return
     elseif kind == 1 then
@@ -150,10 +196,13 @@ local function credit(i)
 end
 
 for i = 1, n do
-  if mode == 3 or mode == 6 or p[starts[i] + 4] == 1 then
+  local fate = p[starts[i] + 4]
+  if mode == 3 or mode == 6 or fate > 0 then
     altered = adopted[i] ~= nil
     age_adopted(i)
-    credit(i)
+    if mode == 3 or mode == 6 or fate < 3 then
+      credit(i, fate)
+    end
     if altered then
       put(i)
     end

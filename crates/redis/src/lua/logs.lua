@@ -177,15 +177,19 @@ local function slide(i, r, k, key, max, present, pattern, freed, cost)
 end
 
 -- The holds of a key: each an id and `ticket weight since renewed`.
+local function read_hold(i, text)
+  local who, weight, since, renewed = string.match(text, '^(%x+) (%d+) (%d+) (%d+)$')
+  if not who then
+    damaged(i)
+  end
+  return { who = who, weight = tonumber(weight), since = since, renewed = tonumber(renewed) }
+end
+
 local function read_holds(i, key)
   size(i, 'HLEN', key)
   local all, flat = {}, redis.call('HGETALL', key)
   for k = 1, #flat, 2 do
-    local who, weight, since, renewed = string.match(flat[k + 1], '^(%x+) (%d+) (%d+) (%d+)$')
-    if not who then
-      damaged(i)
-    end
-    all[flat[k]] = { who = who, weight = tonumber(weight), since = since, renewed = tonumber(renewed) }
+    all[flat[k]] = read_hold(i, flat[k + 1])
   end
   return all
 end
@@ -295,30 +299,4 @@ local function hold(i, r, k, key, max, lease, enforced, cost)
     expire(i, key, idle)
   end
   return when, altered
-end
-
--- One limit with a log, slots or holds, found at `at` in the request and at `k` in the row.
-local function look(i, at, r, k, cost)
-  local when, altered
-  local kind, max = p[at], p[at + 1]
-  if kind == 6 then
-    local period = p[at + 2]
-    when, altered = slide(i, r, k, KEYS[p[at + 3]], max, now, ENTRY, function(moment)
-      return moment + period
-    end, cost)
-    at, k = at + 4, k + 3
-  elseif kind == 7 then
-    local period, slot = p[at + 2], p[at + 3]
-    when, altered = slide(i, r, k, KEYS[p[at + 4]], max, math.floor(now / slot), SLOT, function(number)
-      return (number + 1) * slot + period
-    end, cost)
-    at, k = at + 5, k + 4
-  else
-    when, altered = hold(i, r, k, KEYS[p[at + 3]], max, p[at + 2], p[starts[i] + 4], cost)
-    at, k = at + 4, k + 3
-  end
-  if surveying then
-    whens[#whens + 1] = when
-  end
-  return when == 0, altered, at, k
 end

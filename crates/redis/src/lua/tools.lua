@@ -50,6 +50,9 @@ local function idle_of(i)
     elseif kind == 7 then
       ends = r[k] > 0 and (r[k + 2] + 1) * p[at + 3] + p[at + 2] or 0
       at, k = at + 5, k + 4
+    elseif kind == 9 then
+      ends = r[k] > 0 and r[k + 1] + p[at + 2] or 0
+      at, k = at + 6, k + 2
     else
       if r[k] > 0 then
         ends = p[at + 2] > 0 and r[k + 2] + p[at + 2] or math.huge

@@ -10,7 +10,7 @@ use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
 impl RedisStore {
-    /// Gives back what these charges took: once for each ticket.
+    /// Gives back what these charges took: each of them once.
     pub(super) async fn give_back(
         &self,
         charges: &Charges<'_>,
@@ -25,14 +25,14 @@ impl RedisStore {
             return self.give_to(request, taken_at, Mode::Give).await;
         }
         let known = self.remembered(charges, taken_at).await?;
-        let mut given = Given::TooOld;
+        let mut given = Given::Already;
         for group in groups {
             let mut request = Request::new(charges, group, &self.names);
             request.known = Some(request.chosen.iter().map(|index| known[*index]).collect());
             given = match (given, self.give_to(request, taken_at, Mode::GiveKnown).await?) {
-                (Given::Already, _) | (_, Given::Already) => Given::Already,
-                (_, Given::Back) => Given::Back,
-                (earlier, Given::TooOld) => earlier,
+                (Given::Back, _) | (_, Given::Back) => Given::Back,
+                (Given::TooOld, _) | (_, Given::TooOld) => Given::TooOld,
+                (Given::Already, Given::Already) => Given::Already,
             };
         }
         Ok(given)
@@ -64,7 +64,8 @@ impl RedisStore {
             request.last.push(self.names.forgotten());
             rules = charges.iter().map(|charge| charge.plan.rule().as_bytes()).collect();
         }
-        request.last.push(spent(&request.keys[0], charges.ticket));
+        let marks = request.keys[..request.chosen.len()].iter().map(|key| spent(key, charges.ticket));
+        request.last.extend(marks);
         let ask = Ask { mode, moment: taken_at, spent_for };
         let reply = self.settle(&self.scripts.give, &mut request, ask, &rules, self.deadline()).await?;
         Ok(match head(&reply)?.status {

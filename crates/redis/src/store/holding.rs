@@ -15,21 +15,34 @@ impl RedisStore {
         spot: &Spot<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
+        let weights: Vec<String> = match order {
+            HoldsOrder::Claim(ids, _) => ids.iter().map(|(_, weight)| weight.to_string()).collect(),
+            _ => Vec::new(),
+        };
         let (word, ids, ticket): (&[u8], Vec<&[u8]>, Ticket) = match order {
             HoldsOrder::List => (b"list", vec![], Ticket(0)),
             HoldsOrder::Renew(id) => (b"renew", vec![id.as_bytes()], Ticket(0)),
             HoldsOrder::Release(id) => (b"release", vec![id.as_bytes()], Ticket(0)),
-            HoldsOrder::Replace(ids, ticket) => {
-                (b"replace", ids.iter().map(|id| id.as_bytes()).collect(), ticket)
+            HoldsOrder::Replace(ids, ticket) => (b"replace", bytes(ids), ticket),
+            HoldsOrder::RenewMany(ids) => (b"renew-many", bytes(ids), Ticket(0)),
+            HoldsOrder::ReleaseMany(ids) => (b"release-many", bytes(ids), Ticket(0)),
+            HoldsOrder::Claim(ids, ticket) => {
+                let pairs = ids.iter().zip(&weights);
+                (
+                    b"claim",
+                    pairs.flat_map(|((id, _), weight)| [id.as_bytes(), weight.as_bytes()]).collect(),
+                    ticket,
+                )
             }
         };
         let mut charges = Charges::new(ticket, 0, None);
         charges.push(spot.plan, spot.key, true);
         let mut request = Request::new(&charges, vec![0], &self.names);
+        // Nobody's decision waits for an order about many.
+        let deadline = if ids.len() > 1 { self.patience() } else { self.deadline() };
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
-        let reply = self
-            .settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words, self.deadline())
-            .await?;
+        let reply =
+            self.settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words, deadline).await?;
         let head = head(&reply)?;
         let [found, holds @ ..] = head.rest else { return Err(nonsense()) };
         let mut holds: Vec<(String, Hold)> =
@@ -37,6 +50,10 @@ impl RedisStore {
         holds.sort_by(|a, b| a.0.cmp(&b.0));
         Ok(HoldsReport { found: found.number() == Some(1), now: head.now, holds })
     }
+}
+
+fn bytes<'i>(ids: &[&'i str]) -> Vec<&'i [u8]> {
+    ids.iter().map(|id| id.as_bytes()).collect()
 }
 
 /// A hold from its id and `ticket weight since renewed`.

@@ -3,18 +3,40 @@
 use tollgate_core::StoreError;
 use tollgate_core::store::{Answer, Records};
 
-use super::RedisStore;
+use super::{RedisStore, nonsense};
 use crate::resp::Reply;
 
 /// What the fields of records begin with, to set them apart from the version and the secret.
 const RECORD: &str = "record:";
 
+/// What must be there for a record to be written.
+enum Expected<'v> {
+    Anything,
+    This(Option<&'v [u8]>),
+}
+
 impl RedisStore {
-    async fn write_record(&self, name: &str, value: Option<&[u8]>) -> Result<(), StoreError> {
+    /// Writes a record, or removes it, if what is there is as expected; answers whether it was.
+    async fn write_record(
+        &self,
+        name: &str,
+        expected: Expected<'_>,
+        value: Option<&[u8]>,
+    ) -> Result<bool, StoreError> {
         let field = format!("{RECORD}{name}");
-        let words: Vec<&[u8]> = [field.as_bytes()].into_iter().chain(value).collect();
+        let expected = match expected {
+            Expected::Anything => b"*".to_vec(),
+            Expected::This(None) => b"-".to_vec(),
+            Expected::This(Some(value)) => [b"=", value].concat(),
+        };
+        let words: Vec<&[u8]> = [field.as_bytes(), &expected].into_iter().chain(value).collect();
         let key = [self.names.records()];
-        self.run(&self.scripts.record, [&key, &[]], &words, self.patience()).await.map(|_| ())
+        let reply = self.run(&self.scripts.record, [&key, &[]], &words, self.patience()).await?;
+        match reply.number() {
+            Some(1) => Ok(true),
+            Some(0) => Ok(false),
+            _ => Err(nonsense()),
+        }
     }
 
     async fn read_records(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
@@ -53,11 +75,17 @@ impl RedisStore {
 
 impl Records for RedisStore {
     fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        Answer::Later(Box::pin(self.write_record(name, Some(value))))
+        let written = self.write_record(name, Expected::Anything, Some(value));
+        Answer::Later(Box::pin(async { written.await.map(|_| ()) }))
     }
 
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        Answer::Later(Box::pin(self.write_record(name, None)))
+        let removed = self.write_record(name, Expected::Anything, None);
+        Answer::Later(Box::pin(async { removed.await.map(|_| ()) }))
+    }
+
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        Answer::Later(Box::pin(self.write_record(name, Expected::This(from), to)))
     }
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {

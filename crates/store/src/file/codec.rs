@@ -4,7 +4,7 @@
 //! Reading trusts nothing: what is not a possible state of the plan's limits is garbled, never a
 //! panic, now or later.
 
-use tollgate_core::limit::{Entry, Hold, Holds, Level, Limit, Log, Slots, State, Tally};
+use tollgate_core::limit::{Entry, Failure, Hold, Holds, Level, Limit, Slots, State, Tally};
 use tollgate_core::{MAX_EXACT, Plan, Ticket, Timestamp};
 
 /// These bytes are not what was written.
@@ -21,6 +21,7 @@ const SLOTS: u8 = 3;
 const LEVEL: u8 = 4;
 const HOLDS: u8 = 5;
 const TOTAL: u8 = 6;
+const FAILURES: u8 = 7;
 
 /// Appends a row.
 pub(super) fn encode(plan: u32, states: &[State], out: &mut Vec<u8>) {
@@ -63,15 +64,11 @@ fn put_state(state: &State, out: &mut Vec<u8>) {
         }
         State::Log(log) => {
             out.push(LOG);
-            put(log.entries().len() as u64, out);
-            let mut last = 0;
-            for entry in log.entries() {
-                // Entries are in order, so steps are short; wrapping keeps any others right too.
-                put(entry.at.as_micros().wrapping_sub(last), out);
-                put(entry.ticket.0, out);
-                put(entry.cost, out);
-                last = entry.at.as_micros();
-            }
+            put_log(log.entries().map(|entry| (entry.at, entry.ticket, entry.cost)), out);
+        }
+        State::Failures(failures) => {
+            out.push(FAILURES);
+            put_log(failures.iter().map(|failure| (failure.at, failure.ticket, failure.count)), out);
         }
         State::Slots(slots) => {
             out.push(SLOTS);
@@ -104,6 +101,18 @@ fn put_state(state: &State, out: &mut Vec<u8>) {
             out.push(TOTAL);
             put(*total, out);
         }
+    }
+}
+
+fn put_log(log: impl ExactSizeIterator<Item = (Timestamp, Ticket, u64)>, out: &mut Vec<u8>) {
+    put(log.len() as u64, out);
+    let mut last = 0;
+    for (at, ticket, count) in log {
+        // Entries are in order, so steps are short; wrapping keeps any others right too.
+        put(at.as_micros().wrapping_sub(last), out);
+        put(ticket.0, out);
+        put(count, out);
+        last = at.as_micros();
     }
 }
 
@@ -156,7 +165,14 @@ impl<'r> Cursor<'r> {
             (TALLY, Limit::Window(_) | Limit::Calendar(_)) => {
                 State::Tally(Tally { edge: self.moment()?, count: self.exact()? })
             }
-            (LOG, Limit::Sliding(_)) => State::Log(Box::new(self.log()?)),
+            (LOG, Limit::Sliding(_)) => {
+                let entry = |(at, ticket, cost)| Entry { at, ticket, cost };
+                State::Log(Box::new(self.log()?.into_iter().map(entry).collect()))
+            }
+            (FAILURES, Limit::Ladder(_)) => {
+                let failure = |(at, ticket, count)| Failure { at, ticket, count };
+                State::Failures(Box::new(self.log()?.into_iter().map(failure).collect()))
+            }
             (SLOTS, Limit::Slotted(limit)) => {
                 State::Slots(Box::new(self.slots(MAX_MOMENT / limit.slot().as_micros())?))
             }
@@ -167,7 +183,7 @@ impl<'r> Cursor<'r> {
         })
     }
 
-    fn log(&mut self) -> Result<Log, Garbled> {
+    fn log(&mut self) -> Result<Vec<(Timestamp, Ticket, u64)>, Garbled> {
         let count = self.count(3)?;
         let (mut last, mut used) = (0_u64, 0);
         let mut entries = Vec::with_capacity(count);
@@ -176,9 +192,9 @@ impl<'r> Cursor<'r> {
             let ticket = Ticket(self.number()?);
             let cost = self.exact()?;
             used = exact(used + cost)?;
-            entries.push(Entry { at: moment(last)?, ticket, cost });
+            entries.push((moment(last)?, ticket, cost));
         }
-        Ok(entries.into_iter().collect())
+        Ok(entries)
     }
 
     fn slots(&mut self, last_index: u64) -> Result<Slots, Garbled> {

@@ -5,7 +5,7 @@
 //! | `meta` | `format`, `seeds`, `secret`, `whole`, `horizon`, `horizon/` and a rule | bytes |
 //! | `plans` | number | rule, and its limits as they are written, one a line |
 //! | `states` | a key's hash, shard first | number of its plan and its states |
-//! | `spent` | when it was taken, and its ticket | nothing |
+//! | `given` | when it was taken, its ticket, and a number for its rule | nothing |
 //! | `records` | name | what is written under it |
 
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefi
 use tollgate_core::{Clock, Plan, Ticket, Timestamp};
 
 use super::codec::{self, Garbled};
-use crate::memory::{KeyHash, MemoryStore, Saving, random_bytes, random_seeds};
+use crate::memory::{KeyHash, Mark, MemoryStore, Saving, random_bytes, random_seeds};
 
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 pub(super) const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
 pub(super) const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
-pub(super) const SPENT: TableDefinition<(u64, u64), ()> = TableDefinition::new("spent");
+pub(super) const GIVEN: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
 pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// Why a file cannot be read.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         meta.insert("horizon", 0_u64.to_le_bytes().as_slice())?;
         transaction.open_table(PLANS)?;
         transaction.open_table(STATES)?;
-        transaction.open_table(SPENT)?;
+        transaction.open_table(GIVEN)?;
         transaction.open_table(RECORDS)?;
     }
     transaction.commit()?;
@@ -117,13 +117,12 @@ pub(super) fn load(
         horizon = horizon.max(clock.now());
     }
     let mut memory = MemoryStore::with(clock, max_keys, hash_of(&seeds), fixed(&meta, "secret")?, Saving::On);
-    let spent = transaction.open_table(SPENT)?;
-    let mut tickets = Vec::new();
-    for row in spent.iter()? {
-        let (taken_at, ticket) = row?.0.value();
-        tickets.push((Timestamp::from_micros(taken_at), Ticket(ticket)));
+    let mut marks = Vec::new();
+    for row in transaction.open_table(GIVEN)?.iter()? {
+        let (taken_at, ticket, rule) = row?.0.value();
+        marks.push(Mark { taken_at: Timestamp::from_micros(taken_at), ticket: Ticket(ticket), rule });
     }
-    memory.restore_spent(horizon, tickets);
+    memory.restore_spent(horizon, marks);
     for row in meta.range("horizon/".."horizon0")? {
         let (name, forgotten) = row?;
         let forgotten = forgotten.value().try_into().map_err(|_| damaged("a moment is garbled"))?;

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use redb::{Database, Table, WriteTransaction};
-use tollgate_core::{Plan, Span, Ticket, Timestamp};
+use tollgate_core::{Plan, Span, Timestamp};
 
 use super::board::{Board, Job};
 use super::codec;
 use super::open::{self, Mount};
-use super::tables::{self, META, PlanBook, RECORDS, SPENT, STATES, Unreadable, Whole};
+use super::tables::{self, GIVEN, META, PlanBook, RECORDS, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
-use crate::memory::{Change, KeyHash, MemoryStore};
+use crate::memory::{Change, KeyHash, Mark, MemoryStore};
 
 pub(super) struct Writer {
     pub(super) memory: Arc<MemoryStore>,
@@ -25,7 +25,7 @@ pub(super) struct Writer {
     pub(super) open: Option<(Database, PlanBook)>,
     pub(super) flush_interval: Span,
     pub(super) on_event: Listener,
-    /// The horizon of spent tickets that is in the file.
+    /// The horizon that is in the file.
     pub(super) horizon: Option<Timestamp>,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Writer {
 struct Drained {
     keys: Vec<KeyHash>,
     records: Vec<String>,
-    tickets: Vec<(Timestamp, Ticket)>,
+    marks: Vec<Mark>,
 }
 
 impl Writer {
@@ -82,7 +82,7 @@ impl Writer {
         self.horizon = None;
         self.memory.not_saved(drained.keys);
         self.memory.record_book().not_saved(drained.records);
-        self.memory.spent_not_saved(drained.tickets);
+        self.memory.spent_not_saved(drained.marks);
         Err(reason)
     }
 
@@ -96,15 +96,15 @@ impl Writer {
         let transaction = database.begin_write()?;
         save_states(&self.memory, &transaction, book, drained)?;
         save_records(&self.memory, &transaction, drained)?;
-        // Tickets come last. One that is marked as given back while its refund is lost costs its
-        // owner a little; the other way round it could be given back twice.
-        let horizon = save_tickets(&self.memory, &transaction, self.horizon, drained)?;
+        // What was given back comes last. A mark whose refund is lost costs its owner a little; the
+        // other way round it could be given back twice.
+        let horizon = save_given(&self.memory, &transaction, self.horizon, drained)?;
         let forgotten = save_forgotten(&self.memory, &transaction)?;
         if last {
             tables::mark(&transaction, Whole::Yes, horizon)?;
         }
         book.drop_unused(&transaction)?;
-        let idle = drained.keys.is_empty() && drained.records.is_empty() && drained.tickets.is_empty();
+        let idle = drained.keys.is_empty() && drained.records.is_empty() && drained.marks.is_empty();
         if idle && !last && forgotten == 0 && self.horizon == Some(horizon) {
             transaction.abort()?;
         } else {
@@ -183,20 +183,20 @@ fn save_records(
     Ok(())
 }
 
-fn save_tickets(
+fn save_given(
     memory: &MemoryStore,
     transaction: &WriteTransaction,
     saved_horizon: Option<Timestamp>,
     drained: &mut Drained,
 ) -> Result<Timestamp, redb::Error> {
-    let (tickets, horizon) = memory.drain_spent();
-    drained.tickets = tickets;
-    let mut table = transaction.open_table(SPENT)?;
-    for (taken_at, ticket) in &drained.tickets {
-        table.insert((taken_at.as_micros(), ticket.0), ())?;
+    let (marks, horizon) = memory.drain_spent();
+    drained.marks = marks;
+    let mut table = transaction.open_table(GIVEN)?;
+    for Mark { taken_at, ticket, rule } in &drained.marks {
+        table.insert((taken_at.as_micros(), ticket.0, *rule), ())?;
     }
     if saved_horizon != Some(horizon) {
-        table.retain_in(..=(horizon.as_micros(), u64::MAX), |_, ()| false)?;
+        table.retain_in(..=(horizon.as_micros(), u64::MAX, u64::MAX), |_, ()| false)?;
         transaction.open_table(META)?.insert("horizon", horizon.as_micros().to_le_bytes().as_slice())?;
     }
     Ok(horizon)

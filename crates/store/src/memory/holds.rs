@@ -1,6 +1,6 @@
 //! Orders about the holds of one key.
 
-use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::limit::{Draft, Hold, Holds, InFlight, Limit, State};
 use tollgate_core::store::{HoldsOrder, HoldsReport};
 use tollgate_core::{Plan, Ticket, Timestamp};
 
@@ -14,20 +14,58 @@ pub(super) fn obey(
     now: Timestamp,
 ) -> (HoldsReport, Trace) {
     let mut report = HoldsReport { found: false, now, holds: Vec::new() };
-    let Some(index) = plan.limits().iter().position(Limit::holds) else { return (report, Trace::None) };
-    let state = &mut states[index];
+    let found = plan.limits().iter().zip(states).find_map(|(limit, state)| match limit {
+        Limit::InFlight(kind) => Some((limit, kind, state)),
+        _ => None,
+    });
+    let Some((limit, kind, state)) = found else { return (report, Trace::None) };
     let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
-    plan.limits()[index].freshen(state, &draft);
-    match order {
-        HoldsOrder::List => {}
-        HoldsOrder::Renew(id) => report.found = state.holds_mut().renew(id, now),
-        HoldsOrder::Release(id) => report.found = state.holds_mut().release(id),
-        HoldsOrder::Replace(ids, ticket) => state.holds_mut().replace(ids.iter().copied(), ticket, now),
+    limit.freshen(state, &draft);
+    let (changed, several) = change(kind, state.holds_mut(), order, now);
+    limit.freshen(state, &draft);
+    match several {
+        Some((asked, mut several)) => {
+            report.found = several.len() == asked;
+            several.sort_unstable_by_key(|(id, _)| *id);
+            several.dedup_by_key(|(id, _)| *id);
+            report.holds = several.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect();
+        }
+        None => {
+            let holds = state.holds().into_iter().flat_map(|holds| holds.iter());
+            report.found = changed && !matches!(order, HoldsOrder::Replace(..));
+            report.holds = holds.map(|(id, hold)| (id.to_owned(), hold)).collect();
+        }
     }
-    plan.limits()[index].freshen(state, &draft);
-    let holds = state.holds().into_iter().flat_map(|holds| holds.iter());
-    report.holds = holds.map(|(id, hold)| (id.to_owned(), hold)).collect();
-    let left = report.found || matches!(order, HoldsOrder::Replace(..));
-    let trace = if left { Trace::Left } else { Trace::None };
-    (report, trace)
+    (report, if changed { Trace::Left } else { Trace::None })
+}
+
+/// How many ids an order about several named, and the holds of those that were found.
+type Several<'o> = Option<(usize, Vec<(&'o str, Hold)>)>;
+
+/// Changes the holds, and says whether anything was changed.
+fn change<'o>(
+    kind: &InFlight,
+    holds: &mut Holds,
+    order: HoldsOrder<'o>,
+    now: Timestamp,
+) -> (bool, Several<'o>) {
+    let (asked, several) = match order {
+        HoldsOrder::List => return (false, None),
+        HoldsOrder::Renew(id) => return (holds.renew(id, now), None),
+        HoldsOrder::Release(id) => return (holds.release(id), None),
+        HoldsOrder::Replace(ids, ticket) => {
+            holds.replace(ids.iter().copied(), ticket, now);
+            return (true, None);
+        }
+        HoldsOrder::RenewMany(ids) => {
+            let renewed = ids.iter().filter(|id| holds.renew(id, now)).copied().collect::<Vec<_>>();
+            (ids.len(), renewed.into_iter().filter_map(|id| Some((id, holds.find(id)?))).collect())
+        }
+        HoldsOrder::ReleaseMany(ids) => (ids.len(), holds.release_all(ids.iter().copied())),
+        HoldsOrder::Claim(ids, ticket) => {
+            let claim = |claim: &(&'o str, u64)| Some((claim.0, kind.claim(holds, *claim, ticket, now)?));
+            (ids.len(), ids.iter().filter_map(claim).collect::<Vec<_>>())
+        }
+    };
+    (!several.is_empty(), Some((asked, several)))
 }

@@ -24,14 +24,17 @@ impl RecordBook {
 
     /// Writes a record, or removes it.
     pub(crate) fn set(&self, name: &str, value: Option<&[u8]>) {
+        self.0.lock().set(name, value);
+    }
+
+    /// Writes a record, or removes it, if what is there is `from`; answers whether it was.
+    pub(crate) fn swap(&self, name: &str, from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
         let pages = &mut *self.0.lock();
-        match value {
-            Some(value) => drop(pages.by_name.insert(name.to_owned(), value.to_owned())),
-            None => drop(pages.by_name.remove(name)),
+        let expected = pages.by_name.get(name).map(Vec::as_slice) == from;
+        if expected {
+            pages.set(name, to);
         }
-        if let Some(dirty) = &mut pages.dirty {
-            dirty.insert(name.to_owned());
-        }
+        expected
     }
 
     /// Puts in a record as it was saved.
@@ -64,6 +67,18 @@ impl RecordBook {
     }
 }
 
+impl Pages {
+    fn set(&mut self, name: &str, value: Option<&[u8]>) {
+        match value {
+            Some(value) => drop(self.by_name.insert(name.to_owned(), value.to_owned())),
+            None => drop(self.by_name.remove(name)),
+        }
+        if let Some(dirty) = &mut self.dirty {
+            dirty.insert(name.to_owned());
+        }
+    }
+}
+
 impl Records for MemoryStore {
     fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
         self.records.set(name, Some(value));
@@ -73,6 +88,10 @@ impl Records for MemoryStore {
     fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
         self.records.set(name, None);
         Answer::ready(Ok(()))
+    }
+
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        Answer::ready(Ok(self.records.swap(name, from, to)))
     }
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {

@@ -4,10 +4,11 @@
 use std::sync::Arc;
 
 use tollgate_core::limit::State;
-use tollgate_core::{Plan, Ticket, Timestamp};
+use tollgate_core::{Plan, Timestamp};
 
 use super::records::RecordBook;
 use super::shard::Change;
+use super::spent::Mark;
 use super::{KeyHash, MemoryStore, SHARDS, shard_of};
 
 /// Whether changes are noted for somebody who saves them.
@@ -59,8 +60,8 @@ impl MemoryStore {
         }
     }
 
-    /// The tickets to be saved, and the moment up to which none need be kept.
-    pub(crate) fn drain_spent(&self) -> (Vec<(Timestamp, Ticket)>, Timestamp) {
+    /// What was given back and is to be saved, and the moment up to which nothing need be kept.
+    pub(crate) fn drain_spent(&self) -> (Vec<Mark>, Timestamp) {
         self.spent.lock().changed()
     }
 
@@ -87,9 +88,9 @@ impl MemoryStore {
         self.spent.get_mut().restore_rule(rule, forgotten);
     }
 
-    /// Takes back tickets that were drained and could not be saved.
-    pub(crate) fn spent_not_saved(&self, tickets: Vec<(Timestamp, Ticket)>) {
-        self.spent.lock().not_saved(tickets);
+    /// Takes back marks that were drained and could not be saved.
+    pub(crate) fn spent_not_saved(&self, marks: Vec<Mark>) {
+        self.spent.lock().not_saved(marks);
     }
 
     pub(crate) fn record_book(&self) -> &RecordBook {
@@ -101,13 +102,9 @@ impl MemoryStore {
         self.shards[shard_of(key)].get_mut().restore(key, plan, states);
     }
 
-    /// Puts in the tickets that were saved as given back.
-    pub(crate) fn restore_spent(
-        &mut self,
-        horizon: Timestamp,
-        tickets: impl IntoIterator<Item = (Timestamp, Ticket)>,
-    ) {
-        self.spent.get_mut().restore(horizon, tickets);
+    /// Puts in what was saved as given back.
+    pub(crate) fn restore_spent(&mut self, horizon: Timestamp, marks: impl IntoIterator<Item = Mark>) {
+        self.spent.get_mut().restore(horizon, marks);
     }
 
     /// Forgets what is beyond `max_keys`, after more was put in.
@@ -124,7 +121,7 @@ impl MemoryStore {
 #[cfg(test)]
 mod tests {
     use tollgate_core::store::Given;
-    use tollgate_core::{Charges, Outcome};
+    use tollgate_core::{Charges, Outcome, Ticket};
 
     use super::*;
     use crate::ManualClock;

@@ -1,35 +1,51 @@
-//! Which tickets have been given back, so that none is twice, and which can no longer be, because
-//! what they took was forgotten.
+//! What has been given back, so that nothing is twice, and what can no longer be, because it was
+//! forgotten. A ticket may be given back in parts: each of its rules once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::store::Given;
-use tollgate_core::{Ticket, Timestamp};
+use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Saving;
 
-/// The tickets given back, by the time they were taken. When there are too many, the oldest are
-/// forgotten, and from then on nothing that old can be given back.
+/// What was given back: when it was taken, by whom, and the number that stands for its rule, which an
+/// attempt charges once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Mark {
+    pub(crate) taken_at: Timestamp,
+    pub(crate) ticket: Ticket,
+    pub(crate) rule: u64,
+}
+
+/// What was given back, by the time it was taken. When there is too much, the oldest is forgotten, and
+/// from then on nothing that old can be given back.
 #[derive(Debug)]
 pub(crate) struct Spent {
-    tickets: BTreeSet<(Timestamp, Ticket)>,
+    marks: BTreeSet<Mark>,
     /// Everything up to here is too old to tell.
     horizon: Timestamp,
     /// The same for single rules, some of whose counters were forgotten.
     rules: BTreeMap<Box<str>, Timestamp>,
     rules_unsaved: bool,
     /// Those not saved yet, if somebody saves them.
-    unsaved: Option<BTreeSet<(Timestamp, Ticket)>>,
+    unsaved: Option<BTreeSet<Mark>>,
+}
+
+impl Mark {
+    /// What a rule took.
+    pub(crate) fn new(taken_at: Timestamp, ticket: Ticket, plan: &Plan) -> Self {
+        Self { taken_at, ticket, rule: plan.salt() }
+    }
 }
 
 impl Spent {
-    /// How many tickets are remembered.
+    /// How many are remembered.
     pub(crate) const MOST: usize = 1_000_000;
 
     pub(crate) fn new(saving: Saving) -> Self {
         let unsaved = (saving == Saving::On).then(BTreeSet::new);
         Self {
-            tickets: BTreeSet::new(),
+            marks: BTreeSet::new(),
             horizon: Timestamp::ZERO,
             rules: BTreeMap::new(),
             rules_unsaved: false,
@@ -37,16 +53,16 @@ impl Spent {
         }
     }
 
-    /// Marks a ticket as given back, if it was not before.
-    pub(crate) fn spend(&mut self, taken_at: Timestamp, ticket: Ticket) -> Given {
-        if taken_at <= self.horizon {
+    /// Marks something as given back, if it was not before.
+    pub(crate) fn spend(&mut self, mark: Mark) -> Given {
+        if mark.taken_at <= self.horizon {
             return Given::TooOld;
         }
-        if !self.tickets.insert((taken_at, ticket)) {
+        if !self.marks.insert(mark) {
             return Given::Already;
         }
         if let Some(unsaved) = &mut self.unsaved {
-            unsaved.insert((taken_at, ticket));
+            unsaved.insert(mark);
         }
         self.bound();
         Given::Back
@@ -87,9 +103,9 @@ impl Spent {
     }
 
     fn bound(&mut self) {
-        while self.tickets.len() > Self::MOST {
-            if let Some(oldest) = self.tickets.pop_first() {
-                self.horizon = oldest.0;
+        while self.marks.len() > Self::MOST {
+            if let Some(oldest) = self.marks.pop_first() {
+                self.horizon = oldest.taken_at;
                 if let Some(unsaved) = &mut self.unsaved {
                     unsaved.remove(&oldest);
                 }
@@ -98,29 +114,25 @@ impl Spent {
     }
 
     /// Puts in what was saved.
-    pub(crate) fn restore(
-        &mut self,
-        horizon: Timestamp,
-        tickets: impl IntoIterator<Item = (Timestamp, Ticket)>,
-    ) {
+    pub(crate) fn restore(&mut self, horizon: Timestamp, marks: impl IntoIterator<Item = Mark>) {
         self.horizon = horizon;
-        self.tickets.extend(tickets);
+        self.marks.extend(marks);
         self.bound();
     }
 
-    /// Takes out the tickets to be saved, and holds them for saved. Nothing up to the moment told
-    /// needs to be kept any longer.
-    pub(crate) fn changed(&mut self) -> (Vec<(Timestamp, Ticket)>, Timestamp) {
+    /// Takes out what is to be saved, and holds it for saved. Nothing up to the moment told needs to be
+    /// kept any longer.
+    pub(crate) fn changed(&mut self) -> (Vec<Mark>, Timestamp) {
         let unsaved = self.unsaved.as_mut().map(std::mem::take).unwrap_or_default();
         (unsaved.into_iter().collect(), self.horizon)
     }
 
-    /// Notes again that tickets are to be saved: they could not be.
-    pub(crate) fn not_saved(&mut self, tickets: impl IntoIterator<Item = (Timestamp, Ticket)>) {
+    /// Notes again what is to be saved: it could not be.
+    pub(crate) fn not_saved(&mut self, marks: impl IntoIterator<Item = Mark>) {
         self.rules_unsaved = true;
         let horizon = self.horizon;
         if let Some(unsaved) = &mut self.unsaved {
-            unsaved.extend(tickets.into_iter().filter(|(at, _)| *at > horizon));
+            unsaved.extend(marks.into_iter().filter(|mark| mark.taken_at > horizon));
         }
     }
 }
@@ -133,14 +145,20 @@ mod tests {
         Timestamp::from_micros(micros)
     }
 
+    fn mark(count: u64) -> Mark {
+        Mark { taken_at: at(count), ticket: Ticket(count), rule: 7 }
+    }
+
     #[test]
-    fn a_ticket_beyond_the_horizon_is_never_given_back() {
+    fn what_is_beyond_the_horizon_is_never_given_back() {
         let mut spent = Spent::new(Saving::On);
         for count in 1..=Spent::MOST as u64 + 1 {
-            assert_eq!(spent.spend(at(count), Ticket(count)), Given::Back);
+            assert_eq!(spent.spend(mark(count)), Given::Back);
         }
-        assert_eq!(spent.spend(at(1), Ticket(1)), Given::TooOld, "it may have been given back");
-        assert_eq!(spent.spend(at(2), Ticket(2)), Given::Already);
+        assert_eq!(spent.spend(mark(1)), Given::TooOld, "it may have been given back");
+        assert_eq!(spent.spend(Mark { rule: 8, ..mark(1) }), Given::TooOld, "this too");
+        assert_eq!(spent.spend(mark(2)), Given::Already);
+        assert_eq!(spent.horizon(), at(1));
         let (unsaved, horizon) = spent.changed();
         assert_eq!((unsaved.len(), horizon), (Spent::MOST, at(1)), "what is beyond it needs no saving");
     }

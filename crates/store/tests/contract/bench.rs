@@ -9,7 +9,9 @@ use std::thread::Thread;
 use tempfile::TempDir;
 use tollgate_core::limit::{Page, Period};
 use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Charges, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp};
+use tollgate_core::{
+    Charges, Fate, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp,
+};
 use tollgate_store::file::{FileOptions, Syncing};
 use tollgate_store::{FileStore, ManualClock, MemoryStore};
 
@@ -60,7 +62,7 @@ pub(crate) struct Ask<'a> {
 }
 
 /// Every kind of limit, each with room for ten.
-pub(crate) const KINDS: [&str; 11] = [
+pub(crate) const KINDS: [&str; 12] = [
     "10/min",
     "10/min calendar",
     "10/min sliding",
@@ -69,6 +71,7 @@ pub(crate) const KINDS: [&str; 11] = [
     "10 at once",
     "10 at once for 1m",
     "10 in total",
+    "ladder 10 lock 1m forget 1m",
     "10/min, 6_000_000_000/hour",
     "10/min, 12/hour",
     "10/min, 12/hour, 14/day calendar",
@@ -209,6 +212,16 @@ impl<'a> Ask<'a> {
         let mut outcome = Outcome::default();
         wait(bench.store().peek(&self.charges(), &mut outcome)).unwrap();
         outcome
+    }
+
+    /// Gives back, each charge in its own way.
+    pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Given {
+        let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
+        for ((plan, key), fate) in self.charges.iter().zip(fates) {
+            charges.push_taken(plan, key, *fate);
+        }
+        charges.calendar = charges.periods().map(|period| page(period, taken_at)).collect();
+        wait(bench.store().give(&charges, taken_at)).unwrap()
     }
 
     pub(crate) fn give(&self, bench: &dyn Bench, taken_at: Timestamp) -> Given {

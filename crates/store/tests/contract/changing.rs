@@ -1,5 +1,8 @@
 //! Plans that change while counts exist.
 
+use tollgate_core::Fate;
+use tollgate_core::store::Given;
+
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining};
 
 pub(crate) fn a_raised_number_keeps_the_count(bench: &dyn Bench) {
@@ -23,6 +26,7 @@ pub(crate) fn a_changed_period_starts_afresh(bench: &dyn Bench) {
         ("10/min sliding", "10/hour sliding"),
         ("10/min sliding by 10s", "10/min sliding by 5s"),
         ("10/min burst 10", "10/hour burst 10"),
+        ("ladder 10 lock 1m forget 1m", "ladder 10 lock 1m forget 2m"),
     ] {
         let (before, after) = (plan(old, old), plan(old, new));
         Ask::one(&before, "ada", 1).cost(7).take(bench);
@@ -31,7 +35,7 @@ pub(crate) fn a_changed_period_starts_afresh(bench: &dyn Bench) {
 }
 
 pub(crate) fn a_changed_kind_starts_afresh(bench: &dyn Bench) {
-    for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(7) {
+    for (old, new) in KINDS.iter().zip(KINDS.iter().skip(1)).take(8) {
         let leased = old.contains("at once") && new.contains("at once");
         let (before, after) = (plan(old, old), plan(old, new));
         Ask::one(&before, "ada", 1).cost(7).take(bench);
@@ -85,4 +89,13 @@ pub(crate) fn a_longer_lease_does_not_revive_what_had_run_out(bench: &dyn Bench)
         bench.set_time(at(60));
         assert_eq!(remaining(bench, &long, "ada", at(60)), 5, "{longer}");
     }
+}
+
+pub(crate) fn a_charge_that_is_kept_is_carried_over_all_the_same(bench: &dyn Bench) {
+    let (before, between) = (plan("client", "10/min"), plan("client", "10/hour"));
+    let asked = Ask::one(&before, "ada", 1).cost(4);
+    asked.take(bench);
+    let kept = Ask { charges: vec![(&between, "ada")], ..asked };
+    assert_eq!(kept.finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(remaining(bench, &before, "ada", START), 10, "the limit was another one meanwhile");
 }

@@ -3,13 +3,36 @@
 use std::sync::Arc;
 
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
-use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_core::{Charges, Fate, Limit, Outcome, Plan, Span, Ticket, Timestamp};
 
 use crate::bench::{Bench, START, page, plan, wait};
 use crate::model::Model;
 
-/// How a rule may be limited, from moment to moment.
-const SHAPES: [&str; 16] = [
+/// What a run plays with.
+struct Cast {
+    /// How a rule may be limited, from moment to moment.
+    shapes: &'static [&'static str],
+    keys: &'static [&'static str],
+    costs: &'static [u64],
+}
+
+/// A bit of everything.
+const EVERYTHING: Cast = Cast { shapes: &SHAPES, keys: &KEYS, costs: &[0, 1, 1, 1, 2, 3, 8, 13] };
+
+/// Few keys that fail again and again, under ladders that are changed while they climb.
+const CLIMBERS: Cast = Cast {
+    shapes: &[
+        "ladder 2 +400ms forget 30s",
+        "ladder 3 +200ms then 5 +900ms captcha forget 30s",
+        "ladder 2 captcha then 4 +500ms then 8 lock 4s notify forget 30s",
+        "ladder 1 +300ms forget 5s",
+        "ladder 3 +200ms forget 30s, ladder 6 +1s forget 20s, 60/min",
+    ],
+    keys: &["ada", "bob"],
+    costs: &[0, 1, 1, 1, 1, 1, 1, 2],
+};
+
+const SHAPES: [&str; 20] = [
     "7/10s",
     "9/10s",
     "9/10s, 20/min",
@@ -25,6 +48,10 @@ const SHAPES: [&str; 16] = [
     "8 at once for 9s",
     "8 at once for 9s, 40/min",
     "200 in total",
+    "ladder 3 +700ms then 5 +2s captcha then 7 lock 9s notify forget 9s",
+    "ladder 4 +1s then 6 lock 7s forget 30s",
+    "ladder 2 +400ms forget 30s",
+    "ladder 9 lock 5s forget 20s, 40/min, 9/10s sliding",
     "5000000000/10s, 9/min sliding",
 ];
 
@@ -68,6 +95,7 @@ struct Trace<'b> {
     now: Timestamp,
     /// The limits of four rules as they stand.
     plans: Vec<Arc<Plan>>,
+    cast: &'static Cast,
     taken: Vec<Take>,
     step: u64,
     seed: u64,
@@ -79,20 +107,29 @@ const KEYS: [&str; 5] = ["ada", "bob", "cy", "dee", ""];
 const IDS: [&str; 4] = ["one", "two", "three", "four"];
 
 pub(crate) fn settles_as_the_specification_does(bench: &mut dyn Bench) {
-    run(bench, Pace::Steady);
+    run(bench, &EVERYTHING, Pace::Steady);
 }
 
 pub(crate) fn settles_as_the_specification_does_while_the_clock_jumps(bench: &mut dyn Bench) {
-    run(bench, Pace::Jumpy);
+    run(bench, &EVERYTHING, Pace::Jumpy);
 }
 
-fn run(bench: &mut dyn Bench, pace: Pace) {
+pub(crate) fn climbs_as_the_specification_does(bench: &mut dyn Bench) {
+    run(bench, &CLIMBERS, Pace::Steady);
+}
+
+pub(crate) fn climbs_as_the_specification_does_while_the_clock_jumps(bench: &mut dyn Bench) {
+    run(bench, &CLIMBERS, Pace::Jumpy);
+}
+
+fn run(bench: &mut dyn Bench, cast: &'static Cast, pace: Pace) {
     let seed = seed();
     println!("seed {seed}");
     let mut dice = Dice(seed);
-    let plans = RULES.map(|rule| plan(rule, dice.pick(&SHAPES))).to_vec();
+    let plans = RULES.map(|rule| plan(rule, dice.pick(cast.shapes))).to_vec();
     let model = Model::default();
-    let mut trace = Trace { bench, model, dice, now: START, plans, taken: Vec::new(), step: 0, seed, pace };
+    let taken = Vec::new();
+    let mut trace = Trace { bench, model, dice, now: START, plans, cast, taken, step: 0, seed, pace };
     let steps = steps();
     while trace.step < steps {
         trace.step += 1;
@@ -150,9 +187,9 @@ impl Trace<'_> {
     fn pick_charges(&mut self) -> Take {
         let first = self.dice.roll(4) as usize;
         let charges = (0..=self.dice.roll(3) as usize)
-            .map(|offset| (self.plans[(first + offset) % 4].clone(), self.dice.pick(&KEYS)))
+            .map(|offset| (self.plans[(first + offset) % 4].clone(), self.dice.pick(self.cast.keys)))
             .collect();
-        let cost = self.dice.pick(&[0, 1, 1, 1, 2, 3, 8, 13]);
+        let cost = self.dice.pick(self.cast.costs);
         let id = (self.dice.roll(2) == 0).then(|| self.dice.pick(&IDS));
         // Sometimes the caller's clock is hours behind, and its calendar is stale.
         let behind = self.dice.roll(20) == 0 && (self.bench.settles_at_once() || self.pace == Pace::Steady);
@@ -192,29 +229,50 @@ impl Trace<'_> {
         assert_eq!(answer, expected, "{}: peek {charges:?}", self.whence());
     }
 
-    /// Gives something back, which may have been given back before.
+    /// Gives something back, or a part of it, which may have been given back before.
     fn give(&mut self) {
         if self.taken.is_empty() {
             return;
         }
-        let take = &self.taken[self.dice.roll(self.taken.len() as u64) as usize];
+        let (number, part) = (self.dice.roll(self.taken.len() as u64), self.dice.roll(8));
+        let take = &self.taken[number as usize];
         // As the engine does, by the limits that hold now.
         let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
-        let charges = take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        let mut charges: Vec<_> =
+            take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        match part {
+            0..2 => charges.truncate(1),
+            2..4 => drop(charges.drain(..charges.len() - 1)),
+            _ => {}
+        }
         let take = Take { charges, ..*take };
-        let charges = take.charges(false);
+        let mut charges = Charges::new(take.ticket, take.cost, take.id);
+        for (plan, key) in &take.charges {
+            charges.push_taken(plan, key, self.dice.pick(&[Fate::Back, Fate::Back, Fate::Clear, Fate::Keep]));
+        }
+        charges.calendar = take.charges(false).calendar;
         let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();
         let expected = self.model.give(&charges, take.at, self.now);
         assert_eq!(answer, expected, "{}: give {charges:?}", self.whence());
     }
 
     fn order(&mut self) {
-        let plan = self.dice.pick(&self.plans);
-        let spot = Spot { plan: &plan, key: self.dice.pick(&KEYS) };
-        let order = match self.dice.roll(4) {
+        // Orders are about holds, though sometimes where there are none.
+        let held: Vec<_> = self.plans.iter().filter(|plan| plan.limits().iter().any(Limit::holds)).collect();
+        let plan = match self.dice.roll(8) {
+            1.. if !held.is_empty() => Arc::clone(held[self.dice.roll(held.len() as u64) as usize]),
+            _ => self.dice.pick(&self.plans),
+        };
+        let spot = Spot { plan: &plan, key: self.dice.pick(self.cast.keys) };
+        let some: Vec<&str> = (0..self.dice.roll(4)).map(|_| self.dice.pick(&IDS)).collect();
+        let claims: Vec<(&str, u64)> = some.iter().map(|id| (*id, 1 + self.dice.roll(3))).collect();
+        let order = match self.dice.roll(10) {
             0 => HoldsOrder::List,
             1 => HoldsOrder::Renew(self.dice.pick(&IDS)),
             2 => HoldsOrder::Release(self.dice.pick(&IDS)),
+            3..5 => HoldsOrder::RenewMany(&some),
+            5..7 => HoldsOrder::ReleaseMany(&some),
+            7..9 => HoldsOrder::Claim(&claims, Ticket(self.step)),
             _ => HoldsOrder::Replace(&IDS[..self.dice.roll(4) as usize], Ticket(self.step)),
         };
         let answer = wait(self.bench.store().holds(&spot, order)).unwrap();
@@ -224,12 +282,12 @@ impl Trace<'_> {
 
     fn change_plan(&mut self) {
         let rule = self.dice.roll(4) as usize;
-        self.plans[rule] = plan(RULES[rule], self.dice.pick(&SHAPES));
+        self.plans[rule] = plan(RULES[rule], self.dice.pick(self.cast.shapes));
     }
 
     fn forget(&mut self) {
         let plan = self.dice.pick(&self.plans);
-        let key = self.dice.pick(&KEYS);
+        let key = self.dice.pick(self.cast.keys);
         wait(self.bench.store().forget(Forget::Key(Spot { plan: &plan, key }))).unwrap();
         self.model.forget(plan.rule(), key, self.now);
     }

@@ -83,3 +83,31 @@ pub(crate) fn tickets_of_one_moment_are_told_apart(bench: &dyn Bench) {
     }
     assert_eq!(remaining(bench, &plan, "ada", START), 10);
 }
+
+pub(crate) fn parts_of_a_ticket_are_given_back_once_each(bench: &mut dyn Bench) {
+    for (number, kind) in (0..).zip(KINDS) {
+        let names = ["one", "two", "three"].map(|name| format!("{name} {kind}"));
+        let [one, two, three] = names.map(|name| plan(&name, kind));
+        let left = |bench: &dyn Bench| [&one, &two, &three].map(|plan| remaining(bench, plan, "ada", START));
+        let ticket = 500 + number;
+        let whole = Ask::one(&one, "ada", ticket).and(&two, "ada").and(&three, "ada").cost(4);
+        assert!(whole.take(bench).allowed);
+        let middle = Ask::one(&two, "ada", ticket).cost(4);
+        assert_eq!(middle.give(bench, START), Given::Back, "{kind}");
+        assert_eq!(left(bench), [6, 10, 6], "{kind}: nothing else came back");
+        assert_eq!(middle.give(bench, START), Given::Already, "{kind}");
+        bench.disturb();
+        assert_eq!(middle.give(bench, START), Given::Already, "{kind}: after that, too");
+        let other = Ask::one(&two, "ada", 600 + number).cost(3);
+        assert!(other.take(bench).allowed);
+        let first = Ask::one(&one, "ada", ticket).and(&two, "ada").cost(4);
+        assert_eq!(first.give(bench, START), Given::Back, "{kind}: one of the two was not yet");
+        assert_eq!(left(bench), [10, 7, 6], "{kind}: the other is not given twice");
+        assert_eq!(whole.give(bench, START), Given::Back, "{kind}: the last");
+        assert_eq!(left(bench), [10, 7, 10], "{kind}");
+        for again in [&whole, &first, &middle] {
+            assert_eq!(again.give(bench, START), Given::Already, "{kind}");
+        }
+        assert_eq!(left(bench), [10, 7, 10], "{kind}");
+    }
+}

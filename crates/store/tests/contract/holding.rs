@@ -83,10 +83,100 @@ pub(crate) fn orders_about_holds_elsewhere_change_nothing(bench: &dyn Bench) {
         HoldsOrder::List,
         HoldsOrder::Renew("job"),
         HoldsOrder::Release("job"),
+        HoldsOrder::RenewMany(&["job"]),
+        HoldsOrder::ReleaseMany(&["job"]),
+        HoldsOrder::Claim(&[("job", 1)], Ticket(2)),
         HoldsOrder::Replace(&["job"], Ticket(2)),
     ] {
         let report = order(bench, &window, "ada", wrong);
         assert!(!report.found && report.holds.is_empty());
     }
     assert_eq!(remaining(bench, &window, "ada", START), 6);
+}
+
+pub(crate) fn many_are_renewed_at_once_and_none_is_revived(bench: &dyn Bench) {
+    let plan = plan("holds", "5 at once for 1m");
+    for (ticket, id) in (1..).zip(["kept", "lost", "other"]) {
+        Ask::one(&plan, "ada", ticket).id(id).take(bench);
+    }
+    bench.set_time(at(40));
+    let report = order(bench, &plan, "ada", HoldsOrder::RenewMany(&["other", "kept", "unknown", "kept"]));
+    assert_eq!((ids(&report), report.found), (vec!["kept", "other"], false), "only those that were named");
+    assert_eq!((report.holds[0].1.since, report.holds[0].1.renewed), (START, at(40)));
+    bench.set_time(at(60));
+    assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)), ["kept", "other"]);
+    let report = order(bench, &plan, "ada", HoldsOrder::RenewMany(&["lost"]));
+    assert!(!report.found && report.holds.is_empty(), "it has run out");
+    assert!(order(bench, &plan, "ada", HoldsOrder::RenewMany(&["kept", "other"])).found);
+    bench.set_time(at(119));
+    assert_eq!(remaining(bench, &plan, "ada", at(119)), 3);
+    bench.set_time(at(120));
+    assert_eq!(remaining(bench, &plan, "ada", at(120)), 5);
+    assert!(order(bench, &plan, "ada", HoldsOrder::List).holds.is_empty());
+}
+
+pub(crate) fn many_are_released_at_once(bench: &dyn Bench) {
+    for kind in ["5 at once", "5 at once for 1m"] {
+        let plan = plan(kind, kind);
+        for (ticket, id) in (1..).zip(["one", "two", "three"]) {
+            Ask::one(&plan, "ada", ticket).id(id).take(bench);
+        }
+        let report = order(bench, &plan, "ada", HoldsOrder::ReleaseMany(&["three", "one", "unknown"]));
+        assert_eq!((ids(&report), report.found), (vec!["one", "three"], false), "{kind}");
+        assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)), ["two"], "{kind}");
+        assert_eq!(remaining(bench, &plan, "ada", START), 4, "{kind}");
+        assert!(order(bench, &plan, "ada", HoldsOrder::ReleaseMany(&["two"])).found, "{kind}");
+        assert_eq!(remaining(bench, &plan, "ada", START), 5, "{kind}");
+        let report = order(bench, &plan, "bob", HoldsOrder::ReleaseMany(&["one"]));
+        assert!(!report.found && report.holds.is_empty(), "{kind}: nothing was held there");
+    }
+}
+
+pub(crate) fn what_is_claimed_is_held_as_far_as_there_is_room(bench: &mut dyn Bench) {
+    for kind in ["5 at once", "5 at once for 1m", "5 at once for 1m, 100/hour"] {
+        let plan = plan(kind, kind);
+        bench.set_time(START);
+        Ask::one(&plan, "ada", 1).id("held").take(bench);
+        bench.set_time(at(30));
+        let claims = [("held", 4), ("first", 3), ("large", 2), ("last", 1), ("none", 1)];
+        let report = order(bench, &plan, "ada", HoldsOrder::Claim(&claims, Ticket(7)));
+        assert_eq!((ids(&report), report.found), (vec!["first", "held", "last"], false), "{kind}");
+        let told: Vec<_> = report.holds.iter().map(|(_, hold)| (hold.ticket.0, hold.weight)).collect();
+        assert_eq!(told, [(7, 3), (1, 1), (7, 1)], "{kind}: what is held stays as it is");
+        assert!(!Ask::one(&plan, "ada", 2).at(at(30)).take(bench).allowed, "{kind}");
+        let look = Ask::one(&plan, "ada", 0).at(at(30)).peek(bench);
+        assert_eq!(look.readings[0].remaining, 0, "{kind}");
+        assert!(
+            look.readings.iter().skip(1).all(|reading| reading.remaining == 99),
+            "{kind}: no other limit"
+        );
+        bench.disturb();
+        bench.set_time(at(60));
+        let held = ids(&order(bench, &plan, "ada", HoldsOrder::List)).len();
+        assert_eq!(held, 3, "{kind}: what was held is renewed");
+        let report = order(bench, &plan, "eve", HoldsOrder::Claim(&[("job", 6), ("job", 5)], Ticket(8)));
+        assert_eq!(ids(&report), ["job"], "{kind}: also where nothing was held");
+        assert_eq!(remaining(bench, &plan, "eve", at(60)), 0, "{kind}");
+        if kind.contains("for") {
+            bench.set_time(at(120));
+            let again = order(bench, &plan, "ada", HoldsOrder::Claim(&[("held", 5)], Ticket(9)));
+            assert_eq!(again.holds[0].1.ticket, Ticket(9), "{kind}: the old ones have run out");
+            assert!(again.found);
+        }
+    }
+}
+
+pub(crate) fn thousands_are_renewed_and_released_in_one_order(bench: &dyn Bench) {
+    let plan = plan("holds", "20000 at once for 1m");
+    let all: Vec<String> = (0..10_000).map(|number| format!("id {number}")).collect();
+    let claims: Vec<(&str, u64)> = all.iter().map(|id| (id.as_str(), 1)).collect();
+    assert!(order(bench, &plan, "ada", HoldsOrder::Claim(&claims, Ticket(1))).found);
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    bench.set_time(at(59));
+    let report = order(bench, &plan, "ada", HoldsOrder::RenewMany(&all));
+    assert!(report.found && report.holds.len() == HoldsOrder::MOST_IDS);
+    bench.set_time(at(118));
+    assert_eq!(remaining(bench, &plan, "ada", at(118)), 10_000);
+    assert!(order(bench, &plan, "ada", HoldsOrder::ReleaseMany(&all[..9_999])).found);
+    assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)), ["id 9999"]);
 }

@@ -6,6 +6,7 @@
 
 mod bench;
 mod changing;
+mod climbing;
 mod differential;
 mod giving;
 mod holding;
@@ -41,6 +42,7 @@ macro_rules! contract {
                     a_give_after_the_reset_gives_nothing,
                     a_give_to_a_forgotten_key_takes_nothing_from_what_came_after,
                     tickets_of_one_moment_are_told_apart,
+                    parts_of_a_ticket_are_given_back_once_each,
                 ],
                 holding: [
                     a_hold_is_listed_until_it_is_released,
@@ -49,6 +51,10 @@ macro_rules! contract {
                     renewing_an_expired_hold_does_not_revive_it,
                     the_callers_books_replace_all_holds,
                     orders_about_holds_elsewhere_change_nothing,
+                    many_are_renewed_at_once_and_none_is_revived,
+                    many_are_released_at_once,
+                    what_is_claimed_is_held_as_far_as_there_is_room,
+                    thousands_are_renewed_and_released_in_one_order,
                 ],
                 changing: [
                     a_raised_number_keeps_the_count,
@@ -57,21 +63,39 @@ macro_rules! contract {
                     overrides_of_every_shape_keep_what_they_share,
                     a_changed_rate_keeps_the_used_tokens,
                     a_longer_lease_does_not_revive_what_had_run_out,
+                    a_charge_that_is_kept_is_carried_over_all_the_same,
                 ],
                 together: [
                     many_threads_admit_exactly_the_limit,
                     many_threads_take_all_or_nothing,
                     threads_that_charge_in_opposite_order_never_wait_for_each_other_for_ever,
                     a_receipt_given_back_by_many_is_given_once,
+                    parts_given_back_by_many_are_given_once_each,
                 ],
                 recording: [
                     records_are_listed_by_name,
                     a_deleted_record_is_gone,
+                    a_record_is_swapped_only_for_what_is_expected,
+                    of_many_who_swap_at_once_one_succeeds,
                     records_and_counters_do_not_touch_each_other,
                 ],
                 differential: [
                     settles_as_the_specification_does,
                     settles_as_the_specification_does_while_the_clock_jumps,
+                    climbs_as_the_specification_does,
+                    climbs_as_the_specification_does_while_the_clock_jumps,
+                ],
+                climbing: [
+                    failures_climb_the_steps_and_are_forgotten_after_the_last,
+                    attempts_that_come_too_early_count_nothing,
+                    guesses_made_side_by_side_are_counted_before_anybody_knows,
+                    a_success_clears_what_came_before_it_and_nothing_after,
+                    a_failure_that_is_known_ends_its_ticket,
+                    each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once,
+                    what_is_older_than_it_would_be_remembered_alone_stays,
+                    failures_beyond_the_last_step_are_counted_and_the_latest_given_back,
+                    other_steps_keep_the_failures,
+                    what_a_success_took_away_does_not_come_back,
                 ],
             }
         }

@@ -1,9 +1,9 @@
 //! The specification as a store: `Charges::settle` over a plain map.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::limit::{Draft, Hold, Limit, State};
 use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 
@@ -11,7 +11,8 @@ use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 #[derive(Default)]
 pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
-    spent: HashSet<(Timestamp, Ticket)>,
+    /// What was given back: when it was taken, by whom, and at which rule.
+    spent: HashSet<(Timestamp, Ticket, String)>,
     /// When some key of a rule was last forgotten.
     forgotten: HashMap<String, Timestamp>,
 }
@@ -51,18 +52,20 @@ impl Model {
     }
 
     pub(crate) fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
-        if !self.spent.insert((taken_at, charges.ticket)) {
-            return Given::Already;
-        }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
+        let mut given = Given::Already;
         for charge in charges.iter() {
+            if !self.spent.insert((taken_at, charges.ticket, charge.plan.rule().to_string())) {
+                continue;
+            }
+            given = Given::TooOld;
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
-                left.push(charge.plan, charges.key(charge), true);
+                left.push_taken(charge.plan, charges.key(charge), charge.fate);
             }
         }
         if left.is_empty() {
-            return Given::TooOld;
+            return given;
         }
         self.with_states(&left, now, |states| left.refund(states, taken_at, now));
         Given::Back
@@ -76,14 +79,50 @@ impl Model {
         self.with_states(&charges, now, |states| {
             let Some(index) = spot.plan.limits().iter().position(Limit::holds) else { return };
             spot.plan.limits()[index].freshen(&mut states[index], &draft);
+            let Limit::InFlight(limit) = &spot.plan.limits()[index] else { return };
             let holds = states[index].holds_mut();
+            // Of several ids, those that are found, one by one.
+            let mut some: BTreeMap<&str, Hold> = BTreeMap::new();
+            let mut each = |id, hold: Option<Hold>| {
+                some.extend(hold.map(|hold| (id, hold)));
+                hold.is_some()
+            };
+            let all = |found: bool, one: bool| found & one;
             match order {
                 HoldsOrder::List => {}
                 HoldsOrder::Renew(id) => report.found = holds.renew(id, now),
                 HoldsOrder::Release(id) => report.found = holds.release(id),
                 HoldsOrder::Replace(ids, ticket) => holds.replace(ids.iter().copied(), ticket, now),
+                HoldsOrder::RenewMany(ids) => {
+                    let renewed = ids.iter().map(|id| {
+                        holds.renew(id, now);
+                        each(id, holds.find(id))
+                    });
+                    report.found = renewed.fold(true, all);
+                }
+                HoldsOrder::ReleaseMany(ids) => {
+                    let ended = ids.iter().map(|id| {
+                        let found = each(id, holds.find(id));
+                        holds.release(id);
+                        found
+                    });
+                    report.found = ended.fold(true, all);
+                }
+                HoldsOrder::Claim(ids, ticket) => {
+                    let claimed =
+                        ids.iter().map(|claim| each(claim.0, limit.claim(holds, *claim, ticket, now)));
+                    report.found = claimed.fold(true, all);
+                }
             }
-            report.holds = holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect();
+            let several = matches!(
+                order,
+                HoldsOrder::RenewMany(_) | HoldsOrder::ReleaseMany(_) | HoldsOrder::Claim(..)
+            );
+            report.holds = if several {
+                some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
+            } else {
+                holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
+            };
         });
         report
     }

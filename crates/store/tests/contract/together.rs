@@ -101,3 +101,21 @@ pub(crate) fn a_receipt_given_back_by_many_is_given_once(bench: &dyn Bench) {
     assert_eq!(given, 20);
     assert_eq!(remaining(bench, &plan, "ada", START), 70);
 }
+
+pub(crate) fn parts_given_back_by_many_are_given_once_each(bench: &dyn Bench) {
+    let (one, two) = (plan("one", "100/hour"), plan("two", "100/hour"));
+    for ticket in 1..=50 {
+        Ask::one(&one, "ada", ticket).and(&two, "ada").take(bench);
+    }
+    on_all_threads(|thread| {
+        for ticket in 1..=20 {
+            match thread % 3 {
+                0 => Ask::one(&one, "ada", ticket).give(bench, START),
+                1 => Ask::one(&two, "ada", ticket).give(bench, START),
+                _ => Ask::one(&one, "ada", ticket).and(&two, "ada").give(bench, START),
+            };
+        }
+        0
+    });
+    assert_eq!([&one, &two].map(|plan| remaining(bench, plan, "ada", START)), [70, 70]);
+}

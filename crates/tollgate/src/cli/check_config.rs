@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
-use crate::config::{self, Apart, Config, ConfigError, Place, Problem, StoreConfig, Sync};
+use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
+use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
 /// For whom the answer is.
@@ -67,11 +68,42 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
             writeln!(out, "  without its store: {}", rule.on_outage)?;
         }
     }
-    for apart in config.apart() {
-        writeln!(out, "\npolicy {}: {}", apart.policy, apart.words())?;
-        writeln!(out, "  remedy: {}", apart.remedy())?;
+    if let Some(gateway) = &config.gateway {
+        print_gateway(gateway, out)?;
+    }
+    for Warning { policy, message, remedy } in config.warnings() {
+        writeln!(out, "\npolicy {policy}: {message}\n  remedy: {remedy}")?;
     }
     Ok(())
+}
+
+fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
+    for listener in &gateway.listeners {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        writeln!(out, "\ngateway on {scheme}://{}", listener.address)?;
+    }
+    for route in &gateway.routes {
+        let limited = match &route.policy {
+            Some(policy) => format!("limited by policy {policy}"),
+            None => "without limits".to_owned(),
+        };
+        writeln!(out, "  route {}: {} to {}, {limited}", route.name, matched(route), route.upstream)?;
+    }
+    if let Some(policy) = &gateway.connections {
+        writeln!(out, "  connections are limited by policy {policy}")?;
+    }
+    Ok(())
+}
+
+/// Which requests a route takes, in words.
+fn matched(route: &RouteSettings) -> String {
+    let listed =
+        |all: &str, texts: Vec<String>| if texts.is_empty() { all.to_owned() } else { texts.join(" or ") };
+    let methods = listed("everything", route.methods.iter().map(ToString::to_string).collect());
+    let hosts = listed("", route.hosts.iter().map(ToString::to_string).collect());
+    let paths = listed("/*", route.paths.iter().map(ToString::to_string).collect());
+    let headers = if route.headers.is_empty() { "" } else { " with its headers" };
+    format!("{methods} at {hosts}{paths}{headers}")
 }
 
 fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
@@ -81,6 +113,9 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
     for single in &rule.overrides {
         writeln!(out, "  for {} instead:", single.key)?;
         print_limits(&single.limits, "    ", out)?;
+    }
+    if let Some(count_when) = &rule.count_when {
+        writeln!(out, "  counts {count_when}")?;
     }
     writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
     match rule.policies.as_slice() {
@@ -194,12 +229,28 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "store": store_as_json(&config.store),
         "rules": rules,
         "policies": policies,
-        "warnings": apart.iter().map(warning_as_json).collect::<Vec<_>>(),
+        "gateway": config.gateway.as_ref().map(gateway_as_json),
+        "warnings": config.warnings().iter().map(warning_as_json).collect::<Vec<_>>(),
     })
 }
 
-fn warning_as_json(apart: &Apart) -> Value {
-    json!({ "policy": apart.policy, "message": apart.words(), "remedy": apart.remedy() })
+fn gateway_as_json(gateway: &Settings) -> Value {
+    let listeners = gateway
+        .listeners
+        .iter()
+        .map(|listener| json!({ "address": listener.address.to_string(), "tls": listener.tls.is_some() }));
+    let routes = gateway.routes.iter().map(
+        |route| json!({ "name": &*route.name, "upstream": &*route.upstream, "policy": route.policy.as_deref() }),
+    );
+    json!({
+        "listeners": listeners.collect::<Vec<_>>(),
+        "routes": routes.collect::<Vec<_>>(),
+        "connections": gateway.connections.as_deref(),
+    })
+}
+
+fn warning_as_json(warning: &Warning) -> Value {
+    json!({ "policy": warning.policy, "message": warning.message, "remedy": warning.remedy })
 }
 
 fn problems_as_json(error: &ConfigError) -> Value {

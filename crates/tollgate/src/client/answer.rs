@@ -11,6 +11,8 @@ use super::wire::Problem;
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
+    /// The tag of what the body shows, in its quotes.
+    pub tag: Option<String>,
     /// The body, byte for byte.
     pub body: Vec<u8>,
 }

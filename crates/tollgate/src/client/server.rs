@@ -104,6 +104,17 @@ impl Path {
         Self(path)
     }
 
+    /// The path with `?limit=`, and `&after=` if there is anything to come after.
+    #[must_use]
+    pub fn page(self, limit: usize, after: Option<&str>) -> Self {
+        let Self(mut path) = self.at_most(limit);
+        if let Some(after) = after {
+            path.push_str("&after=");
+            escape(after, &mut path);
+        }
+        Self(path)
+    }
+
     /// The path with `?limit=`.
     #[must_use]
     pub fn at_most(self, limit: usize) -> Self {
@@ -130,6 +141,13 @@ mod tests {
     fn a_part_stays_one_part_whatever_it_contains() {
         let path = Path::new(&["ratelimits", "login", "a/b,c@d%20?#é"]);
         assert_eq!(path.0, "/api/v1/ratelimits/login/a%2Fb%2Cc%40d%2520%3F%23%C3%A9");
+    }
+
+    #[test]
+    fn a_page_comes_after_whatever_it_is() {
+        let page = |after| Path::new(&["consumers"]).page(5, after).0;
+        assert_eq!(page(None), "/api/v1/consumers?limit=5");
+        assert_eq!(page(Some("a&b #")), "/api/v1/consumers?limit=5&after=a%26b%20%23");
     }
 
     #[test]

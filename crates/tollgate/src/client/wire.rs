@@ -135,8 +135,22 @@ pub struct Released {
 pub struct Top {
     /// The keys that were refused most.
     pub offenders: Vec<Offender>,
+    /// The keys that were asked about most.
+    #[serde(default)]
+    pub busiest: Vec<Busy>,
     /// Decisions since the server started.
     pub totals: Vec<Total>,
+}
+
+/// A key that was asked about.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Busy {
+    /// The rule that counts it.
+    pub rule: String,
+    /// The key.
+    pub key: String,
+    /// How often it was in the server's sample.
+    pub seen: u64,
 }
 
 /// A key that was refused.
@@ -214,6 +228,86 @@ pub struct Rule {
     pub on_exceed: String,
     /// Whether it is switched on.
     pub enabled: bool,
+}
+
+/// Policies made over the API.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RateLimits {
+    /// By name.
+    pub rate_limits: Vec<RateLimit>,
+    /// After which name the next page begins.
+    pub next: Option<String>,
+}
+
+/// A policy made over the API.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RateLimit {
+    /// Its name.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// Its limits.
+    pub limits: Vec<String>,
+    /// The fields that make its key.
+    pub by: Vec<String>,
+    /// What happens when a limit is exceeded.
+    pub on_exceed: String,
+    /// What happens without the store, if anything was said about it.
+    pub on_outage: Option<String>,
+    /// Whether it holds.
+    pub in_force: bool,
+    /// How many routes pass it.
+    pub routes: u64,
+    /// How often it was written.
+    pub version: u64,
+    /// When it was made.
+    #[serde(rename = "createdAt")]
+    pub created_at: String,
+    /// When it was changed last.
+    #[serde(rename = "updatedAt")]
+    pub updated_at: String,
+}
+
+/// The routes there are.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Routes {
+    /// Each of them.
+    pub routes: Vec<Route>,
+}
+
+/// A route and the policy that it passes.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Route {
+    /// Its name.
+    pub route: String,
+    /// What it answers for, if it is there.
+    pub path: Option<String>,
+    /// The policy that it passes.
+    pub policy: Option<String>,
+    /// The policy that it was told to pass.
+    pub assigned: Option<String>,
+    /// The policy that it is configured to pass.
+    pub configured: Option<String>,
+}
+
+/// Consumers with limits of their own.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Consumers {
+    /// By id.
+    pub consumers: Vec<Consumer>,
+    /// After which id the next page begins.
+    pub next: Option<String>,
+}
+
+/// A consumer with limits of its own.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Consumer {
+    /// Who it is.
+    pub id: String,
+    /// Its limits.
+    pub limits: Vec<String>,
+    /// Whether they were set at run time.
+    pub overridden: bool,
 }
 
 /// Why the server refuses, as `application/problem+json` has it.

@@ -4,8 +4,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use tollgate_core::grammar;
 
+use super::limits::limit;
 use super::{Session, peek, words};
 use crate::client::Path;
 use crate::client::wire::Removed;
@@ -59,14 +59,4 @@ impl Set {
         })?;
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// A limit, checked here so that the mistake is shown where it is.
-fn limit(text: &str) -> Result<String, String> {
-    grammar::parse(text).map(|_| text.to_owned()).map_err(|error| {
-        let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
-        let spot = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
-        // Several words are one limit only in quotes, and that is the first thing to go wrong.
-        format!("{spot}\n  A limit of several words is one argument: '5 at once', '3/min sliding'")
-    })
 }

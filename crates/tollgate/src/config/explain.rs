@@ -1,5 +1,6 @@
 //! What each rule bounds, in words. Pure: core values in, sentences out.
 
+mod counting;
 mod limit;
 mod numbers;
 mod outage;
@@ -8,6 +9,7 @@ use serde::Serialize;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{Field, OnExceed, Plan, Policies, Rule};
 
+pub use counting::count_when;
 pub use limit::limit;
 use numbers::{Whole, spell};
 pub use outage::on_outage;
@@ -23,6 +25,9 @@ pub struct RuleInWords {
     pub limits: Vec<LimitInWords>,
     /// What holds for single keys instead.
     pub overrides: Vec<OverrideInWords>,
+    /// Which attempts it counts, if that depends on their answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count_when: Option<String>,
     /// What happens when a limit is exceeded.
     pub on_exceed: String,
     /// What happens while a store that others share cannot be used.
@@ -64,6 +69,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .into_iter()
             .map(|(key, limits)| OverrideInWords { key: shown(key), limits: plan(limits) })
             .collect(),
+        count_when: rule.count_when.as_ref().map(count_when),
         on_exceed: on_exceed(rule.on_exceed),
         on_outage: on_outage(rule),
         policies: policies

@@ -1,6 +1,7 @@
 //! What fields hold: by what the configuration says, else by their well-known names.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tollgate_core::key::FieldKind;
 use tollgate_core::policy::nearest;
@@ -15,6 +16,11 @@ pub(super) struct Kinds(HashMap<String, FieldKind>);
 const WORDS: [&str; 4] = ["text", "ip", "address", "domain"];
 
 impl Kinds {
+    /// All that were written, as policies know them.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Arc<str>, FieldKind)> {
+        self.0.iter().map(|(name, kind)| (name.as_str().into(), *kind))
+    }
+
     /// The kind of a field.
     pub(super) fn of(&self, field: &str) -> FieldKind {
         self.0.get(field).copied().unwrap_or_else(|| FieldKind::of_name(field))

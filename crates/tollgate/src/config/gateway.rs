@@ -11,7 +11,9 @@ use std::time::Duration;
 use tollgate_core::policy::nearest;
 use tollgate_core::{Policy, Span};
 use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
+use tollgate_web::Answers;
 
+use super::clients::Clients;
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::gateway as raw;
@@ -20,27 +22,33 @@ use super::tree::Path;
 /// Nobody waits longer than this for anything but a tunnel.
 const MOST_WAIT: Span = Span::from_secs(86_400);
 
-/// What a gateway's section means; routes name some of these policies.
+/// What the gateway's section refers to.
+#[derive(Clone, Copy)]
+pub(super) struct Known<'k> {
+    pub(super) policies: &'k [Policy],
+    pub(super) clients: &'k Clients,
+    pub(super) answers: &'k Answers,
+}
+
+/// What the gateway's section means.
 pub(super) fn mean(
     written: &raw::Gateway,
-    policies: &[Policy],
+    known: Known<'_>,
     findings: &mut Findings<'_>,
 ) -> Option<Settings> {
     let path = Path::of(&["gateway"]);
     let listeners = listeners::mean(&written.listen, &path.key("listen"), findings);
     let upstreams = upstreams::mean(&written.upstreams, &path.key("upstreams"), findings);
     let names: Vec<&str> = written.upstreams.0.iter().map(|(name, _)| name.as_str()).collect();
-    let routes = routes::mean(&written.routes, &names, policies, &path.key("routes"), findings);
-    let connections = written
-        .connections
-        .as_ref()
-        .and_then(|name| policy(name, policies, &path.key("connections"), findings));
+    let routes = routes::mean(&written.routes, &names, known, &path.key("routes"), findings);
+    let connections =
+        written.connections.as_ref().and_then(|name| policy(name, known, &path.key("connections"), findings));
     let bounds = written.bounds.as_ref().map_or_else(
         || Some(Bounds::default()),
         |bounds| Some(self::bounds(bounds, &path.key("bounds"), findings)),
     );
     let access_log = access_log(written.access_log.as_deref(), &path.key("access_log"), findings);
-    Some(Settings {
+    let settings = Settings {
         listeners: listeners?,
         workers: workers(written.workers, &path.key("workers"), findings)?,
         upstreams: upstreams?,
@@ -48,17 +56,26 @@ pub(super) fn mean(
         connections,
         bounds: bounds?,
         access_log: access_log?,
-    })
+        trusted_proxies: known.clients.proxies.clone(),
+        aliases: known.clients.aliases.clone(),
+        credentials: Arc::clone(&known.clients.credentials),
+        answers: known.answers.clone(),
+    };
+    if let Err(bad) = settings.check() {
+        findings.value(&path, bad.to_string());
+    }
+    Some(settings)
 }
 
-/// The name of a policy that exists.
-fn policy(name: &str, policies: &[Policy], path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
-    let found = policies.iter().find(|policy| *policy.name == *name);
-    if found.is_none() {
-        let near = hint(nearest(name, policies.iter().map(|policy| &*policy.name)));
+/// The name of a policy that exists and that requests can pass.
+fn policy(name: &str, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
+    let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
+        let near = hint(nearest(name, known.policies.iter().map(|policy| &*policy.name)));
         findings.value(path, format!("there is no policy `{}`{near}", shown(name)));
-    }
-    found.map(|policy| Arc::clone(&policy.name))
+        return None;
+    };
+    known.clients.check(policy, path, findings);
+    Some(Arc::clone(&policy.name))
 }
 
 fn workers(written: Option<u64>, path: &Path, findings: &mut Findings<'_>) -> Option<NonZeroUsize> {

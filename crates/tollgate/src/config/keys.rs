@@ -98,7 +98,12 @@ pub(super) fn mean(
         } else if written[..index].iter().any(|earlier| earlier.name == key.name) {
             findings.value(&path.key("name"), format!("there are two keys named `{}`", key.name));
         }
-        let Some((setting, token)) = token(key, &path, environment, findings) else { continue };
+        let place = TokenPlace {
+            env: key.token_env.as_deref(),
+            file: key.token_file.as_deref(),
+            sha256: key.token_sha256.as_deref(),
+        };
+        let Some((setting, token)) = token(&place, &path, environment, findings) else { continue };
         if let Some(same) = usable.iter().find(|earlier| earlier.token == token) {
             findings.value(
                 &path.key(setting),
@@ -116,14 +121,21 @@ pub(super) fn mean(
     Keys { usable, written: written.len() }
 }
 
+/// Where a token is written; exactly one of these.
+pub(super) struct TokenPlace<'t> {
+    pub(super) env: Option<&'t str>,
+    pub(super) file: Option<&'t str>,
+    pub(super) sha256: Option<&'t str>,
+}
+
 /// The hash of a key's token, and the setting it comes from.
-fn token(
-    key: &raw::Key,
+pub(super) fn token(
+    place: &TokenPlace<'_>,
     path: &Path,
     environment: &HashMap<String, String>,
     findings: &mut Findings<'_>,
 ) -> Option<(&'static str, TokenHash)> {
-    let (setting, token) = match (&key.token_env, &key.token_file, &key.token_sha256) {
+    let (setting, token) = match (place.env, place.file, place.sha256) {
         (Some(name), None, None) => ("token_env", from_environment(name, environment)),
         (None, Some(file), None) => ("token_file", from_file(file)),
         (None, None, Some(hash)) => ("token_sha256", from_hash(hash)),

@@ -2,6 +2,7 @@
 //! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
 //! Schema.
 
+pub(super) mod clients;
 mod forms;
 pub(super) mod gateway;
 mod named;
@@ -11,8 +12,8 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub(super) use forms::{By, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
-pub(super) use forms::{PolicyForm, PolicyTable, StoreForm, StoreTable};
+pub(super) use forms::{By, CountWhen, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
+pub(super) use forms::{PolicyForm, PolicyTable, StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 
 /// The configuration of tollgate.
@@ -30,6 +31,10 @@ pub(super) struct Written {
     pub(super) store: Option<StoreForm>,
     /// What is logged, and how.
     pub(super) log: Option<Log>,
+    /// Who clients are, to the gateway and to forward-auth.
+    pub(super) clients: Option<clients::Clients>,
+    /// How the gateway and forward-auth answer.
+    pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
@@ -139,10 +144,14 @@ pub(super) struct Rule {
     /// What happens while a store that others share cannot be used. `local 50%`: each node counts by
     /// itself, with this share of every limit (`local 1/3`: a third). `allow`: the rule is skipped.
     /// `deny`: the attempt is denied. `local 50%` unless said otherwise, and `deny` for a rule with
-    /// `in total`, or `at once` without `for`, which have no share.
+    /// `in total`, `at once` without `for`, or a ladder, which have no share.
     #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
+    /// Which answers count: an attempt is charged at first, and given back once it is answered with
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
+    /// otherwise. Where nobody sees the answer, every attempt counts.
+    pub(super) count_when: Option<CountWhen>,
     /// A rule that is switched off charges nothing; true unless said otherwise.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,

@@ -8,6 +8,7 @@ use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
+use super::counting;
 use super::fields::{Kinds, check_field};
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
@@ -88,6 +89,10 @@ fn mean_one(
     };
     let on_outage =
         mean_on_outage(written.on_outage.as_deref(), plan.as_deref(), &path.key("on_outage"), findings);
+    let count_when = match &written.count_when {
+        Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
+        None => Some(None),
+    };
     let secret = written.secret.unwrap_or(false);
     let table = path.key("overrides");
     let at = |key: &str| if secret { table.secret_key(key) } else { table.key(key) };
@@ -99,10 +104,13 @@ fn mean_one(
         overrides: Default::default(),
         on_exceed: on_exceed?,
         on_outage: on_outage?,
+        count_when: count_when?,
         enabled: written.enabled.unwrap_or(true),
         secret,
     };
+    counting::check(&rule, &rule.plan, &path.key("limits"), findings);
     for (key, plan, path) in overrides {
+        counting::check(&rule, &plan, &path, findings);
         match rule.key_of(key) {
             None => findings.key(&path, other_network(&rule, key).unwrap_or_else(|| misfit(&rule, key))),
             Some(text) if rule.overrides.contains_key(&text) => findings.key(

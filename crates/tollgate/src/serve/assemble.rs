@@ -5,8 +5,9 @@ use std::sync::Arc;
 use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
-use tollgate_doors::AccessKey;
-use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_doors::{AccessKey, ForwardAuthSettings};
+use tollgate_engine::{Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
+use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -20,6 +21,10 @@ pub(crate) struct Assembly {
     pub(crate) registry: Registry,
     /// Saves what is not saved yet.
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
+    /// The reverse proxy, which serves already.
+    pub(crate) gateway: Option<Arc<Gateway>>,
+    /// What connections hold.
+    pub(crate) leases: Arc<Leases>,
 }
 
 /// How many keys are remembered while the shared store cannot be used.
@@ -41,7 +46,28 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let engine = Engine::start(config.policies.clone(), parts)
         .await
         .context("cannot read what was set at run time")?;
-    Ok(Assembly { engine: Arc::new(engine), registry, flush: kept.flush })
+    let engine = Arc::new(engine);
+    let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
+    let start = |settings| start_gateway(settings, &engine, &leases);
+    let gateway = config.gateway.as_ref().map(start).transpose()?;
+    if let Some(gateway) = &gateway {
+        registry.register_collector(Box::new(gateway.meters()));
+    }
+    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases })
+}
+
+fn start_gateway(
+    settings: &Settings,
+    engine: &Arc<Engine>,
+    leases: &Arc<Leases>,
+) -> anyhow::Result<Arc<Gateway>> {
+    let parts = GatewayParts {
+        engine: Arc::clone(engine),
+        clock: Arc::new(SystemClock::new()),
+        pacer: Pacer::new(Arc::clone(engine), PacerOptions::default()),
+        leases: Arc::clone(leases),
+    };
+    Ok(Arc::new(Gateway::start(settings.clone(), parts).context("the gateway does not start")?))
 }
 
 async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<Kept> {
@@ -101,6 +127,16 @@ fn tell(event: FileEvent) {
             );
         }
         FileEvent::Recovered => tracing::info!(component = "store", "counters are saved again"),
+    }
+}
+
+/// What the door for proxies is told.
+pub(crate) fn forward_auth(config: &Config) -> ForwardAuthSettings {
+    ForwardAuthSettings {
+        trusted_proxies: config.clients.proxies.clone(),
+        credentials: Arc::clone(&config.clients.credentials),
+        aliases: config.clients.aliases.clone(),
+        answers: config.answers.clone(),
     }
 }
 

@@ -5,11 +5,22 @@ use std::net::SocketAddr;
 
 use tollgate_core::Policy;
 use tollgate_core::key::FieldKind;
+use tollgate_gateway::Gateway;
 
 use crate::config::Config;
 
 /// Says where it listens and what to try first.
-pub(crate) fn greet(out: &mut dyn Write, config: &Config, address: SocketAddr) -> io::Result<()> {
+pub(crate) fn greet(
+    out: &mut dyn Write,
+    config: &Config,
+    address: SocketAddr,
+    gateway: Option<&Gateway>,
+) -> io::Result<()> {
+    let listeners = config.gateway.iter().flat_map(|settings| &settings.listeners);
+    for (listener, address) in listeners.zip(gateway.iter().flat_map(|gateway| gateway.addresses())) {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        writeln!(out, "the gateway listens on {scheme}://{address}")?;
+    }
     writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
     if let Some(policy) = config.policies.iter().next() {
         let token = if config.keys.is_empty() { "" } else { " -H \"Authorization: Bearer $TOLLGATE_TOKEN\"" };

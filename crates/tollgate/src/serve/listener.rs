@@ -17,7 +17,7 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tollgate_doors::TooLate;
+use tollgate_doors::{Peer, TooLate};
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -71,7 +71,7 @@ async fn accept(
             accepted = accept_one(&listener, &room) => accepted,
             _ = stopped.changed() => return connections,
         };
-        let (stream, permit) = match accepted {
+        let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(component = "server", %error, "a connection could not be accepted");
@@ -81,7 +81,7 @@ async fn accept(
             }
         };
         let asked = Arc::new(AtomicBool::new(false));
-        let connection = serve_connection(&builder, stream, router.clone(), Arc::clone(&asked));
+        let connection = serve_connection(&builder, stream, peer, router.clone(), Arc::clone(&asked));
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             // A peer that breaks off or sends nonsense is no news.
@@ -98,10 +98,10 @@ async fn accept(
 async fn accept_one(
     listener: &TcpListener,
     room: &Arc<Semaphore>,
-) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+) -> io::Result<(TcpStream, Peer, OwnedSemaphorePermit)> {
     let permit = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
-    let (stream, _) = listener.accept().await?;
-    Ok((stream, permit))
+    let (stream, address) = listener.accept().await?;
+    Ok((stream, Peer(address.ip()), permit))
 }
 
 /// Ends when a peer has not asked anything for too long since it came. The timeout of the head does
@@ -116,6 +116,7 @@ async fn no_question(asked: &AtomicBool) {
 fn serve_connection(
     builder: &Builder<TokioExecutor>,
     stream: TcpStream,
+    peer: Peer,
     router: Router,
     asked: Arc<AtomicBool>,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>
@@ -123,8 +124,9 @@ fn serve_connection(
 + use<> {
     // An answer is one small packet: do not wait for more to send.
     let _ = stream.set_nodelay(true);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         asked.store(true, Ordering::Relaxed);
+        request.extensions_mut().insert(peer);
         answer(router.clone(), request)
     });
     let stream = TokioIo::new(Impatient::new(stream, UNREAD_TIMEOUT));

@@ -8,10 +8,11 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tollgate_core::Policies;
-use tollgate_doors::AccessKeys;
+use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
+use tollgate_gateway::{Gateway, Settings};
 
-use super::assemble::access_keys;
+use super::assemble::{access_keys, forward_auth};
 use crate::config::{self, Config, ConfigError};
 
 /// Where the configuration comes from.
@@ -24,6 +25,8 @@ pub(crate) struct Source {
 pub(crate) struct InForce {
     pub(crate) engine: Arc<Engine>,
     pub(crate) keys: Arc<AccessKeys>,
+    pub(crate) forward_auth: Arc<ForwardAuth>,
+    pub(crate) gateway: Option<Arc<Gateway>>,
 }
 
 /// Reads the configuration again and puts its policies and keys in force, all of them or none.
@@ -32,6 +35,8 @@ pub(crate) struct Reloader {
     /// What the server was started with.
     started: Config,
     in_force: InForce,
+    /// The policies that were read last.
+    policies: Mutex<Policies>,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -56,10 +61,28 @@ impl Source {
     }
 }
 
+impl InForce {
+    /// Puts other policies and other routes in force. Routes name policies, so that each must find its
+    /// own at every moment: those that go stay until no route names them.
+    fn replace(&self, config: Config, policies: &mut Policies) {
+        let last = std::mem::replace(policies, config.policies.clone());
+        self.forward_auth.replace(forward_auth(&config));
+        if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
+            self.engine.reload(config.policies.beside(&last));
+            if let Err(error) = gateway.replace(settings) {
+                tracing::error!(component = "gateway", %error, "the old routes stay in force");
+                return;
+            }
+        }
+        self.engine.reload(config.policies);
+    }
+}
+
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
     pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
-        Self { source, started, in_force, last: Mutex::new(last) }
+        let policies = Mutex::new(started.policies.clone());
+        Self { source, started, in_force, policies, last: Mutex::new(last) }
     }
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
@@ -78,15 +101,16 @@ impl Reloader {
         // Tags are part of the store, which is the one that the server was started with.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
-        self.in_force.engine.reload(config.policies);
+        self.in_force.replace(config, &mut self.policies.lock());
         Ok(())
     }
 
     /// Why a configuration without policies, or without keys, is not put in the place of one that has
     /// them.
     fn loses_everything(&self, config: &Config) -> Option<&'static str> {
-        let none = |policies: &Policies| policies.iter().next().is_none();
-        if config.policies.enabled && none(&config.policies) && !none(&self.in_force.engine.pin().policies) {
+        let pinned = self.in_force.engine.pin();
+        let had = pinned.policies.iter().any(|policy| pinned.is_configured(policy));
+        if config.policies.enabled && had && config.policies.iter().next().is_none() {
             return Some(
                 "there are no policies left, so every attempt would be a mistake: the file may be half-written; to switch limits off, write `enabled: false`",
             );
@@ -126,8 +150,17 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
         ("listen", started.listen != now.listen),
         ("store", started.store != now.store),
         ("log", started.log != now.log),
+        ("gateway", started.gateway.is_some() != now.gateway.is_some()),
+        ("gateway.listen", differs(started, now, |gateway| &gateway.listeners)),
+        ("gateway.workers", differs(started, now, |gateway| &gateway.workers)),
     ];
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
+}
+
+/// Whether a setting of the gateway differs, if there is one before and after.
+fn differs<T: PartialEq>(started: &Config, now: &Config, setting: impl Fn(&Settings) -> &T) -> bool {
+    let both = started.gateway.as_ref().zip(now.gateway.as_ref());
+    both.is_some_and(|(before, after)| setting(before) != setting(after))
 }
 
 /// Watches the configuration file. Where that is not possible, the other ways to reload remain.

@@ -39,8 +39,9 @@ impl Server {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut process = command.spawn().unwrap();
-        let mut first = String::new();
-        BufReader::new(process.stdout.as_mut().unwrap()).read_line(&mut first).unwrap();
+        // The gateway, if there is one, is told of first.
+        let mut lines = BufReader::new(process.stdout.as_mut().unwrap()).lines().map_while(Result::ok);
+        let first = lines.find(|line| line.starts_with("tollgate ")).unwrap_or_default();
         let mut errors = process.stderr.take().unwrap();
         let log = std::thread::spawn(move || {
             let mut log = String::new();

@@ -87,7 +87,9 @@ pub(crate) fn directory() -> tempfile::TempDir {
     std::fs::create_dir(&examples).unwrap();
     for entry in std::fs::read_dir(root().join("examples")).unwrap() {
         let entry = entry.unwrap();
-        std::fs::copy(entry.path(), examples.join(entry.file_name())).unwrap();
+        if entry.path().is_file() {
+            std::fs::copy(entry.path(), examples.join(entry.file_name())).unwrap();
+        }
     }
     directory
 }

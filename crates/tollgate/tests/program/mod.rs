@@ -37,6 +37,8 @@ pub struct Home {
 pub struct Server {
     child: Child,
     pub address: SocketAddr,
+    /// Where its gateway listens, if it has one.
+    pub gateways: Vec<SocketAddr>,
     log: Log,
     reading: Option<JoinHandle<()>>,
     out: Option<BufReader<ChildStdout>>,
@@ -113,14 +115,20 @@ impl Home {
         let reading = Some(thread::spawn(move || kept.follow(stderr)));
         let mut out = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
+        let mut gateways = Vec::new();
         out.read_line(&mut line).unwrap();
+        while let Some((_, address)) = line.trim_end().split_once("gateway listens on ") {
+            gateways.push(address.rsplit('/').next().unwrap().parse().unwrap());
+            line.clear();
+            out.read_line(&mut line).unwrap();
+        }
         let Some((_, address)) = line.trim_end().split_once(" listens on http://") else {
             let _ = child.kill();
             let status = child.wait();
             panic!("the first line was {line:?}, {status:?}; the log: {}", log.text());
         };
         let address = address.parse().unwrap();
-        Server { child, address, log, reading, out: Some(out) }
+        Server { child, address, gateways, log, reading, out: Some(out) }
     }
 
     /// Starts a server whose output nobody reads: both ends are closed as soon as it listens.
@@ -133,7 +141,7 @@ impl Home {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
         drop((child.stdout.take(), child.stderr.take()));
         wait_until("the server listens", || TcpStream::connect(address).is_ok());
-        Server { child, address, log: Log::default(), reading: None, out: None }
+        Server { child, address, gateways: Vec::new(), log: Log::default(), reading: None, out: None }
     }
 
     /// Starts a server that is expected not to run, and waits for its end.
@@ -177,6 +185,11 @@ impl Server {
 
     pub fn connect(&self) -> Connection {
         Connection::open(self.address)
+    }
+
+    /// A connection to its gateway.
+    pub fn gateway(&self) -> Connection {
+        Connection::open(self.gateways[0])
     }
 
     /// Asks on a connection of its own.

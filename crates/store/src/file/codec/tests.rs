@@ -17,7 +17,7 @@ fn plan() -> Plan {
         "10/min burst 10",
         "10 at once for 1m",
         "10 in total",
-        "10 recipients per attempt",
+        "ladder 4 +2s then 11 lock 15m",
     ];
     Plan::new(Arc::from("rule"), limits.map(|limit| limit.parse().unwrap()).to_vec()).unwrap()
 }
@@ -50,6 +50,12 @@ fn states() -> impl Strategy<Value = Vec<State>> {
         State::Holds(Box::new(holds.collect()))
     });
     let total = small().prop_map(State::Total);
+    let failure = (small(), any::<u64>(), small()).prop_map(|(at, ticket, count)| Failure {
+        at: Timestamp::from_micros(at),
+        ticket: Ticket(ticket),
+        count,
+    });
+    let failures = vec(failure, 0..40).prop_map(|all| State::Failures(Box::new(all.into_iter().collect())));
     let or_fresh = |state: BoxedStrategy<State>| prop_oneof![1 => Just(State::Fresh), 4 => state];
     (
         or_fresh(tally().boxed()),
@@ -59,8 +65,9 @@ fn states() -> impl Strategy<Value = Vec<State>> {
         or_fresh(level.boxed()),
         or_fresh(holds.boxed()),
         or_fresh(total.boxed()),
+        or_fresh(failures.boxed()),
     )
-        .prop_map(|(a, b, c, d, e, f, g)| vec![a, b, c, d, e, f, g, State::Fresh])
+        .prop_map(|(a, b, c, d, e, f, g, h)| vec![a, b, c, d, e, f, g, h])
 }
 
 /// Uses states in every way, so that what was accepted but is impossible would show.

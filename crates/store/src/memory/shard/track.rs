@@ -143,6 +143,7 @@ fn entries(state: &State) -> usize {
         State::Log(log) => log.entries().len(),
         State::Slots(slots) => slots.counts().len(),
         State::Holds(holds) => holds.iter().len(),
+        State::Failures(failures) => failures.iter().len(),
         _ => 1,
     }
 }

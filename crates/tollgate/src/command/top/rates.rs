@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::AddAssign;
 
 use super::sampler::Sample;
-use crate::client::wire::Total;
+use crate::client::wire::{Busy, Total};
 
 /// The growth of every policy between two samples.
 pub(super) struct Rates {
@@ -12,6 +12,8 @@ pub(super) struct Rates {
     pub(super) all: Pace,
     /// Each policy, the busiest first.
     pub(super) policies: Vec<(String, Pace)>,
+    /// Each key that was seen in the meantime, with its rule and how often of late, the busiest first.
+    pub(super) keys: Vec<(String, String, u64)>,
 }
 
 /// Decisions a second by outcome, and how many there were in all.
@@ -52,7 +54,24 @@ impl AddAssign for Pace {
 /// How fast the totals grew from one sample to the other.
 pub(super) fn between(before: &Sample, after: &Sample) -> Rates {
     let seconds = after.at.saturating_duration_since(before.at).as_secs_f64();
-    growth(&before.top.totals, &after.top.totals, seconds)
+    let keys = seen(&before.top.busiest, &after.top.busiest);
+    Rates { keys, ..growth(&before.top.totals, &after.top.totals, seconds) }
+}
+
+/// How often each key was seen from one sample to the other.
+fn seen(before: &[Busy], after: &[Busy]) -> Vec<(String, String, u64)> {
+    let earlier: BTreeMap<(&str, &str), u64> =
+        before.iter().map(|busy| ((busy.rule.as_str(), busy.key.as_str()), busy.seen)).collect();
+    let grown = |busy: &Busy| {
+        let earlier = earlier.get(&(busy.rule.as_str(), busy.key.as_str())).copied().unwrap_or(0);
+        // A count that shrank was halved to make room, or belongs to a server that was started anew.
+        if busy.seen >= earlier { busy.seen - earlier } else { busy.seen }
+    };
+    let mut keys: Vec<_> =
+        after.iter().map(|busy| (busy.rule.clone(), busy.key.clone(), grown(busy))).collect();
+    keys.retain(|(.., seen)| *seen > 0);
+    keys.sort_by(|(.., a), (.., b)| b.cmp(a));
+    keys
 }
 
 fn growth(before: &[Total], after: &[Total], seconds: f64) -> Rates {
@@ -83,7 +102,7 @@ fn growth(before: &[Total], after: &[Total], seconds: f64) -> Rates {
     policies.sort_by(|(_, a), (_, b)| {
         b.decisions().total_cmp(&a.decisions()).then_with(|| b.total.cmp(&a.total))
     });
-    Rates { all, policies }
+    Rates { all, policies, keys: Vec::new() }
 }
 
 fn by_outcome(totals: &[Total]) -> BTreeMap<(&str, &str), u64> {
@@ -117,6 +136,15 @@ mod tests {
         let b = Pace { allow: 0.5, total: 101, ..Pace::default() };
         assert_eq!(rates.policies, [("a".to_owned(), a), ("b".to_owned(), b)]);
         assert_eq!((rates.all.decisions(), rates.all.refused(), rates.all.total), (13.5, 3.0, 141));
+    }
+
+    #[test]
+    fn keys_are_ranked_by_how_often_they_were_seen_in_the_meantime() {
+        let busy = |key: &str, seen| Busy { rule: "ip".to_owned(), key: key.to_owned(), seen };
+        let before = [busy("old", 100), busy("both", 10)];
+        let after = [busy("old", 100), busy("both", 12), busy("new", 5)];
+        let told = |key: &str, seen| ("ip".to_owned(), key.to_owned(), seen);
+        assert_eq!(seen(&before, &after), [told("new", 5), told("both", 2)]);
     }
 
     #[test]

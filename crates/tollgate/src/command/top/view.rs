@@ -5,18 +5,21 @@ use std::fmt::Write;
 use anstyle::{AnsiColor, Style};
 
 use super::rates::Rates;
-use crate::client::wire::Offender;
+use crate::client::wire::{Offender, Top};
 use crate::command::table::{Sheet, Tone};
 use crate::command::words;
+
+/// How many of the busiest keys are shown.
+const BUSIEST: usize = 10;
 
 const TITLE: Style = Style::new().bold();
 const GOOD: Style = AnsiColor::Green.on_default();
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// The whole page: rates by outcome, the busiest policies, the most refused keys.
-pub(super) fn page(server: &str, rates: &Rates, offenders: &[Offender]) -> String {
+/// The whole page: rates by outcome, the busiest policies and keys, the most refused keys.
+pub(super) fn page(server: &str, rates: &Rates, top: &Top) -> String {
     let mut page = String::new();
-    write(&mut page, server, rates, offenders).expect("a string takes everything");
+    write(&mut page, server, rates, &top.offenders).expect("a string takes everything");
     page
 }
 
@@ -33,6 +36,17 @@ fn write(page: &mut String, server: &str, rates: &Rates, offenders: &[Offender])
         policies.line(Tone::Normal, [name.clone(), decisions, allowed, refused, words::number(pace.total)]);
     }
     write!(page, "\n{policies}")?;
+    if !rates.keys.is_empty() {
+        let of_rule = |wanted: &str| -> u64 {
+            rates.keys.iter().filter(|(rule, ..)| rule == wanted).map(|(.., seen)| seen).sum()
+        };
+        let mut busy = Sheet::unfolded(&["rule", "busiest key", ">share of the rule"]);
+        for (rule, key, seen) in rates.keys.iter().take(BUSIEST) {
+            let share = format!("{:.0} %", *seen as f64 * 100.0 / of_rule(rule) as f64);
+            busy.line(Tone::Normal, [rule.clone(), key.clone(), share]);
+        }
+        write!(page, "\n{busy}")?;
+    }
     if offenders.is_empty() {
         return writeln!(page, "\nnobody was refused");
     }

@@ -1,9 +1,9 @@
 //! What one limit bounds, in words.
 
-use tollgate_core::limit::{Bucket, Calendar, InFlight, Slotted, Unit, Window};
+use tollgate_core::limit::{Bucket, Calendar, InFlight, Ladder, Pause, Slotted, Step, Unit, Window};
 use tollgate_core::{Limit, Span};
 
-use super::numbers::{Whole, bare, rate, spell, with_article};
+use super::numbers::{Whole, bare, ordinal, rate, spell, with_article};
 
 /// What a limit bounds.
 pub fn limit(limit: &Limit) -> String {
@@ -16,6 +16,7 @@ pub fn limit(limit: &Limit) -> String {
         Limit::Slotted(limit) => slotted(limit),
         Limit::Bucket(limit) => bucket(limit),
         Limit::InFlight(limit) => in_flight(limit),
+        Limit::Ladder(limit) => ladder(limit),
         Limit::Total { max } => format!("at most {} for the life of the key", Whole(*max)),
         Limit::PerAttempt { max, field } => {
             format!("at most {} {} in one attempt; consumes nothing", Whole(*max), field.replace('_', " "))
@@ -99,6 +100,25 @@ fn in_flight(limit: &InFlight) -> String {
     format!("at most {} held at once, {until}", Whole(limit.max()))
 }
 
+fn ladder(limit: &Ladder) -> String {
+    let steps: Vec<String> =
+        limit.steps().iter().enumerate().map(|(index, step)| in_words(index, step)).collect();
+    format!("{}; all forgotten {} after the last", steps.join("; "), spell(limit.forget()))
+}
+
+fn in_words(index: usize, step: &Step) -> String {
+    let failure = if index == 0 { " failure on" } else { "" };
+    let pause = match step.pause {
+        Pause::None => None,
+        Pause::Delay(span) => Some(format!("a wait of {}", spell(span))),
+        Pause::Lock(span) => Some(format!("a lock of {}", spell(span))),
+    };
+    let captcha = step.captcha.then(|| "a CAPTCHA".to_owned());
+    let notify = step.notify.then(|| "a notice".to_owned());
+    let all: Vec<String> = [pause, captcha, notify].into_iter().flatten().collect();
+    format!("from the {}{failure} {}", ordinal(step.from), all.join(" and "))
+}
+
 #[cfg(test)]
 mod tests {
     //! Every kind of limit, case by case.
@@ -150,6 +170,14 @@ mod tests {
             ("10 at once", "at most 10 held at once, each until it is released"),
             ("50 at once for 30s", "at most 50 held at once, each for 30 seconds unless renewed"),
             ("10 in total", "at most 10 for the life of the key"),
+            (
+                "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
+                "from the 4th failure on a wait of 2 seconds; from the 6th a wait of 5 seconds and a CAPTCHA; from the 11th a lock of 15 minutes and a notice; all forgotten 15 minutes after the last",
+            ),
+            (
+                "ladder 3 captcha then 22 +1m notify forget 1d",
+                "from the 3rd failure on a CAPTCHA; from the 22nd a wait of 1 minute and a notice; all forgotten 1 day after the last",
+            ),
             ("100 recipients per attempt", "at most 100 recipients in one attempt; consumes nothing"),
         ];
         for (written, words) in table {

@@ -51,6 +51,18 @@ pub(super) fn unit(span: Span) -> Option<&'static str> {
     UNITS.iter().find(|(size, _)| *size == span.as_micros()).map(|(_, unit)| *unit)
 }
 
+/// A place in a row: `1st`, `12th`, `1,000th`.
+pub(super) fn ordinal(number: u64) -> String {
+    let ending = match (number % 100, number % 10) {
+        (11..=13, _) => "th",
+        (_, 1) => "st",
+        (_, 2) => "nd",
+        (_, 3) => "rd",
+        _ => "th",
+    };
+    format!("{}{ending}", Whole(number))
+}
+
 /// As after `any`: `hour`, or `15 minutes`.
 pub(super) fn bare(span: Span) -> String {
     unit(span).map_or_else(|| spell(span), str::to_owned)

@@ -5,12 +5,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use http::{HeaderName, HeaderValue, Method};
-use tollgate_core::Policy;
 use tollgate_core::policy::nearest;
 use tollgate_gateway::settings::{HeaderMatch, Rewrite, RouteSettings};
 
 use super::raw::{HeaderForm, Route, Texts};
-use super::{policy, time};
+use super::{Known, policy, time};
 use crate::config::problem::{Findings, hint, shown};
 use crate::config::raw::Named;
 use crate::config::rules::check_name;
@@ -19,7 +18,7 @@ use crate::config::tree::Path;
 pub(super) fn mean(
     written: &Named<Route>,
     upstreams: &[&str],
-    policies: &[Policy],
+    known: Known<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<RouteSettings>> {
@@ -28,6 +27,7 @@ pub(super) fn mean(
         return None;
     }
     let mut routes = Vec::new();
+    let mut all_lead_somewhere = true;
     for (name, route) in &written.0 {
         let path = path.key(name);
         if let Err(message) = check_name(name) {
@@ -39,16 +39,17 @@ pub(super) fn mean(
                 &path.key("upstream"),
                 format!("there is no upstream `{}`{near}", shown(&route.upstream)),
             );
+            all_lead_somewhere = false;
         }
-        routes.push(one(name, route, policies, &path, findings));
+        routes.push(one(name, route, known, &path, findings));
     }
-    Some(routes)
+    all_lead_somewhere.then_some(routes)
 }
 
 fn one(
     name: &str,
     written: &Route,
-    policies: &[Policy],
+    known: Known<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> RouteSettings {
@@ -58,7 +59,7 @@ fn one(
     route.methods = methods(written.method.as_ref(), &path.key("method"), findings);
     route.headers = headers(written.headers.as_ref(), &path.key("headers"), findings);
     route.policy =
-        written.policy.as_ref().and_then(|name| policy(name, policies, &path.key("policy"), findings));
+        written.policy.as_ref().and_then(|name| policy(name, known, &path.key("policy"), findings));
     route.rewrite = rewrite(written, path, findings);
     if let Some(text) = &written.response_timeout {
         let mut timeout = Duration::ZERO;

@@ -29,11 +29,24 @@ pub(in crate::config) enum Limits {
 }
 
 /// A limit, as in `1000/hour`, `1000/day calendar in Europe/Berlin`, `100/hour sliding`,
-/// `10/s burst 50`, `10 at once for 30s`, `10 in total` or `100 recipients per attempt`; `0`, null
-/// and `unlimited` are no limit at all.
+/// `10/s burst 50`, `10 at once for 30s`, `10 in total`, `100 recipients per attempt` or
+/// `ladder 4 +2s then 11 lock 15m`; `0`, null and `unlimited` are no limit at all.
 #[derive(Debug, JsonSchema)]
 #[schemars(transform = limit_schema)]
 pub(in crate::config) struct LimitText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
+
+/// Which answers count: one status or kind, all but some, or a list: `4xx`, `not 5xx`, `[401, 403]`.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum CountWhen {
+    One(#[schemars(transform = statuses_schema)] StatusText),
+    Several(#[schemars(length(min = 1))] Vec<StatusText>),
+}
+
+/// A status, as in `401`, or all of a kind, as in `4xx`.
+#[derive(Debug, JsonSchema)]
+#[schemars(transform = status_schema)]
+pub(in crate::config) struct StatusText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
 
 /// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes.
 #[derive(Debug, JsonSchema)]
@@ -265,6 +278,15 @@ read_forms!(Limits, "a limit or a list of limits, as in `[100/hour, 1000/day]`",
     null => |text| Limits::One(LimitText(text)),
     list => Limits::Several,
 });
+read_forms!(StatusText, "a status, as in `401`, or all of a kind, as in `4xx`", {
+    word => StatusText,
+    number => StatusText,
+});
+read_forms!(CountWhen, "statuses, as in `[401, 403]`, `4xx` or `not 5xx`", {
+    word => |text| CountWhen::One(StatusText(text)),
+    number => |text| CountWhen::One(StatusText(text)),
+    list => CountWhen::Several,
+});
 read_forms!(FieldForm, "`text`, `ip`, `address`, `domain` or `{ ip: { v4: 24, v6: 56 } }`", {
     word => FieldForm::Word,
     table => FieldForm::Ip,
@@ -291,7 +313,10 @@ const LIMIT_PATTERN: &str = concat!(
     r"^\s*(unlimited|null|0|[0-9][0-9_]*\s*(/\s*",
     r"(s|sec|second|min|minute|h|hour|d|day|w|week|month|([0-9][0-9_]*(us|ms|s|m|min|h|d|w))+)",
     r"(\s+(calendar(\s+in\s+[A-Za-z0-9/_+-]+)?|sliding(\s+by\s+[0-9a-z_]+)?|burst\s+[0-9][0-9_]*))?",
-    r"|at\s+once(\s+for\s+[0-9a-z_]+)?|in\s+total|[A-Za-z][A-Za-z0-9_-]*\s+per\s+attempt))\s*$",
+    r"|at\s+once(\s+for\s+[0-9a-z_]+)?|in\s+total|[A-Za-z][A-Za-z0-9_-]*\s+per\s+attempt)",
+    r"|ladder\s+[0-9][0-9_]*(\s*\+\s*[0-9a-z_]+|\s+lock\s+[0-9a-z_]+|\s+captcha|\s+notify)+",
+    r"(\s+then\s+[0-9][0-9_]*(\s*\+\s*[0-9a-z_]+|\s+lock\s+[0-9a-z_]+|\s+captcha|\s+notify)+)*",
+    r"(\s+forget\s+[0-9a-z_]+)?)\s*$",
 );
 
 fn limit_schema(schema: &mut schemars::Schema) {
@@ -316,7 +341,30 @@ fn limit_schema(schema: &mut schemars::Schema) {
             "50 at once for 30s",
             "10 in total",
             "100 recipients per attempt",
+            "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m",
             "unlimited",
         ]),
     );
+}
+
+const STATUS_PATTERN: &str = r"^\s*[1-5]([0-9]{2}|xx)\s*$";
+const STATUSES_PATTERN: &str = concat!(
+    r"^\s*(not\s*)?([1-5]([0-9]{2}|xx)",
+    r"|\[\s*[1-5]([0-9]{2}|xx)\s*(,\s*[1-5]([0-9]{2}|xx)\s*)*\])\s*$",
+);
+
+fn status_schema(schema: &mut schemars::Schema) {
+    number_or_text(schema, STATUS_PATTERN);
+}
+
+fn statuses_schema(schema: &mut schemars::Schema) {
+    *schema = schemars::Schema::default();
+    number_or_text(schema, STATUSES_PATTERN);
+    schema.insert("examples".to_owned(), serde_json::json!(["4xx", 401, "not 5xx", "not [404, 5xx]"]));
+}
+
+fn number_or_text(schema: &mut schemars::Schema, pattern: &str) {
+    schema.remove("type");
+    let number = serde_json::json!({ "type": "integer", "minimum": 100, "maximum": 599 });
+    schema.insert("anyOf".to_owned(), serde_json::json!([{ "type": "string", "pattern": pattern }, number]));
 }

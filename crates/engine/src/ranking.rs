@@ -1,25 +1,25 @@
-//! Who is refused most, in bounded memory.
+//! Who comes most often, in bounded memory: of those who are refused, or of all.
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
 
-/// The keys that were refused most often of late.
+/// The keys that were noted most often of late.
 #[derive(Default)]
-pub struct Offenders {
+pub struct Ranking {
     counts: Mutex<Counts>,
 }
 
-/// One key and how often it was refused.
+/// One key and how often it was noted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offender {
-    /// The rule that refused it.
+pub struct Ranked {
+    /// The rule.
     pub rule: String,
     /// The key.
     pub key: String,
     /// How often; an underestimate for keys that came late into a crowd.
-    pub denied: u64,
-    /// When it was refused last.
+    pub count: u64,
+    /// When last.
     pub last: Timestamp,
 }
 
@@ -27,41 +27,41 @@ pub struct Offender {
 type Counts = HashMap<(Box<str>, Box<str>), Count>;
 
 struct Count {
-    denied: u64,
+    noted: u64,
     last: Timestamp,
 }
 
 const MOST: usize = 2_048;
 
-impl Offenders {
-    /// Counts a refusal. Where two meet, one is left out: the list is for people.
+impl Ranking {
+    /// Notes a key. Where two meet, one is left out: the list is for people.
     pub(crate) fn note(&self, rule: &str, key: &str, now: Timestamp) {
         let Some(mut counts) = self.counts.try_lock() else { return };
         if let Some(count) = counts.get_mut(&Pair(rule, key)) {
-            count.denied += 1;
+            count.noted += 1;
             count.last = now;
             return;
         }
         if counts.len() >= MOST {
             halve(&mut counts);
         }
-        counts.insert((rule.into(), key.into()), Count { denied: 1, last: now });
+        counts.insert((rule.into(), key.into()), Count { noted: 1, last: now });
     }
 
-    /// The keys refused most, most first.
-    pub fn top(&self, most: usize) -> Vec<Offender> {
+    /// The keys noted most, most first.
+    pub fn top(&self, most: usize) -> Vec<Ranked> {
         let counts = self.counts.lock();
-        let mut all: Vec<Offender> = counts
+        let mut all: Vec<Ranked> = counts
             .iter()
-            .map(|((rule, key), count)| Offender {
+            .map(|((rule, key), count)| Ranked {
                 rule: rule.to_string(),
                 key: key.to_string(),
-                denied: count.denied,
+                count: count.noted,
                 last: count.last,
             })
             .collect();
         drop(counts);
-        all.sort_by(|a, b| b.denied.cmp(&a.denied).then(b.last.cmp(&a.last)).then(a.key.cmp(&b.key)));
+        all.sort_by(|a, b| b.count.cmp(&a.count).then(b.last.cmp(&a.last)).then(a.key.cmp(&b.key)));
         all.truncate(most);
         all
     }
@@ -69,14 +69,14 @@ impl Offenders {
 
 /// Makes room: halves what everybody has, and drops those who had least, at least a quarter of them.
 fn halve(counts: &mut Counts) {
-    let mut sizes: Vec<u64> = counts.values().map(|count| count.denied).collect();
+    let mut sizes: Vec<u64> = counts.values().map(|count| count.noted).collect();
     let (_, cut, _) = sizes.select_nth_unstable(MOST / 4);
     let cut = *cut;
     let mut room = MOST / 2;
     counts.retain(|_, count| {
-        let keep = count.denied > cut || (count.denied == cut && room > 0);
-        room = room.saturating_sub(usize::from(keep && count.denied == cut));
-        count.denied = count.denied.div_ceil(2);
+        let keep = count.noted > cut || (count.noted == cut && room > 0);
+        room = room.saturating_sub(usize::from(keep && count.noted == cut));
+        count.noted = count.noted.div_ceil(2);
         keep
     });
 }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn the_worst_stay_on_top_in_a_crowd() {
-        let offenders = Offenders::default();
+        let offenders = Ranking::default();
         for round in 0..100_000_u64 {
             let now = Timestamp::from_micros(round);
             offenders.note("ip", &format!("passer-by-{round}"), now);

@@ -2,33 +2,48 @@
 //! copied, and only what changes is looked at.
 
 /// JSON as far as it is written.
-pub(crate) struct Json(Vec<u8>);
+#[derive(Debug)]
+pub struct Json(Vec<u8>);
 
 impl Json {
     /// Room for so many bytes, before any is moved.
-    pub(crate) fn with_capacity(bytes: usize) -> Self {
+    pub fn with_capacity(bytes: usize) -> Self {
         Self(Vec::with_capacity(bytes))
     }
 
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    /// What was written.
+    pub fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
     /// For what can only write bytes, and writes JSON.
-    pub(crate) fn bytes(&mut self) -> &mut Vec<u8> {
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.0
     }
 
     /// A piece that is JSON already.
     #[inline]
-    pub(crate) fn piece(&mut self, piece: &'static str) {
+    pub fn piece(&mut self, piece: &'static str) {
         self.0.extend_from_slice(piece.as_bytes());
     }
 
     /// A text in quotes.
     #[inline]
-    pub(crate) fn text(&mut self, text: &str) {
+    pub fn text(&mut self, text: &str) {
+        self.quote();
+        self.add(text);
+        self.quote();
+    }
+
+    /// The quote that begins or ends a text of several parts.
+    #[inline]
+    pub fn quote(&mut self) {
         self.0.push(b'"');
+    }
+
+    /// A part of a text, inside of quotes that stand already.
+    #[inline]
+    pub fn add(&mut self, text: &str) {
         // Looking at every byte is faster than stopping at the first that needs an escape: nearly
         // never is there one.
         if text.bytes().fold(false, |found, byte| found | needs_escape(byte)) {
@@ -36,25 +51,26 @@ impl Json {
         } else {
             self.0.extend_from_slice(text.as_bytes());
         }
-        self.0.push(b'"');
     }
 
+    /// A whole number.
     #[inline]
-    pub(crate) fn number(&mut self, number: u64) {
+    pub fn number(&mut self, number: u64) {
         self.0.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
     }
 
     /// A number, or null.
     #[inline]
-    pub(crate) fn maybe(&mut self, number: Option<u64>) {
+    pub fn maybe(&mut self, number: Option<u64>) {
         match number {
             Some(number) => self.number(number),
             None => self.piece("null"),
         }
     }
 
+    /// True or false.
     #[inline]
-    pub(crate) fn truth(&mut self, truth: bool) {
+    pub fn truth(&mut self, truth: bool) {
         self.piece(if truth { "true" } else { "false" });
     }
 

@@ -1,0 +1,67 @@
+//! Load from other processes: wrk for as much as goes, h2load at a pace.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+use std::time::Duration;
+
+/// What one round came to.
+#[derive(Clone, Copy, Debug)]
+pub struct Load {
+    requests: f64,
+    seconds: f64,
+    /// What the proxy spent on it.
+    pub cpu: Duration,
+}
+
+impl Load {
+    /// Requests in a second.
+    pub fn rate(&self) -> f64 {
+        self.requests / self.seconds
+    }
+
+    /// CPU time for a request, in microseconds.
+    pub fn micros(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.requests
+    }
+}
+
+/// Thirty-two connections, each with one request on its way, for so long.
+pub fn wrk(url: &str, time: Duration) -> Load {
+    let duration = format!("{}s", time.as_secs());
+    let arguments = ["-c", "1", "wrk", "-t", "1", "-c", "32", "-d", &duration, url];
+    let output = Command::new("taskset").args(arguments).output().expect("wrk is installed");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let refused = text.contains("Non-2xx");
+    assert!(output.status.success() && refused == url.ends_with("/deny"), "{url}: {text}");
+    let line = text.lines().find(|line| line.contains(" requests in ")).unwrap_or_else(|| panic!("{text}"));
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let requests = words[0].parse().expect("a number of requests");
+    let seconds = words[3].trim_end_matches([',', 's']).parse().expect("a number of seconds");
+    Load { requests, seconds, cpu: Duration::ZERO }
+}
+
+/// The slowest of a hundred answers at two thousand requests a second, in microseconds.
+pub fn p99(url: &str) -> f64 {
+    let log = std::env::temp_dir().join(format!("tollgate-bench-{}.log", std::process::id()));
+    let file = log.to_str().expect("a plain path");
+    let arguments = ["-c", "1", "h2load", "--h1", "-c", "16", "-n", "8000", "--rps", "125", "--log-file", file, url];
+    let output = Command::new("taskset").args(arguments).output().expect("h2load is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    let text = std::fs::read_to_string(&log).expect("a log");
+    std::fs::remove_file(&log).expect("our own file");
+    let mut times: Vec<f64> = text.lines().filter_map(|line| line.split('\t').nth(2)?.parse().ok()).collect();
+    assert_eq!(times.len(), 8000);
+    times.sort_by(f64::total_cmp);
+    times[times.len() * 99 / 100]
+}
+
+/// A connection that was used once.
+pub fn ask_once(port: u16, path: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("room for a connection");
+    write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").expect("a peer");
+    let mut buffer = [0; 4096];
+    let read = stream.read(&mut buffer).expect("a peer");
+    assert!(buffer[..read].starts_with(b"HTTP/1.1 200"));
+    stream
+}

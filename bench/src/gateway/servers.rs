@@ -1,0 +1,153 @@
+//! The servers that are measured, each a process of its own.
+
+use std::net::{TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A server that ends with the measurement.
+pub struct Running {
+    child: Child,
+    pub port: u16,
+    directory: PathBuf,
+}
+
+/// What requests are passed to.
+pub struct Upstream(pub Running);
+/// What the gateway is measured beside.
+pub struct Nginx(pub Running);
+/// The gateway.
+pub struct Tollgate(pub Running);
+
+/// Nobody reaches this rate.
+const PLENTY: &str = "100000000/s burst 100000000";
+
+impl Running {
+    /// CPU time of all its threads.
+    pub fn cpu(&self) -> Duration {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        let nanos = tasks.filter_map(|task| {
+            let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
+            text.split(' ').next()?.parse::<u64>().ok()
+        });
+        Duration::from_nanos(nanos.sum())
+    }
+
+    /// Resident memory, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("it runs");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("it has memory");
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") * 1024
+    }
+
+    fn start(mut command: Command, port: u16, directory: PathBuf) -> Self {
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it is installed");
+        let server = Self { child, port, directory };
+        for _ in 0..500 {
+            if TcpStream::connect(("127.0.0.1", port)).is_ok() {
+                return server;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not listen on {port}");
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port").port()
+}
+
+fn scratch(name: &str) -> PathBuf {
+    let directory = std::env::temp_dir().join(format!("tollgate-bench-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(directory.join("logs")).expect("a directory");
+    directory
+}
+
+/// A program on one core, with room for many connections.
+fn on_core(core: &str, program: &str) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", core, "prlimit", "--nofile=65536", program]);
+    command
+}
+
+fn nginx(name: &str, core: &str, port: u16, http: &str) -> Running {
+    let directory = scratch(name);
+    let config = format!(
+        "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr crit;
+events {{ worker_connections 30000; multi_accept on; }}
+http {{ access_log off; keepalive_requests 1000000000; {http} }}\n"
+    );
+    std::fs::write(directory.join("nginx.conf"), config).expect("our own directory");
+    let mut command = on_core(core, "nginx");
+    command.args(["-p", directory.to_str().expect("a plain path"), "-c", "nginx.conf", "-e", "stderr"]);
+    Running::start(command, port, directory)
+}
+
+impl Upstream {
+    pub fn start() -> Self {
+        let port = free_port();
+        let body = "x".repeat(100);
+        Self(nginx("upstream", "1", port, &format!("server {{ listen 127.0.0.1:{port}; return 200 \"{body}\"; }}")))
+    }
+}
+
+impl Nginx {
+    pub fn start(upstream: u16) -> Self {
+        let port = free_port();
+        let http = format!(
+            "upstream shop {{ server 127.0.0.1:{upstream}; keepalive 64; keepalive_requests 1000000000; }}
+limit_req_zone $binary_remote_addr zone=api:10m rate=1000000r/s;
+proxy_http_version 1.1; proxy_set_header Connection \"\"; proxy_set_header Host $host;
+proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme;
+server {{ listen 127.0.0.1:{port};
+  location /plain {{ proxy_pass http://shop; }}
+  location /ip {{ limit_req zone=api burst=1000000 nodelay; proxy_pass http://shop; }} }}"
+        );
+        Self(nginx("nginx", "0", port, &http))
+    }
+}
+
+impl Tollgate {
+    pub fn start(upstream: u16) -> Self {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        let built = Command::new("cargo").args(["build", "--release", "-p", "tollgate"]).current_dir(root).status();
+        assert!(built.is_ok_and(|status| status.success()), "the program is built");
+        let (port, api) = (free_port(), free_port());
+        let config = format!(
+            "listen: {{ http: 127.0.0.1:{api} }}
+store: memory
+rules:
+  ip: {{ by: ip, limits: {PLENTY} }}
+  all: {{ limits: [1000000000/hour, 4000000000/day] }}
+  route: {{ by: route, limits: [1000000000/hour, 4000000000/day] }}
+  pair: {{ by: [route, ip], limits: [1000000000/hour, 4000000000/day] }}
+  host: {{ by: host, limits: [1000000000/hour, 4000000000/day] }}
+  method: {{ by: [method, ip], limits: [1000000000/hour, 4000000000/day] }}
+  deny: {{ by: ip, limits: 1/day }}
+policies: {{ ip: [ip], five: [all, route, pair, host, method], deny: [deny] }}
+gateway:
+  listen: 127.0.0.1:{port}
+  workers: 1
+  upstreams: {{ shop: 127.0.0.1:{upstream} }}
+  routes:
+    plain: {{ path: /plain, upstream: shop }}
+    ip: {{ path: /ip, upstream: shop, policy: ip }}
+    five: {{ path: /five, upstream: shop, policy: five }}
+    deny: {{ path: /deny, upstream: shop, policy: deny }}\n"
+        );
+        let directory = scratch("tollgate");
+        let file = directory.join("tollgate.yaml");
+        std::fs::write(&file, config).expect("our own directory");
+        let mut command = on_core("0", &format!("{root}/target/release/tollgate"));
+        command.args(["serve", "--config", file.to_str().expect("a plain path")]);
+        Self(Running::start(command, port, directory))
+    }
+}

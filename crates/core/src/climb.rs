@@ -1,0 +1,66 @@
+//! How far up its ladders a key is, as a decision tells.
+
+use crate::decision::Line;
+use crate::limit::{Ladder, Limit, Pause, Step};
+use crate::reading::{Reading, When};
+use crate::time::{Span, Timestamp};
+
+/// Where on a ladder an attempt finds a key, and where it leaves it if it fails.
+#[derive(Clone, Copy, Debug)]
+pub struct Climb<'l> {
+    ladder: &'l Ladder,
+    reading: Reading,
+    /// As how many failures the attempt was charged.
+    charged: u64,
+}
+
+impl<'l> Climb<'l> {
+    /// The failures that are remembered: this attempt among them, if it was charged.
+    pub fn failures(&self) -> u64 {
+        self.reading.capacity - self.reading.remaining
+    }
+
+    /// The step that held for this attempt: what was asked of it, or kept it out.
+    pub fn held(&self) -> Option<&'l Step> {
+        self.ladder.step_at(self.failures() - self.charged)
+    }
+
+    /// The step that is reached if this attempt fails; the one that kept it out if it was refused.
+    pub fn reached(&self) -> Option<&'l Step> {
+        self.ladder.step_at(self.failures())
+    }
+
+    /// Whether this attempt, if it fails, is the one that climbs to the step reached.
+    pub fn arrives(&self) -> bool {
+        self.charged > 0 && self.held() != self.reached()
+    }
+
+    /// When the next attempt may come if this one fails, or this one may come again if it was refused:
+    /// after the pause of the step reached.
+    pub fn next_at(&self) -> Timestamp {
+        let reset = self.reading.reset.unwrap_or_default();
+        let last = reset - self.ladder.forget();
+        last + self.reached().map_or(Span::ZERO, |step| step.pause.span())
+    }
+
+    /// When the lock that was reached ends, if it is one and the attempt is or would be kept out by it.
+    pub fn locked_until(&self) -> Option<Timestamp> {
+        matches!(self.reached()?.pause, Pause::Lock(_)).then(|| self.next_at())
+    }
+
+    /// Whether the attempt was kept out here.
+    pub fn refused(&self) -> bool {
+        self.reading.when > When::Now
+    }
+}
+
+impl Line<'_> {
+    /// Where on each of its rule's ladders the key is; nothing if no counter was asked.
+    pub fn climbs(&self) -> impl Iterator<Item = Climb<'_>> {
+        let charged = if self.taken { self.cost } else { 0 };
+        self.limits.iter().zip(self.readings).filter_map(move |(limit, reading)| match limit {
+            Limit::Ladder(ladder) => Some(Climb { ladder, reading: *reading, charged }),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! What limits remember of a key.
+
+use alloc::boxed::Box;
+
+use super::{Failures, Height, Holds, Level, Log, Slots, Tally};
+
+/// What a limit remembers of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum State {
+    /// Nothing: the key is as good as new.
+    #[default]
+    Fresh,
+    /// Of a window or a calendar period.
+    Tally(Tally),
+    /// Of a sliding window.
+    Log(Box<Log>),
+    /// Of a sliding window in slots.
+    Slots(Box<Slots>),
+    /// Of a bucket.
+    Level(Level),
+    /// Of things in flight.
+    Holds(Box<Holds>),
+    /// Of a ladder.
+    Failures(Box<Failures>),
+    /// Of a total.
+    Total(u64),
+}
+
+impl State {
+    pub(super) fn tally(&self) -> Option<Tally> {
+        if let Self::Tally(tally) = self { Some(*tally) } else { None }
+    }
+
+    pub(super) fn level(&self) -> Option<Level> {
+        if let Self::Level(level) = self { Some(*level) } else { None }
+    }
+
+    pub(super) fn log(&self) -> Option<&Log> {
+        if let Self::Log(log) = self { Some(log) } else { None }
+    }
+
+    pub(super) fn slots(&self) -> Option<&Slots> {
+        if let Self::Slots(slots) = self { Some(slots) } else { None }
+    }
+
+    /// The holds, if this is the state of things in flight.
+    pub fn holds(&self) -> Option<&Holds> {
+        if let Self::Holds(holds) = self { Some(holds) } else { None }
+    }
+
+    pub(super) fn height(&self) -> Option<Height> {
+        if let Self::Failures(failures) = self { failures.height() } else { None }
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        if let Self::Total(total) = self { *total } else { 0 }
+    }
+
+    pub(super) fn log_mut(&mut self) -> &mut Log {
+        if !matches!(self, Self::Log(_)) {
+            *self = Self::Log(Box::default());
+        }
+        if let Self::Log(log) = self { log } else { unreachable!("just made one") }
+    }
+
+    pub(super) fn slots_mut(&mut self) -> &mut Slots {
+        if !matches!(self, Self::Slots(_)) {
+            *self = Self::Slots(Box::default());
+        }
+        if let Self::Slots(slots) = self { slots } else { unreachable!("just made one") }
+    }
+
+    pub(super) fn failures_mut(&mut self) -> &mut Failures {
+        if !matches!(self, Self::Failures(_)) {
+            *self = Self::Failures(Box::default());
+        }
+        if let Self::Failures(failures) = self { failures } else { unreachable!("just made one") }
+    }
+
+    /// The holds, begun if this state is fresh.
+    pub fn holds_mut(&mut self) -> &mut Holds {
+        if !matches!(self, Self::Holds(_)) {
+            *self = Self::Holds(Box::default());
+        }
+        if let Self::Holds(holds) = self { holds } else { unreachable!("just made one") }
+    }
+}
+
+impl From<Option<Tally>> for State {
+    fn from(tally: Option<Tally>) -> Self {
+        tally.map_or(Self::Fresh, Self::Tally)
+    }
+}
+
+impl From<Option<Level>> for State {
+    fn from(level: Option<Level>) -> Self {
+        level.map_or(Self::Fresh, Self::Level)
+    }
+}

@@ -1,0 +1,119 @@
+//! Mistakes of callers: what is wrong with an attempt, and what was perhaps meant.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::MAX_EXACT;
+use crate::key::ValueError;
+use crate::policy::Attempt;
+
+/// Why an attempt cannot be decided. The caller's fault, always; nothing was charged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mistake {
+    /// There is no such policy.
+    UnknownPolicy {
+        /// What was asked for.
+        policy: String,
+        /// The nearest name there is.
+        near: Option<String>,
+    },
+    /// No rule of the policy knows this field.
+    UnknownField {
+        /// The policy.
+        policy: String,
+        /// What was sent.
+        field: String,
+        /// The nearest name that some rule knows.
+        near: Option<String>,
+    },
+    /// A field was sent twice.
+    RepeatedField {
+        /// Its name.
+        field: String,
+    },
+    /// A value cannot be used.
+    BadValue {
+        /// The field.
+        field: String,
+        /// What is wrong with it.
+        error: ValueError,
+    },
+    /// No rule of the policy applies to what was sent.
+    NoRuleApplies {
+        /// The policy.
+        policy: String,
+        /// The fields that would make a rule apply.
+        fields: Vec<String>,
+    },
+    /// The cost is beyond exact numbers.
+    CostTooBig {
+        /// What was asked for.
+        cost: u64,
+    },
+    /// The id is longer than [`Attempt::MOST_ID_BYTES`].
+    IdTooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hint = |near: &Option<String>| {
+            near.as_ref().map_or_else(String::new, |near| alloc::format!("; did you mean `{near}`?"))
+        };
+        match self {
+            Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
+            Self::UnknownField { policy, field, near } => {
+                write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
+            }
+            Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
+            Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
+            Self::NoRuleApplies { policy, fields } => write!(
+                f,
+                "no rule of policy `{policy}` applies: its rules need some of the fields {}; set `allow_unmatched` to let such attempts pass",
+                fields.join(", ")
+            ),
+            Self::CostTooBig { cost } => {
+                write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
+            }
+            Self::IdTooLong { bytes } => {
+                write!(f, "the id is {bytes} bytes long; at most {} are allowed", Attempt::MOST_ID_BYTES)
+            }
+        }
+    }
+}
+
+impl core::error::Error for Mistake {}
+
+/// A name somebody sent, cut to a length that is fit to be shown back.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().take(64).collect()
+}
+
+/// How many names are compared with one that is not known: whoever sends it must not keep us busy.
+const MOST_COMPARED: usize = 1_000;
+
+/// The known name that differs least from `name`, if it differs little enough to be what was meant.
+pub fn nearest<'n>(name: &str, known: impl Iterator<Item = &'n str>) -> Option<String> {
+    let name = shown(name);
+    let best = known.take(MOST_COMPARED).map(|known| (distance(&name, known), known)).min()?;
+    (best.0 <= 1 + name.chars().count() / 3).then(|| best.1.to_string())
+}
+
+/// How many letters must be changed, added or left out to turn one into the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}

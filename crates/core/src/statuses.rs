@@ -1,0 +1,266 @@
+//! Statuses of answers: which of them a rule counts.
+//!
+//! Written as one, as several, or as all but some:
+//!
+//! ```text
+//! statuses = [ "not" ] ( status | "[" status { "," status } "]" )
+//! status   = 100 … 599 | "1xx" | "2xx" | "3xx" | "4xx" | "5xx"
+//! ```
+
+use alloc::borrow::ToOwned;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use core::str::FromStr;
+
+use crate::grammar::GrammarError;
+
+/// Some of the statuses from 100 to 599, and at least one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Statuses([u64; WORDS]);
+
+/// One entry of what is written: a status, or all that begin with the same digit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    One(u16),
+    Hundred(u16),
+}
+
+const FIRST: u16 = 100;
+const LAST: u16 = 599;
+const WORDS: usize = ((LAST - FIRST) as usize + 1).div_ceil(64);
+
+/// What can be written, for those who wrote something else.
+const FORMS: &str = "a status is `100` to `599`, or all of a kind, as in `4xx`";
+
+impl Statuses {
+    const NONE: Self = Self([0; WORDS]);
+
+    /// Whether an answer of this status is one of them. What is no status at all always is, so that
+    /// nobody gets around a limit by it.
+    pub fn contains(&self, status: u16) -> bool {
+        match status.checked_sub(FIRST) {
+            Some(index) if status <= LAST => self.0[usize::from(index) / 64] >> (index % 64) & 1 == 1,
+            _ => true,
+        }
+    }
+
+    /// What one entry of a list says: a status, or all of a kind.
+    pub fn entry(text: &str) -> Result<Self, GrammarError> {
+        let mut rest = Rest { text, at: 0 };
+        let entry = rest.entry()?;
+        rest.end(entry.into())
+    }
+
+    /// These and those.
+    #[must_use]
+    pub fn or(self, those: Self) -> Self {
+        Self(core::array::from_fn(|word| self.0[word] | those.0[word]))
+    }
+
+    /// All the others, if there are any.
+    #[must_use]
+    pub fn others(&self) -> Option<Self> {
+        let mut others = Self::NONE;
+        (FIRST..=LAST).filter(|status| !self.contains(*status)).for_each(|status| others.insert(status));
+        (others != Self::NONE).then_some(others)
+    }
+
+    /// Each of them as it is written, kinds before single ones of another kind: `4xx`, `503`.
+    pub fn written(&self) -> impl Iterator<Item = impl fmt::Display> {
+        self.entries().into_iter()
+    }
+
+    /// Whether they are written as all but the others, because that is shorter.
+    pub fn is_written_by_others(&self) -> bool {
+        self.others().is_some_and(|others| others.entries().len() < self.entries().len())
+    }
+
+    fn insert(&mut self, status: u16) {
+        let index = status - FIRST;
+        self.0[usize::from(index) / 64] |= 1 << (index % 64);
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries = Vec::new();
+        for hundred in FIRST / 100..=LAST / 100 {
+            let all = hundred * 100..=hundred * 100 + 99;
+            if all.clone().all(|status| self.contains(status)) {
+                entries.push(Entry::Hundred(hundred));
+            } else {
+                entries.extend(all.filter(|status| self.contains(*status)).map(Entry::One));
+            }
+        }
+        entries
+    }
+}
+
+impl From<Entry> for Statuses {
+    fn from(entry: Entry) -> Self {
+        let mut statuses = Self::NONE;
+        match entry {
+            Entry::One(status) => statuses.insert(status),
+            Entry::Hundred(hundred) => {
+                (hundred * 100..=hundred * 100 + 99).for_each(|status| statuses.insert(status));
+            }
+        }
+        statuses
+    }
+}
+
+/// What is left to read of a text.
+struct Rest<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Rest<'t> {
+    fn skip_space(&mut self) {
+        let rest = &self.text[self.at..];
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    /// The next word without taking it: letters and digits, or one sign, or nothing at the end.
+    fn peek(&mut self) -> &'t str {
+        self.skip_space();
+        let rest = &self.text[self.at..];
+        let letters = rest.find(|c: char| !c.is_alphanumeric()).unwrap_or(rest.len());
+        match letters {
+            0 => &rest[..rest.chars().next().map_or(0, char::len_utf8)],
+            letters => &rest[..letters],
+        }
+    }
+
+    fn take(&mut self, word: &str) -> bool {
+        let is = self.peek() == word;
+        if is {
+            self.at += word.len();
+        }
+        is
+    }
+
+    fn entry(&mut self) -> Result<Entry, GrammarError> {
+        let word = self.peek();
+        let entry = entry_of(word).ok_or_else(|| self.wrong(&mistaken(word)))?;
+        self.at += word.len();
+        Ok(entry)
+    }
+
+    fn list(&mut self) -> Result<Statuses, GrammarError> {
+        if !self.take("[") {
+            let entry = self.entry()?;
+            if self.peek() == "," {
+                return Err(self.wrong("several statuses go into brackets, as in `[401, 403]`"));
+            }
+            return Ok(entry.into());
+        }
+        let mut found = Statuses::NONE;
+        if self.peek() == "]" {
+            return Err(self.wrong("an empty list counts nothing: leave the rule out instead"));
+        }
+        loop {
+            found = found.or(self.entry()?.into());
+            if self.take("]") {
+                return Ok(found);
+            }
+            if !self.take(",") {
+                return Err(self.wrong("after a status comes `,` or `]`"));
+            }
+        }
+    }
+
+    fn end(&mut self, statuses: Statuses) -> Result<Statuses, GrammarError> {
+        match self.peek() {
+            "" => Ok(statuses),
+            word => Err(self.wrong(&format!("`{word}` is one word too many"))),
+        }
+    }
+
+    fn wrong(&self, problem: &str) -> GrammarError {
+        GrammarError { text: self.text.to_owned(), at: self.at, problem: problem.to_owned() }
+    }
+}
+
+fn entry_of(word: &str) -> Option<Entry> {
+    let number =
+        |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
+    match word.strip_suffix("xx") {
+        Some(hundred) if hundred.len() == 1 => {
+            number(hundred).filter(|hundred| (FIRST / 100..=LAST / 100).contains(hundred)).map(Entry::Hundred)
+        }
+        Some(_) => None,
+        None if word.len() == 3 => {
+            number(word).filter(|status| (FIRST..=LAST).contains(status)).map(Entry::One)
+        }
+        None => None,
+    }
+}
+
+/// What is wrong with a word that stands where a status should.
+fn mistaken(word: &str) -> String {
+    match word {
+        "" => format!("a status is missing: {FORMS}"),
+        "not" => "`not` goes before all of them, as in `not [404, 5xx]`".to_owned(),
+        word => {
+            let word: String = word.chars().take(16).collect();
+            let spelled = word.to_ascii_lowercase();
+            match entry_of(&spelled) {
+                Some(_) => format!("`{word}` is written `{spelled}`"),
+                None => format!("`{word}` is no status: {FORMS}"),
+            }
+        }
+    }
+}
+
+impl FromStr for Statuses {
+    type Err = GrammarError;
+
+    fn from_str(text: &str) -> Result<Self, GrammarError> {
+        let mut rest = Rest { text, at: 0 };
+        let others = rest.take("not");
+        rest.skip_space();
+        let start = rest.at;
+        let found = rest.list()?;
+        let found = rest.end(found)?;
+        if !others {
+            return Ok(found);
+        }
+        rest.at = start;
+        found.others().ok_or_else(|| rest.wrong("these are all there are, and no answer would be counted"))
+    }
+}
+
+/// Prints them as they are read, by the others if that is shorter.
+impl fmt::Display for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = *self;
+        if let Some(others) = self.others().filter(|_| self.is_written_by_others()) {
+            f.write_str("not ")?;
+            shown = others;
+        }
+        let entries = shown.entries();
+        if let [entry] = &*entries {
+            return entry.fmt(f);
+        }
+        for (index, entry) in entries.iter().enumerate() {
+            write!(f, "{}{entry}", if index == 0 { "[" } else { ", " })?;
+        }
+        f.write_str("]")
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::One(status) => status.fmt(f),
+            Self::Hundred(hundred) => write!(f, "{hundred}xx"),
+        }
+    }
+}
+
+impl fmt::Debug for Statuses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Statuses({self})")
+    }
+}

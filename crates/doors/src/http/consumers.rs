@@ -1,0 +1,167 @@
+//! Consumers that have limits of their own, on all routes together: `/api/v1/consumers`. They are limits
+//! of single keys of the rule `consumer`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::{Clash, Plan, Policies};
+use tollgate_engine::books::CONSUMER;
+
+use super::App;
+use super::audit::Change;
+use super::auth::Role;
+use super::body::{self, Whole};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::limits::{self, Written};
+use super::page::{self, Page};
+use super::path::{self, Place};
+use super::problem::Problem;
+use super::ratelimits::Removed;
+use super::shown::{self, json};
+
+const ALL: &str = "/api/v1/consumers";
+const ONE: &str = "/api/v1/consumers/{id}/rate-limit";
+
+/// Limits for one consumer.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "ConsumerRequest")]
+struct LimitBody<'b> {
+    /// How many a second; `burstSize` stands beside it, and `limits` does not.
+    #[serde(default, rename = "requestsPerSecond")]
+    requests_per_second: Option<Whole>,
+    /// How many at once.
+    #[serde(default, rename = "burstSize")]
+    burst_size: Option<Whole>,
+    /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or one alone; `unlimited` is none at
+    /// all.
+    #[serde(borrow, default)]
+    limits: Option<Written<'b>>,
+}
+
+/// A consumer with limits of its own.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Consumer")]
+struct ConsumerShown {
+    /// The consumer; a made-up name where keys are secret.
+    id: String,
+    /// How many a second; only if a rate in a second with a burst is all there is.
+    #[serde(rename = "requestsPerSecond", skip_serializing_if = "Option::is_none")]
+    requests_per_second: Option<u64>,
+    /// How many at once; only beside `requestsPerSecond`.
+    #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
+    burst_size: Option<u64>,
+    /// Its limits, as they are written.
+    limits: Vec<String>,
+    /// Whether they were set at run time; otherwise they are configured.
+    overridden: bool,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "ConsumerPage")]
+struct PageShown {
+    /// Consumers with limits of their own, by id.
+    consumers: Vec<ConsumerShown>,
+    /// What `after` is for the next page; null on the last one.
+    next: Option<String>,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let list = Operation::new(ALL, "List the consumers with limits of their own")
+        .query(page::QUERY)
+        .answers::<PageShown>();
+    let look = Operation::new(ONE, "Show the limits of a consumer").answers::<ConsumerShown>();
+    let set = Operation::new(ONE, "Give a consumer limits of its own")
+        .takes::<LimitBody<'_>>()
+        .answers::<ConsumerShown>();
+    let remove = Operation::new(ONE, "Take back the limits of a consumer").answers::<Removed>();
+    vec![
+        Endpoint::new(Method::GET, ALL, read, show_page).does(list),
+        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
+        Endpoint::new(Method::PUT, ONE, admin, set_one).does(set),
+        Endpoint::new(Method::DELETE, ONE, admin, remove_one).does(remove),
+    ]
+}
+
+async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
+    let page = Page::of(&ask)?;
+    let pinned = app.engine.pin();
+    let rule = path::rule(&pinned.policies, CONSUMER)?;
+    // As many of the next ones as are shown, and one more: sorting all of them would take long.
+    let mut next: BTreeMap<String, (&str, &Plan)> = BTreeMap::new();
+    for (key, plan) in &rule.overrides {
+        let shown = app.engine.shown_key(rule, key);
+        let full = next.len() > page.limit;
+        let late = full && next.last_key_value().is_some_and(|(last, _)| **last <= *shown);
+        if late || page.after.as_deref().is_some_and(|after| *shown <= *after) {
+            continue;
+        }
+        next.insert(shown.into_owned(), (key, plan));
+        if full {
+            next.pop_last();
+        }
+    }
+    let shown = next.into_iter().map(|(id, (key, plan))| ConsumerShown::of(&app, id, key, plan)).collect();
+    let (consumers, next) = page.cut(shown, |consumer: &ConsumerShown| &consumer.id);
+    Ok(json(&PageShown { consumers, next }))
+}
+
+async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
+    show(&app, &ask)
+}
+
+fn show(app: &App, ask: &Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let place = place(&pinned.policies, ask)?;
+    let id = app.engine.shown_key(place.rule, &place.key).into_owned();
+    let plan = place.rule.overrides.get(&place.key);
+    let plan = plan.ok_or_else(|| Problem::not_found("this consumer has no limits of its own"))?;
+    Ok(json(&ConsumerShown::of(app, id, &place.key, plan)))
+}
+
+async fn set_one(app: Arc<App>, ask: Ask) -> Answered {
+    let LimitBody { requests_per_second, burst_size, limits } = body::read(&ask.body)?;
+    let limits = limits::wanted(limits.as_ref(), requests_per_second, burst_size)?;
+    let pinned = app.engine.pin();
+    let place = place(&pinned.policies, &ask)?;
+    if let Some(clash) = Clash::find(CONSUMER, &limits, pinned.policies.iter()) {
+        return Err(Problem::bad_request(clash.to_string()));
+    }
+    let before = app.engine.set_override(CONSUMER, &place.key, limits).await?;
+    tell(&app, &ask, &place, "consumer.limit", before.as_deref());
+    show(&app, &ask)
+}
+
+async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let place = place(&pinned.policies, &ask)?;
+    let before = app.engine.remove_override(CONSUMER, &place.key).await?;
+    if before.is_some() {
+        tell(&app, &ask, &place, "consumer.unlimit", before.as_deref());
+    }
+    Ok(json(&Removed { removed: before.is_some() }))
+}
+
+/// Tells the log of limits that were set or taken back; those that hold now are seen.
+fn tell(app: &App, ask: &Ask, place: &Place<'_>, action: &'static str, before: Option<&Plan>) {
+    let pinned = app.engine.pin();
+    let now = pinned.policies.rule(CONSUMER).and_then(|rule| rule.overrides.get(&place.key));
+    let (before, after) = (before.map(ToString::to_string), now.map(ToString::to_string));
+    Change { action, what: &app.engine.shown_key(place.rule, &place.key), before, after }.tell(ask);
+}
+
+fn place<'s>(policies: &'s Policies, ask: &Ask) -> Result<Place<'s>, Problem> {
+    Place::of(path::rule(policies, CONSUMER)?, &path::decode(path::rest(&ask.uri).0)?)
+}
+
+impl ConsumerShown {
+    fn of(app: &App, id: String, key: &str, plan: &Plan) -> Self {
+        let (requests_per_second, burst_size) = limits::rate_and_burst(plan).unzip();
+        let (limits, overridden) = (shown::limits(plan), app.engine.is_overridden(CONSUMER, key));
+        Self { id, requests_per_second, burst_size, limits, overridden }
+    }
+}

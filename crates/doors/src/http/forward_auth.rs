@@ -1,0 +1,190 @@
+//! `/api/v1/forward-auth/{policy}`: may the request pass that a proxy asks about?
+//!
+//! The proxy is the peer, and its client is whom rules count. Whatever a client could have written
+//! itself is believed only where the proxy is known to replace it, so each dialect reads its own
+//! headers and no others. Who asks wrongly, or without a token where one is needed, is answered with
+//! 500 in every dialect: that is the proxy's fault, and a client that is told 401 or 400 for it would
+//! look for its own.
+
+mod dialect;
+mod told;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::http::{self, Uri};
+use axum::response::Response;
+use percent_encoding::percent_decode_str;
+use serde_json::{Map, Value};
+use tollgate_core::{Attempt, Decision, Limit, Policy};
+use tollgate_engine::{Engine, Snapshot};
+use tollgate_web::facts::Source;
+use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Problem, TrustedProxies};
+
+use super::App;
+use super::auth::PROXY_TOKEN;
+use super::endpoint::{Endpoint, Operation};
+use super::path;
+use super::problem::{CORRELATION_ID, PROBLEM_JSON};
+use dialect::Dialect;
+use told::{Query, Told};
+
+/// What the door for proxies is told, as it is configured.
+#[derive(Debug)]
+pub struct ForwardAuthSettings {
+    /// The proxies whose word on the client's address is taken. Without them the client is the proxy.
+    pub trusted_proxies: TrustedProxies,
+    /// What clients prove who they are with. With none, everybody is anybody.
+    pub credentials: Arc<Credentials>,
+    /// What fields are called beside the names they have.
+    pub aliases: Aliases,
+    /// How decisions are said.
+    pub answers: Answers,
+}
+
+/// The settings of the door for proxies. They are replaced all at once, while it is served.
+#[derive(Debug, Default)]
+pub struct ForwardAuth(ArcSwap<ForwardAuthSettings>);
+
+/// Who a request comes from: whoever serves the router puts this among the extensions of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer(pub IpAddr);
+
+impl Default for ForwardAuthSettings {
+    /// Nobody is trusted, nobody is known, and decisions are said as usual.
+    fn default() -> Self {
+        Self {
+            trusted_proxies: TrustedProxies::none(),
+            credentials: Arc::default(),
+            aliases: Aliases::default(),
+            answers: Answers::default(),
+        }
+    }
+}
+
+impl ForwardAuth {
+    /// These settings.
+    pub fn new(settings: ForwardAuthSettings) -> Self {
+        Self(ArcSwap::from_pointee(settings))
+    }
+
+    /// Goes by these settings from now on.
+    pub fn replace(&self, settings: ForwardAuthSettings) {
+        self.0.store(Arc::new(settings));
+    }
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let about =
+        "Decide the request that a proxy asks about, by what its headers tell; any method does the same";
+    let operation = Operation::new("/api/v1/forward-auth/{policy}", about)
+        .query(&[
+            ("route", "the name of the route, for rules that count by it"),
+            ("dialect", "`plain`, or `nginx`, which gets 403 for every refusal, and all about it in headers"),
+        ])
+        .answers_nothing()
+        .also::<Map<String, Value>>(403, PROBLEM_JSON)
+        .also::<Map<String, Value>>(429, PROBLEM_JSON)
+        .also::<Map<String, Value>>(503, PROBLEM_JSON);
+    vec![Endpoint::for_proxies("/api/v1/forward-auth/{policy}", serve).does(operation)]
+}
+
+/// The way of every question. Its body is not read.
+async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
+    let started = app.meters.start();
+    let (mut parts, _) = request.into_parts();
+    let correlation = Correlation::of(&parts.headers);
+    let query = Query::read(parts.uri.query());
+    let dialect = query.as_ref().map_or(Dialect::Plain, |query| query.dialect);
+    let admitted = app.keys.admits_proxy(&parts.headers);
+    // A secret of the proxy is nothing that rules may count, and show, as if it were the client's.
+    parts.headers.remove(PROXY_TOKEN);
+    let answered = match query {
+        Ok(_) if !admitted => {
+            Err(Problem::misconfigured("the proxy must send a known token as `X-Tollgate-Token`"))
+        }
+        Ok(query) => decide(&app, &parts, &query, &correlation).await,
+        Err(problem) => Err(problem),
+    };
+    let response = dialect.say(answered.unwrap_or_else(|problem| problem.answer(&correlation)));
+    app.meters.note(index, response.status(), started);
+    response.map(Body::from)
+}
+
+/// Decides, and says what came of it.
+async fn decide(
+    app: &App,
+    parts: &Parts,
+    query: &Query<'_>,
+    correlation: &Correlation,
+) -> Result<http::Response<Bytes>, Problem> {
+    let settings = app.forward_auth.0.load();
+    let pinned = app.engine.pin();
+    let policy = policy(&pinned, &parts.uri)?;
+    let told = Told::read(query.dialect, &parts.headers)?;
+    let Peer(peer) = parts.extensions.get().copied().expect("whoever serves the router tells the peer");
+    let identity = settings.credentials.recognise(&parts.headers)?;
+    let asks = |is: fn(Source<'_>) -> bool| {
+        policy.fields().filter_map(|field| settings.aliases.source(field)).any(is)
+    };
+    let path = if asks(|source| source == Source::Path) { told.path()? } else { "".into() };
+    let host = if asks(|source| source == Source::Host) { told.host()? } else { "".into() };
+    let facts = Facts {
+        route: &query.route,
+        client: settings.trusted_proxies.client(peer, &parts.headers),
+        method: &told.method,
+        path: &path,
+        query: if asks(|source| matches!(source, Source::Query(_))) { told.query()? } else { None },
+        host: &host,
+        headers: &parts.headers,
+        identity: &identity,
+    };
+    let asked = facts.ask(policy, &settings.aliases)?;
+    let pairs = asked.pairs();
+    let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+    let mut decision = Decision::blank();
+    app.engine.decide_into(&pinned, &attempt, &mut decision).await?;
+    Ok(settings.answer(&app.engine, &decision, correlation))
+}
+
+/// The policy that is asked for.
+fn policy<'s>(pinned: &'s Snapshot, uri: &Uri) -> Result<&'s Policy, Problem> {
+    let name = percent_decode_str(path::rest(uri).0).decode_utf8_lossy();
+    let policy =
+        pinned.policies.find(&name).map_err(|mistake| Problem::misconfigured(mistake.to_string()))?;
+    // A proxy that asks here does not tell what becomes of a request.
+    for rule in policy.rules.iter().filter(|rule| rule.enabled) {
+        let waits_for = if rule.plan.limits().iter().any(Limit::holds) {
+            "limits what goes on at once, and a proxy that asks here does not tell when a request has ended"
+        } else if rule.count_when.is_some() {
+            "counts only some answers, and a proxy that asks here does not tell what a request was answered"
+        } else {
+            continue;
+        };
+        return Err(Problem::misconfigured(format!("rule `{}` {waits_for}", rule.name)));
+    }
+    Ok(policy)
+}
+
+impl ForwardAuthSettings {
+    fn answer(
+        &self,
+        engine: &Engine,
+        decision: &Decision<'_>,
+        correlation: &Correlation,
+    ) -> http::Response<Bytes> {
+        if !decision.allowed() {
+            return self.answers.refusal(engine, decision, correlation);
+        }
+        let mut response = http::Response::default();
+        self.answers.headers(decision, response.headers_mut());
+        if let Some(given) = &correlation.given {
+            response.headers_mut().insert(CORRELATION_ID, given.clone());
+        }
+        response
+    }
+}

@@ -1,0 +1,103 @@
+//! What a proxy tells: in the address that it asks at, and in headers.
+
+use std::borrow::Cow;
+
+use axum::http::{HeaderMap, Method};
+use percent_encoding::percent_decode_str;
+use tollgate_web::{Problem, host, path};
+
+use super::dialect::Dialect;
+
+/// What stands in the query of a question.
+pub(super) struct Query<'q> {
+    pub(super) dialect: Dialect,
+    /// The name of the route; empty if there is none.
+    pub(super) route: Cow<'q, str>,
+}
+
+/// What is told of a request. It is looked at only as far as some rule asks: a service may have uses
+/// for a path that nobody else understands.
+pub(super) struct Told<'h> {
+    pub(super) method: Method,
+    uri: &'h [u8],
+    host: &'h [u8],
+}
+
+impl<'q> Query<'q> {
+    pub(super) fn read(query: Option<&'q str>) -> Result<Self, Problem> {
+        let mut dialect = None;
+        let mut route = None;
+        for member in query.unwrap_or_default().split('&').filter(|member| !member.is_empty()) {
+            let (name, value) = member.split_once('=').unwrap_or((member, ""));
+            let value = percent_decode_str(value).decode_utf8();
+            let value =
+                value.map_err(|_| Problem::misconfigured("the query is not UTF-8 once it is decoded"))?;
+            let again = match name {
+                "route" => route.replace(value).is_some(),
+                "dialect" => dialect.replace(Dialect::of(&value).ok_or_else(no_dialect)?).is_some(),
+                _ => {
+                    let name: String = name.chars().take(64).collect();
+                    let detail = format!("`{name}` cannot stand in the query here; route, dialect can");
+                    return Err(Problem::misconfigured(detail));
+                }
+            };
+            if again {
+                return Err(Problem::misconfigured(format!("`{name}` is there twice")));
+            }
+        }
+        Ok(Self { dialect: dialect.unwrap_or(Dialect::Plain), route: route.unwrap_or_default() })
+    }
+}
+
+fn no_dialect() -> Problem {
+    Problem::misconfigured("`dialect` is `plain` or `nginx`")
+}
+
+impl<'h> Told<'h> {
+    pub(super) fn read(dialect: Dialect, headers: &'h HeaderMap) -> Result<Self, Problem> {
+        let names = dialect.names();
+        let method = only(headers, names.method)?.ok_or_else(|| missing(names.method))?;
+        let method = Method::from_bytes(method).map_err(|_| Problem::bad_request("that is no method"))?;
+        let uri = only(headers, names.uri)?.ok_or_else(|| missing(names.uri))?;
+        Ok(Self { method, uri, host: only(headers, names.host)?.unwrap_or_default() })
+    }
+
+    /// The path in its normal form.
+    pub(super) fn path(&self) -> Result<Cow<'h, str>, Problem> {
+        let raw = self.uri.split(|byte| *byte == b'?').next().unwrap_or_default();
+        let raw = str::from_utf8(raw).map_err(|_| Problem::bad_request("the path is not UTF-8"))?;
+        Ok(path::normal(raw)?)
+    }
+
+    /// The query, if there is one.
+    pub(super) fn query(&self) -> Result<Option<&'h str>, Problem> {
+        let Some(mark) = self.uri.iter().position(|byte| *byte == b'?') else { return Ok(None) };
+        let query = str::from_utf8(&self.uri[mark + 1..]);
+        query.map(Some).map_err(|_| Problem::bad_request("the query is not UTF-8"))
+    }
+
+    /// The host in its normal form; empty if none was told.
+    pub(super) fn host(&self) -> Result<Cow<'h, str>, Problem> {
+        if self.host.is_empty() {
+            return Ok(Cow::Borrowed(""));
+        }
+        let raw = str::from_utf8(self.host).map_err(|_| Problem::bad_request("the host is not UTF-8"))?;
+        Ok(host::normal(raw)?)
+    }
+}
+
+/// The one value of a header that the proxy writes. Two values are one of the proxy and one of its
+/// client, and nobody knows which is which.
+fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Problem> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    if values.next().is_some() {
+        let detail = format!("`{name}` is there twice: the proxy must replace what its client sends");
+        return Err(Problem::misconfigured(detail));
+    }
+    Ok(first.map(|value| value.as_bytes()))
+}
+
+fn missing(name: &str) -> Problem {
+    Problem::misconfigured(format!("`{name}` is missing: the proxy must tell what its client asks for"))
+}

@@ -1,0 +1,66 @@
+//! Limits as bodies have them: in the grammar of limits, or as a rate with a burst in two numbers.
+
+use tollgate_core::{Limit, Plan, Span, grammar};
+use tollgate_engine::calendar::zone_exists;
+
+use super::body::{OneOrMore, Text, Whole};
+use super::problem::Problem;
+
+/// Limits in the grammar, one alone or a list.
+pub(crate) type Written<'b> = OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>;
+
+/// The limits that a body asks for, in one of its two forms.
+pub(crate) fn wanted(
+    limits: Option<&Written<'_>>,
+    per_second: Option<Whole>,
+    burst: Option<Whole>,
+) -> Result<Vec<Limit>, Problem> {
+    let refuse = |detail: &str| Err(Problem::bad_request(detail));
+    match (limits, per_second, burst) {
+        (Some(limits), None, None) => {
+            let texts: Vec<&str> = limits.0.iter().map(Text::as_str).collect();
+            read(&texts)
+        }
+        (Some(_), ..) => refuse("say it once: either `limits`, or `requestsPerSecond` with `burstSize`"),
+        (None, Some(Whole(0)), _) => {
+            refuse("`requestsPerSecond` is at least 1; for fewer, write `limits`, as in `30/min burst 5`")
+        }
+        (None, _, Some(Whole(0))) => {
+            refuse("`burstSize` is at least 1: a bucket with no room admits nothing")
+        }
+        (None, Some(Whole(rate)), Some(Whole(burst))) => read(&[&*format!("{rate}/s burst {burst}")]),
+        (None, Some(_), None) => refuse("beside `requestsPerSecond` there must be `burstSize`"),
+        (None, None, Some(_)) => refuse("beside `burstSize` there must be `requestsPerSecond`"),
+        (None, None, None) => refuse(
+            "say which limits: `requestsPerSecond` with `burstSize`, or `limits`, as in `{\"limits\":\"100/hour\"}`, with `unlimited` for none at all",
+        ),
+    }
+}
+
+/// Reads limits in the grammar; a mistake says where it is.
+pub(crate) fn read(texts: &[&str]) -> Result<Vec<Limit>, Problem> {
+    if texts.is_empty() {
+        return Err(Problem::bad_request("an empty list: write `unlimited` if there is to be no limit"));
+    }
+    let mut limits = Vec::new();
+    for text in texts {
+        let limit = grammar::parse(text).map_err(|error| Problem::bad_request(error.to_string()))?;
+        limits.extend(limit);
+    }
+    for zone in limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref()) {
+        if !zone_exists(zone) {
+            return Err(Problem::bad_request(format!("there is no time zone `{zone}`")));
+        }
+    }
+    Ok(limits)
+}
+
+/// A rate in a second and a burst, if that is all there is.
+pub(crate) fn rate_and_burst(plan: &Plan) -> Option<(u64, u64)> {
+    match plan.limits() {
+        [Limit::Bucket(bucket)] if bucket.period() == Span::from_secs(1) => {
+            Some((bucket.rate(), bucket.burst()))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,306 @@
+//! Policies made over the API: `/api/v1/rate-limits`.
+
+use std::ops::Bound;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::http::header::{ETAG, IF_MATCH, LOCATION};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::Rule;
+use tollgate_core::grammar::GrammarError;
+use tollgate_core::policy::nearest;
+use tollgate_engine::books::{MadePolicies, MadePolicy, PolicyDraft, Terms};
+use tollgate_engine::{ChangeFault, Snapshot};
+
+use super::App;
+use super::audit::Change;
+use super::auth::Role;
+use super::body::{self, OneOrMore, Text, Whole};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::limits::{self, Written};
+use super::page::{self, Page};
+use super::path;
+use super::problem::Problem;
+use super::routes::Users;
+use super::shown::{self, Moment, json};
+
+const ALL: &str = "/api/v1/rate-limits";
+const ONE: &str = "/api/v1/rate-limits/{name}";
+
+/// The two bodies that say what a policy is like differ in whether its name must be there.
+macro_rules! policy_body {
+    ($(#[$about:meta])* struct $body:ident { $(#[$naming:meta])* name: $name:ty }) => {
+        #[derive(Deserialize, JsonSchema)]
+        #[serde(deny_unknown_fields)]
+        $(#[$about])*
+        struct $body<'b> {
+            $(#[$naming])*
+            name: $name,
+            /// What it is for, in at most 1024 bytes.
+            #[serde(borrow, default)]
+            description: Option<Text<'b>>,
+            /// How many a second; `burstSize` stands beside it, and `limits` does not.
+            #[serde(default, rename = "requestsPerSecond")]
+            requests_per_second: Option<Whole>,
+            /// How many at once.
+            #[serde(default, rename = "burstSize")]
+            burst_size: Option<Whole>,
+            /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or one alone.
+            #[serde(borrow, default)]
+            limits: Option<Written<'b>>,
+            /// The fields that make the key; `["route", "ip"]` unless said otherwise.
+            #[serde(borrow, default)]
+            by: Option<OneOrMore<{ Rule::MOST_FIELDS }, Text<'b>>>,
+            /// What happens when a limit is exceeded, as in `wait 2s`; `reject` unless said otherwise.
+            #[serde(borrow, default)]
+            on_exceed: Option<Text<'b>>,
+            /// What happens while a shared store cannot be used, as in `local 50%`, `allow` or `deny`.
+            #[serde(borrow, default)]
+            on_outage: Option<Text<'b>>,
+        }
+
+        impl $body<'_> {
+            /// What it says of a policy of this name.
+            fn terms(&self, name: &str) -> Result<Terms, Problem> {
+                let owned = |text: &Text<'_>| text.as_str().to_owned();
+                let draft = PolicyDraft {
+                    name: name.to_owned(),
+                    description: self.description.as_ref().map(owned).unwrap_or_default(),
+                    by: self.by.as_ref().map(|by| by.0.iter().map(owned).collect()),
+                    limits: limits::wanted(self.limits.as_ref(), self.requests_per_second, self.burst_size)?,
+                    on_exceed: read("on_exceed", self.on_exceed.as_ref())?,
+                    on_outage: read("on_outage", self.on_outage.as_ref())?,
+                };
+                Terms::new(draft).map_err(|error| Problem::bad_request(error.to_string()))
+            }
+        }
+    };
+}
+
+policy_body! {
+    /// A policy to be made: limits by client and route unless `by` says otherwise, and beside them those
+    /// of the consumer.
+    #[schemars(rename = "RateLimitRequest")]
+    struct NewBody {
+        /// What it is called: 1 to 64 of `a-z 0-9 _ . -`.
+        #[serde(borrow)]
+        #[schemars(regex(pattern = "^[a-z0-9_.-]{1,64}$"))]
+        name: Text<'b>
+    }
+}
+
+policy_body! {
+    /// What a policy is to be from now on, all of it: what is left out is as if it had never been said.
+    #[schemars(rename = "RateLimitChange")]
+    struct ChangeBody {
+        /// Its name, if it is to be said again. It cannot be changed.
+        #[serde(borrow, default)]
+        name: Option<Text<'b>>
+    }
+}
+
+/// A policy made over the API.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RateLimit")]
+struct PolicyShown<'p> {
+    /// What it is known by: its name.
+    id: &'p str,
+    name: &'p str,
+    description: &'p str,
+    /// How many a second; only if a rate in a second with a burst is all there is.
+    #[serde(rename = "requestsPerSecond", skip_serializing_if = "Option::is_none")]
+    requests_per_second: Option<u64>,
+    /// How many at once; only beside `requestsPerSecond`.
+    #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
+    burst_size: Option<u64>,
+    /// Its limits, as they are written.
+    limits: Vec<String>,
+    /// The fields that make its key.
+    by: Vec<&'p str>,
+    /// What happens when a limit is exceeded.
+    on_exceed: String,
+    /// What happens while a shared store cannot be used; null if nothing was said about it. Then it is
+    /// `local 50%`, or `deny` where some limit has no share.
+    on_outage: Option<String>,
+    /// Whether it holds: it does not while the configuration has something of its name, or that it
+    /// clashes with.
+    in_force: bool,
+    /// How many routes pass it, because they were told to or are configured to.
+    routes: usize,
+    /// How often it was written.
+    version: u64,
+    /// When it was made (RFC 3339).
+    #[serde(rename = "createdAt")]
+    #[schemars(with = "String")]
+    created_at: Moment,
+    /// When it was changed last (RFC 3339).
+    #[serde(rename = "updatedAt")]
+    #[schemars(with = "String")]
+    updated_at: Moment,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RateLimitPage")]
+struct PageShown<'p> {
+    /// Policies made over the API, by name.
+    rate_limits: Vec<PolicyShown<'p>>,
+    /// What `after` is for the next page; null on the last one.
+    next: Option<String>,
+}
+
+/// What was deleted.
+#[derive(Serialize, JsonSchema)]
+struct Deleted<'p> {
+    /// Its name.
+    deleted: &'p str,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let media = "application/json";
+    let make =
+        Operation::new(ALL, "Make a policy").takes::<NewBody<'_>>().also::<PolicyShown<'_>>(201, media);
+    let list = Operation::new(ALL, "List the policies made over the API")
+        .query(page::QUERY)
+        .answers::<PageShown<'_>>();
+    let look = Operation::new(ONE, "Show a policy made over the API").answers::<PolicyShown<'_>>();
+    let change = Operation::new(ONE, "Change a policy made over the API, all of it but its name")
+        .takes::<ChangeBody<'_>>()
+        .answers::<PolicyShown<'_>>();
+    let delete = Operation::new(ONE, "Delete a policy made over the API that no route passes")
+        .answers::<Deleted<'_>>();
+    vec![
+        Endpoint::new(Method::POST, ALL, admin, make_one).does(make),
+        Endpoint::new(Method::GET, ALL, read, show_page).does(list),
+        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
+        Endpoint::new(Method::PUT, ONE, admin, change_one).does(change),
+        Endpoint::new(Method::DELETE, ONE, admin, delete_one).does(delete),
+    ]
+}
+
+async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
+    let body: NewBody<'_> = body::read(&ask.body)?;
+    let made = app.engine.make_policy(body.terms(body.name.as_str())?).await?;
+    let after = Some(made.terms.to_string());
+    let name = &*made.terms.name;
+    Change { action: "rate-limit.create", what: name, after, ..Change::default() }.tell(&ask);
+    let mut response = show(&app, &made);
+    *response.status_mut() = StatusCode::CREATED;
+    let location = HeaderValue::try_from(format!("{ALL}/{name}")).expect("names fit into a header");
+    response.headers_mut().insert(LOCATION, location);
+    Ok(response)
+}
+
+async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
+    let own = path::decode(path::rest(&ask.uri).0)?;
+    let body: ChangeBody<'_> = body::read(&ask.body)?;
+    if body.name.as_ref().is_some_and(|name| name.as_str() != own) {
+        let detail = "a policy keeps its name, which its counters have: make another one and delete this one";
+        return Err(Problem::bad_request(detail));
+    }
+    let changed = app.engine.change_policy(body.terms(&own)?, expected(&ask).as_deref()).await;
+    let change = changed.map_err(|fault| refused(&app, fault))?;
+    let (before, after) = (change.before.terms.to_string(), change.after.terms.to_string());
+    Change { action: "rate-limit.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
+    Ok(show(&app, &change.after))
+}
+
+async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    let routes = (app.routes)();
+    let configured = routes.into_iter().filter(|route| route.policy.as_deref() == Some(&name));
+    let configured: Vec<String> = configured.map(|route| route.name).collect();
+    let deleted = app.engine.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
+    let made = deleted.map_err(|fault| refused(&app, fault))?;
+    let before = Some(made.terms.to_string());
+    Change { action: "rate-limit.delete", what: &name, before, ..Change::default() }.tell(&ask);
+    Ok(json(&Deleted { deleted: &name }))
+}
+
+async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    let made = Arc::clone(find(app.engine.pin().made(), &name)?);
+    Ok(show(&app, &made))
+}
+
+async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
+    let page = Page::of(&ask)?;
+    let pinned = app.engine.pin();
+    let users = Users::of(&app, &pinned);
+    let from = page.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+    let made = pinned.made().range::<str, _>((from, Bound::Unbounded)).take(page.limit + 1);
+    let made: Vec<PolicyShown<'_>> = made.map(|(_, made)| PolicyShown::of(made, &pinned, &users)).collect();
+    let (rate_limits, next) = page.cut(made, |shown| shown.name);
+    Ok(json(&PageShown { rate_limits, next }))
+}
+
+impl<'p> PolicyShown<'p> {
+    fn of(made: &'p MadePolicy, pinned: &Snapshot, users: &Users) -> Self {
+        let terms = &made.terms;
+        let (requests_per_second, burst_size) = limits::rate_and_burst(&terms.plan).unzip();
+        Self {
+            id: &terms.name,
+            name: &terms.name,
+            description: &terms.description,
+            requests_per_second,
+            burst_size,
+            limits: shown::limits(&terms.plan),
+            by: terms.by.iter().map(|field| &**field).collect(),
+            on_exceed: terms.on_exceed.to_string(),
+            on_outage: terms.on_outage.map(|on_outage| on_outage.to_string()),
+            in_force: pinned.holds(&terms.name),
+            routes: users.count(&terms.name),
+            version: made.version,
+            created_at: Moment(made.created),
+            updated_at: Moment(made.updated),
+        }
+    }
+}
+
+/// A policy, with the tag of its state.
+fn show(app: &App, made: &MadePolicy) -> Response {
+    let pinned = app.engine.pin();
+    let mut response = json(&PolicyShown::of(made, &pinned, &Users::of(app, &pinned)));
+    let tag = HeaderValue::try_from(format!("\"{}\"", made.tag())).expect("tags fit into a header");
+    response.headers_mut().insert(ETAG, tag);
+    response
+}
+
+/// Reads a member in the grammar of limits.
+fn read<T: FromStr<Err = GrammarError>>(member: &str, text: Option<&Text<'_>>) -> Result<Option<T>, Problem> {
+    let read = text.map(|text| text.as_str().parse()).transpose();
+    read.map_err(|error| Problem::bad_request(format!("`{member}`: {error}")))
+}
+
+/// The policy of this name.
+fn find<'p>(made: &'p MadePolicies, name: &str) -> Result<&'p Arc<MadePolicy>, Problem> {
+    made.get(name).ok_or_else(|| {
+        let near = nearest(name, made.keys().map(|known| &**known));
+        let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        let name = name.chars().take(64).collect();
+        Problem::not_found(format!("{}{hint}", ChangeFault::Unknown { name }))
+    })
+}
+
+/// Why a policy was not changed.
+fn refused(app: &App, fault: ChangeFault) -> Problem {
+    if let ChangeFault::Unknown { name } = &fault
+        && let Err(problem) = find(app.engine.pin().made(), name)
+    {
+        return problem;
+    }
+    fault.into()
+}
+
+/// The tags of the states that a caller wants to change, if it says which; any will do otherwise.
+fn expected(ask: &Ask) -> Option<Vec<String>> {
+    let values: Vec<&HeaderValue> = ask.headers.get_all(IF_MATCH).iter().collect();
+    let texts = values.iter().filter_map(|value| value.to_str().ok());
+    let tags: Vec<&str> = texts.flat_map(|text| text.split(',')).map(str::trim).collect();
+    let any = values.is_empty() || tags.contains(&"*");
+    let bare = |tag: &&str| Some(tag.strip_prefix('"')?.strip_suffix('"')?.to_owned());
+    (!any).then(|| tags.iter().filter_map(bare).collect())
+}

@@ -1,0 +1,178 @@
+//! Routes and the policies that they pass: `/api/v1/routes`. Which routes there are, the program says;
+//! this door only knows what they were told.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::policy::nearest;
+use tollgate_engine::Snapshot;
+
+use super::App;
+use super::audit::Change;
+use super::auth::Role;
+use super::body::{self, Text};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::path;
+use super::problem::Problem;
+use super::ratelimits::Removed;
+use super::shown::json;
+
+const ALL: &str = "/api/v1/routes";
+const ONE: &str = "/api/v1/routes/{route}/rate-limit";
+
+/// A route that there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteInfo {
+    /// Its name.
+    pub name: String,
+    /// What it answers for, in words.
+    pub path: String,
+    /// The policy that it is configured to pass.
+    pub policy: Option<String>,
+}
+
+/// The routes that there are now, in their order.
+pub type KnownRoutes = Arc<dyn Fn() -> Vec<RouteInfo> + Send + Sync>;
+
+/// Which policy a route is to pass.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RouteRequest")]
+struct AssignBody<'b> {
+    /// The policy's name, whether it was made over the API or is configured.
+    #[serde(borrow)]
+    policy: Text<'b>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Routes")]
+struct RoutesShown<'r> {
+    /// The routes in the order of the configuration; after them those that were told what to pass and
+    /// are not there.
+    routes: Vec<RouteShown<'r>>,
+}
+
+/// A route and the policy that it passes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Route")]
+struct RouteShown<'r> {
+    route: &'r str,
+    /// What it answers for; null if there is no such route any more.
+    path: Option<&'r str>,
+    /// The policy that it passes; null if it passes none.
+    policy: Option<&'r str>,
+    /// The policy that it was told to pass over the API; it passes that one if there is such a policy.
+    assigned: Option<&'r str>,
+    /// The policy that it is configured to pass.
+    configured: Option<&'r str>,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let (read, admin) = (Some(Role::Read), Some(Role::Admin));
+    let list = Operation::new(ALL, "List the routes and the policies they pass").answers::<RoutesShown<'_>>();
+    let look = Operation::new(ONE, "Show the policy that a route passes").answers::<RouteShown<'_>>();
+    let assign = Operation::new(ONE, "Make a route pass a policy")
+        .takes::<AssignBody<'_>>()
+        .answers::<RouteShown<'_>>();
+    let remove = Operation::new(ONE, "Make a route pass what it is configured to").answers::<Removed>();
+    vec![
+        Endpoint::new(Method::GET, ALL, read, show_all).does(list),
+        Endpoint::new(Method::GET, ONE, read, show_one).does(look),
+        Endpoint::new(Method::PUT, ONE, admin, assign_one).does(assign),
+        Endpoint::new(Method::DELETE, ONE, admin, unassign_one).does(remove),
+    ]
+}
+
+async fn show_all(app: Arc<App>, _: Ask) -> Answered {
+    let (known, pinned) = ((app.routes)(), app.engine.pin());
+    let mut routes: Vec<_> =
+        known.iter().map(|info| RouteShown::of(&info.name, Some(info), &pinned)).collect();
+    let names: BTreeSet<&str> = known.iter().map(|info| &*info.name).collect();
+    let gone = pinned.assigned().keys().filter(|route| !names.contains(&***route));
+    routes.extend(gone.map(|route| RouteShown::of(route, None, &pinned)));
+    Ok(json(&RoutesShown { routes }))
+}
+
+async fn show_one(app: Arc<App>, ask: Ask) -> Answered {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    let (known, pinned) = ((app.routes)(), app.engine.pin());
+    let info = known.iter().find(|info| info.name == name);
+    if info.is_none() && !pinned.assigned().contains_key(&*name) {
+        return Err(unknown(&name, &known));
+    }
+    Ok(json(&RouteShown::of(&name, info, &pinned)))
+}
+
+async fn assign_one(app: Arc<App>, ask: Ask) -> Answered {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    let AssignBody { policy } = body::read(&ask.body)?;
+    let known = (app.routes)();
+    let info = known.iter().find(|info| info.name == name).ok_or_else(|| unknown(&name, &known))?;
+    let before = app.engine.assign_route(&name, policy.as_str()).await?;
+    let (before, after) = (before.map(|policy| policy.to_string()), policy.as_str().to_owned());
+    Change { action: "route.assign", what: &name, before, after: Some(after) }.tell(&ask);
+    Ok(json(&RouteShown::of(&name, Some(info), &app.engine.pin())))
+}
+
+async fn unassign_one(app: Arc<App>, ask: Ask) -> Answered {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    let known = (app.routes)();
+    let there = known.iter().any(|info| info.name == name);
+    if !there && !app.engine.pin().assigned().contains_key(&*name) {
+        return Err(unknown(&name, &known));
+    }
+    let before = app.engine.unassign_route(&name).await?.map(|policy| policy.to_string());
+    let removed = before.is_some();
+    if removed {
+        Change { action: "route.unassign", what: &name, before, ..Change::default() }.tell(&ask);
+    }
+    Ok(json(&Removed { removed }))
+}
+
+fn unknown(name: &str, known: &[RouteInfo]) -> Problem {
+    let near = nearest(name, known.iter().map(|info| &*info.name));
+    let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+    let name: String = name.chars().take(64).collect();
+    Problem::not_found(format!("there is no route `{name}`{hint}"))
+}
+
+impl<'r> RouteShown<'r> {
+    fn of(route: &'r str, info: Option<&'r RouteInfo>, pinned: &'r Snapshot) -> Self {
+        let configured = info.and_then(|info| info.policy.as_deref());
+        let told = pinned.policy_of_route(route).map(|policy| &*policy.name);
+        Self {
+            route,
+            path: info.map(|info| &*info.path),
+            policy: told.or(configured),
+            assigned: pinned.assigned().get(route).map(|policy| &**policy),
+            configured,
+        }
+    }
+}
+
+/// How many routes pass each policy: each route counts once, whether it was told to or is configured to.
+pub(crate) struct Users(HashMap<String, BTreeSet<String>>);
+
+impl Users {
+    pub(crate) fn of(app: &App, pinned: &Snapshot) -> Self {
+        let mut users: HashMap<String, BTreeSet<String>> = HashMap::new();
+        let mut note =
+            |policy: &str, route: String| users.entry(policy.to_owned()).or_default().insert(route);
+        for (route, policy) in pinned.assigned() {
+            note(policy, route.to_string());
+        }
+        for RouteInfo { name, policy, .. } in (app.routes)() {
+            if let Some(policy) = policy {
+                note(&policy, name);
+            }
+        }
+        Self(users)
+    }
+
+    pub(crate) fn count(&self, policy: &str) -> usize {
+        self.0.get(policy).map_or(0, BTreeSet::len)
+    }
+}

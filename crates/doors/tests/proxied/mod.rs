@@ -1,0 +1,234 @@
+//! A shop behind a real proxy that asks a real tollgate: everything on ports of loopback, set up from
+//! the examples that people copy.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![allow(unreachable_pub, reason = "a module of tests is seen by its file alone")]
+
+mod example;
+
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use tokio::net::{TcpListener, TcpSocket};
+use tokio::task::JoinSet;
+use tollgate_core::{Policies, Policy, Rule};
+use tollgate_doors::{AccessKey, ForwardAuthSettings, Peer, Role};
+use tollgate_testbed::{Front, Nonsense, Port};
+use tollgate_web::address::X_FORWARDED_FOR;
+use tollgate_web::identity::{ApiKey, ApiKeys};
+use tollgate_web::{Credentials, TrustedProxies};
+use tower::ServiceExt;
+
+use crate::door::{Door, Reply, StoreKind, rule};
+pub use example::{Proxy, Without};
+
+/// Where in the examples each of them is.
+pub const TOLLGATE: &str = "127.0.0.1:8080";
+const SHOP: &str = "127.0.0.1:3000";
+
+/// How long the examples wait for tollgate, each in its words.
+const TIMEOUTS: [(&str, &str); 6] = [
+    ("proxy_connect_timeout", "250ms"),
+    ("proxy_read_timeout", "1s"),
+    ("dial_timeout", "250ms"),
+    ("response_header_timeout", "1s"),
+    ("timeout connect", "250ms"),
+    ("timeout server", "1s"),
+];
+
+/// How long a head the program reads.
+const MOST_HEAD_BYTES: usize = 64 * 1024;
+
+/// The token that the proxy has.
+const TOKEN: &str = "a-token-of-a-checker";
+
+/// What answers behind the address that the proxy asks at.
+pub enum Limiter {
+    /// The door itself.
+    Door(Box<Door>),
+    /// Nobody.
+    Nobody(Port),
+    /// Somebody who hangs up on whoever asks.
+    HangingUp(Nonsense),
+    /// Somebody who says nothing: connections to it wait to be accepted.
+    Silent(std::net::TcpListener),
+}
+
+/// All of it. Everything ends when this is dropped.
+pub struct Site {
+    pub limiter: Limiter,
+    pub seen: Arc<Mutex<Vec<Seen>>>,
+    front: Front,
+    servers: JoinSet<()>,
+    tollgate: Option<tokio::task::AbortHandle>,
+}
+
+/// A request that reached the shop.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub target: String,
+    pub headers: HeaderMap,
+    pub body: Bytes,
+}
+
+/// A door whose rules are those of the examples: each client may order three times an hour.
+pub fn door(kind: StoreKind) -> Limiter {
+    let orders = Rule { on_outage: "deny".parse().unwrap(), ..rule("orders", &["route", "ip"], &["3/hour"]) };
+    let rules = vec![Arc::new(orders), Arc::new(rule("page", &["method", "host", "path"], &["1000/hour"]))];
+    let orders = Policy::new("orders".into(), rules.clone(), false);
+    let key = |token: &str, role| AccessKey { name: token.into(), role, hash: Sha256::digest(token).into() };
+    let keys = vec![key(TOKEN, Role::Check), key("a-token-of-a-reader", Role::Read)];
+    let door = Door::with(Policies::new(true, rules, vec![orders]), keys, kind);
+    let known = ApiKey { name: "ada".into(), consumer: None, hash: Sha256::digest("ada-key").into() };
+    let api_keys = ApiKeys::new("x-api-key".parse().unwrap(), vec![known]).unwrap();
+    door.forward_auth.replace(ForwardAuthSettings {
+        // The proxy itself. Clients come from other addresses of loopback, which nobody trusts.
+        trusted_proxies: TrustedProxies::new(vec!["127.0.0.1/32".parse().unwrap()], X_FORWARDED_FOR),
+        credentials: Credentials::new(Some(api_keys), None).into(),
+        ..ForwardAuthSettings::default()
+    });
+    Limiter::Door(Box::new(door))
+}
+
+impl Site {
+    /// Starts the shop, and the proxy before it, which asks this limiter.
+    pub async fn open(proxy: Proxy, limiter: Limiter, without: Without) -> Self {
+        let mut servers = JoinSet::new();
+        let (asked, tollgate) = match &limiter {
+            Limiter::Door(door) => {
+                let router = door.router.clone();
+                let (port, server) = listen(&mut servers, move |peer: SocketAddr, mut request| {
+                    request.extensions_mut().insert(Peer(peer.ip()));
+                    router.clone().oneshot(request)
+                })
+                .await;
+                (port, Some(server))
+            }
+            Limiter::Nobody(port) => (port.number(), None),
+            Limiter::HangingUp(server) => (server.port(), None),
+            Limiter::Silent(listener) => (listener.local_addr().unwrap().port(), None),
+        };
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let noted = Arc::clone(&seen);
+        let (shop, _) = listen(&mut servers, move |_, request| serve_shop(Arc::clone(&noted), request)).await;
+        // A busy machine is not an outage.
+        let patience = if matches!(limiter, Limiter::Silent(_)) { "3s" } else { "20s" };
+        let change = |text: &str| {
+            let text = text.replace(TOLLGATE, &format!("127.0.0.1:{asked}"));
+            let text = text.replace(SHOP, &format!("127.0.0.1:{shop}"));
+            TIMEOUTS.iter().fold(text, |text, (name, time)| {
+                text.replace(&format!("{name} {time}"), &format!("{name} {patience}"))
+            })
+        };
+        let unguarded = matches!(&limiter, Limiter::Door(door) if door.keys.is_empty());
+        let token = (!unguarded).then_some(TOKEN);
+        // Starting it blocks.
+        let front = tokio::task::block_in_place(|| proxy.start(change, without, token));
+        Self { limiter, seen, front, servers, tollgate }
+    }
+
+    /// Ends tollgate, and leaves the rest.
+    pub async fn close_tollgate(&mut self) {
+        self.tollgate.take().unwrap().abort();
+        assert!(self.servers.join_next().await.unwrap().is_err_and(|end| end.is_cancelled()));
+    }
+
+    pub fn door(&self) -> &Door {
+        match &self.limiter {
+            Limiter::Door(door) => door,
+            _ => panic!("there is no door"),
+        }
+    }
+
+    /// How many requests reached the shop.
+    pub fn served(&self) -> usize {
+        self.seen.lock().len()
+    }
+
+    /// What the proxy has written to its log.
+    pub fn log(&self) -> String {
+        self.front.log()
+    }
+
+    /// `GET` of a path by the client with this number.
+    pub async fn get(&self, client: u8, target: &str, headers: &[(&str, &str)]) -> Reply {
+        self.try_get(client, target, headers).await.unwrap()
+    }
+
+    /// As [`Site::get`], of a request that the proxy may hang up on.
+    pub async fn try_get(&self, client: u8, target: &str, headers: &[(&str, &str)]) -> hyper::Result<Reply> {
+        let mut request = Request::get(target).header("host", "shop.example.com");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        self.try_send(client, request.body(Full::default()).unwrap()).await
+    }
+
+    /// Sends a request of the client with this number, who has an address of its own.
+    pub async fn send(&self, client: u8, request: Request<Full<Bytes>>) -> Reply {
+        self.try_send(client, request).await.unwrap()
+    }
+
+    async fn try_send(&self, client: u8, request: Request<Full<Bytes>>) -> hyper::Result<Reply> {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, client), 0).into()).unwrap();
+        let stream = socket.connect((Ipv4Addr::LOCALHOST, self.front.port()).into()).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let connection = tokio::spawn(connection);
+        let (parts, body) = sender.send_request(request).await?.into_parts();
+        let bytes = body.collect().await?.to_bytes();
+        connection.abort();
+        let text = String::from_utf8(bytes.to_vec()).unwrap();
+        Ok(Reply { status: parts.status.as_u16(), headers: parts.headers, text })
+    }
+}
+
+/// Serves HTTP on a port of loopback until it is aborted, its connections included.
+async fn listen<F, Fut>(servers: &mut JoinSet<()>, serve: F) -> (u16, tokio::task::AbortHandle)
+where
+    F: Fn(SocketAddr, Request<Body>) -> Fut + Clone + Send + Sync + 'static,
+    Fut: Future<Output = Result<Response<Body>, Infallible>> + Send + 'static,
+{
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let server = servers.spawn(async move {
+        let mut connections = JoinSet::new();
+        loop {
+            let (stream, peer) = listener.accept().await.unwrap();
+            let serve = serve.clone();
+            let service = tower::service_fn(move |request: Request<hyper::body::Incoming>| {
+                serve(peer, request.map(Body::new))
+            });
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            builder.max_buf_size(MOST_HEAD_BYTES);
+            connections
+                .spawn(builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(service)));
+        }
+    });
+    (port, server)
+}
+
+/// The shop notes what it is asked. It has a door of its own that is closed, and limits of its own.
+async fn serve_shop(
+    seen: Arc<Mutex<Vec<Seen>>>,
+    request: Request<Body>,
+) -> Result<Response<Body>, Infallible> {
+    let (parts, body) = request.into_parts();
+    let target = parts.uri.to_string();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    seen.lock().push(Seen { target: target.clone(), headers: parts.headers, body });
+    let mut response = Response::new(Body::from("the shop"));
+    if target == "/closed" {
+        *response.status_mut() = StatusCode::FORBIDDEN;
+    }
+    Ok(response)
+}

@@ -1,0 +1,138 @@
+//! The configuration with the books laid over it: one set of policies, and what did not fit.
+
+use std::sync::{Arc, LazyLock};
+
+use hashbrown::HashMap;
+use tollgate_core::numbers::Numbers;
+use tollgate_core::{Clash, Field, OnExceed, OnOutage, Plan, Policies, Policy, Rule};
+
+use super::{Books, CONSUMER, LeftOut, MadePolicy, Subject};
+
+/// What holds, from the configuration and from the books.
+pub(crate) struct Laid {
+    pub(crate) policies: Policies,
+    /// How many of the policies are the configuration's: they come first.
+    pub(crate) configured: usize,
+    /// Whether the configuration has no rule of consumers.
+    pub(crate) built_in_consumer: bool,
+    /// The policies of routes, by their number.
+    pub(crate) routes: HashMap<Arc<str>, usize>,
+    pub(crate) left_out: LeftOut,
+}
+
+/// Why a policy made at run time cannot hold beside the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Misfit {
+    /// Something there has its name.
+    Taken,
+    /// No attempt could meet its limits.
+    Clash(Box<Clash>),
+}
+
+/// The rule of consumers where the configuration has none.
+fn consumer(base: &Policies) -> Arc<Rule> {
+    static NAME: LazyLock<Arc<str>> = LazyLock::new(|| CONSUMER.into());
+    let plan = Plan::new(Arc::clone(&NAME), Vec::new()).expect("no limits do not clash");
+    Arc::new(Rule {
+        name: Arc::clone(&NAME),
+        by: [Field { name: Arc::clone(&NAME), kind: base.kind_of(CONSUMER) }].into(),
+        on_exceed: OnExceed::Reject,
+        on_outage: OnOutage::of(&plan),
+        count_when: None,
+        plan: Arc::new(plan),
+        overrides: Default::default(),
+        enabled: true,
+        secret: false,
+    })
+}
+
+impl MadePolicy {
+    /// Itself as a policy: its own rule, and that of consumers. An attempt to which neither applies
+    /// passes, as one does that no policy is about.
+    fn policy(&self, base: &Policies, consumer: &Arc<Rule>, numbers: &mut Numbers) -> Result<Policy, Misfit> {
+        let name = &self.terms.name;
+        if **name == *CONSUMER || base.rule(name).is_some() || base.named(name).is_some() {
+            return Err(Misfit::Taken);
+        }
+        let rules = vec![Arc::new(self.rule(base)), Arc::clone(consumer)];
+        let policy = Policy::sharing(Arc::clone(name), rules, true, numbers);
+        for rule in policy.rules.iter().filter(|rule| !numbers.of(rule).is_empty()) {
+            let mut plans = std::iter::once(&rule.plan).chain(rule.overrides.values());
+            let clash = plans.find_map(|plan| Clash::find(&rule.name, plan.limits(), [&policy].into_iter()));
+            if let Some(clash) = clash {
+                return Err(Misfit::Clash(Box::new(clash)));
+            }
+        }
+        Ok(policy)
+    }
+
+    /// Why it cannot hold beside a configuration and the rule of consumers, if that is so.
+    pub(crate) fn misfit(&self, base: &Policies, consumer: &Arc<Rule>) -> Option<Misfit> {
+        self.policy(base, consumer, &mut Numbers::default()).err()
+    }
+}
+
+impl Books {
+    /// A rule without what was set for its keys.
+    pub(crate) fn bare_rule(&self, name: &str, base: &Policies) -> Option<Arc<Rule>> {
+        let made = || self.made.get(name).map(|made| Arc::new(made.rule(base)));
+        let built_in = || (name == CONSUMER).then(|| consumer(base));
+        base.rule(name).cloned().or_else(built_in).or_else(made)
+    }
+
+    /// The configuration with all this laid over it.
+    pub(crate) fn over(&self, base: &Policies) -> Laid {
+        let mut left_out = LeftOut::default();
+        for record in self.unreadable.keys() {
+            left_out.0.insert(record.clone(), "it cannot be read".to_owned());
+        }
+        let bare = self.with_made(base, &mut left_out);
+        let policies = self.with_overrides(bare, &mut left_out);
+        let mut routes = HashMap::with_capacity(self.routes.len());
+        for (route, policy) in &*self.routes {
+            match policies.named(policy) {
+                Some(policy) => drop(routes.insert(Arc::clone(route), policy.number())),
+                None => left_out.note(Subject::Route(route), format_args!("there is no policy `{policy}`")),
+            }
+        }
+        let built_in_consumer = base.rule(CONSUMER).is_none();
+        Laid { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
+    }
+
+    /// The configuration with the policies that were made, before any limits of single keys.
+    fn with_made(&self, base: &Policies, left_out: &mut LeftOut) -> Policies {
+        let (mut rules, mut policies) = (base.rules().to_vec(), base.iter().cloned().collect::<Vec<_>>());
+        let consumer = base.rule(CONSUMER).cloned().unwrap_or_else(|| {
+            rules.push(consumer(base));
+            Arc::clone(&rules[rules.len() - 1])
+        });
+        let mut numbers = Numbers::default();
+        for (name, made) in &*self.made {
+            match made.policy(base, &consumer, &mut numbers) {
+                Ok(policy) => {
+                    rules.push(Arc::clone(&policy.rules[0]));
+                    policies.push(policy);
+                }
+                Err(misfit) => left_out.note(Subject::Policy(name), misfit),
+            }
+        }
+        base.with(rules, policies)
+    }
+
+    fn with_overrides(&self, bare: Policies, left_out: &mut LeftOut) -> Policies {
+        if !self.overrides.rules().any(|rule| bare.rule(rule).is_some()) {
+            return bare;
+        }
+        let rules = bare.rules().iter().map(|rule| self.overrides.over(rule, &bare, left_out));
+        bare.over(rules.collect())
+    }
+}
+
+impl std::fmt::Display for Misfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Taken => f.write_str("the configuration has a rule or a policy of that name"),
+            Self::Clash(clash) => clash.fmt(f),
+        }
+    }
+}

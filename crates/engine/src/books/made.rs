@@ -1,0 +1,190 @@
+//! A policy made at run time: how it is recorded, and which rule it is.
+//!
+//! A record is lines of a word and what belongs to it. A line whose word is not known is passed over,
+//! so that nodes of different age go on together; one that is known and wrong makes the whole record
+//! unreadable.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use tollgate_core::{Field, Policies, Rule, Timestamp, grammar};
+
+use super::terms::{PolicyDraft, Terms};
+
+/// A policy made at run time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MadePolicy {
+    /// What it says.
+    pub terms: Terms,
+    /// When it was made.
+    pub created: Timestamp,
+    /// When it was changed last.
+    pub updated: Timestamp,
+    /// How often it was written, from 1.
+    pub version: u64,
+    /// Its record.
+    written: Box<[u8]>,
+}
+
+impl MadePolicy {
+    /// A policy that is made now.
+    pub(crate) fn new(terms: Terms, now: Timestamp) -> Self {
+        Self::of(terms, now, now, 1)
+    }
+
+    /// What becomes of this policy when it is changed now.
+    pub(crate) fn changed(&self, terms: Terms, now: Timestamp) -> Self {
+        Self::of(terms, self.created, now, self.version + 1)
+    }
+
+    fn of(terms: Terms, created: Timestamp, updated: Timestamp, version: u64) -> Self {
+        let written = write(&terms, created, updated, version).into_bytes().into();
+        Self { terms, created, updated, version, written }
+    }
+
+    /// A name for exactly this state of it: no other has it, not even of a policy that is deleted and
+    /// made again.
+    pub fn tag(&self) -> String {
+        format!("{:x}-{}", self.created.as_micros(), self.version)
+    }
+
+    /// Its record.
+    pub(crate) fn written(&self) -> &[u8] {
+        &self.written
+    }
+
+    /// Reads a record.
+    pub(crate) fn read(name: &str, record: &[u8]) -> Option<Self> {
+        let mut draft = PolicyDraft { name: name.to_owned(), ..PolicyDraft::default() };
+        let (mut created, mut updated, mut version) = (None, None, None);
+        for line in std::str::from_utf8(record).ok()?.split('\n') {
+            let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+            match word {
+                "version" => version = Some(rest.parse().ok()?),
+                "created" => created = Some(Timestamp::from_micros(rest.parse().ok()?)),
+                "updated" => updated = Some(Timestamp::from_micros(rest.parse().ok()?)),
+                "by" => draft.by.get_or_insert_default().push(rest.to_owned()),
+                "limit" => draft.limits.extend(grammar::parse(rest).ok()?),
+                "on_exceed" => draft.on_exceed = Some(rest.parse().ok()?),
+                "on_outage" => draft.on_outage = Some(rest.parse().ok()?),
+                "description" => draft.description = unescape(rest),
+                _ => {}
+            }
+        }
+        let terms = Terms::new(draft).ok()?;
+        let written = record.into();
+        Some(Self { terms, created: created?, updated: updated?, version: version?, written })
+    }
+
+    /// Its rule, among these policies.
+    pub(crate) fn rule(&self, base: &Policies) -> Rule {
+        let field = |name: &Arc<str>| Field { name: Arc::clone(name), kind: base.kind_of(name) };
+        let terms = &self.terms;
+        Rule {
+            name: Arc::clone(&terms.name),
+            by: terms.by.iter().map(field).collect(),
+            plan: Arc::clone(&terms.plan),
+            overrides: Default::default(),
+            on_exceed: terms.on_exceed,
+            on_outage: terms.in_outage(),
+            count_when: None,
+            enabled: true,
+            secret: false,
+        }
+    }
+}
+
+fn write(terms: &Terms, created: Timestamp, updated: Timestamp, version: u64) -> String {
+    let (created, updated) = (created.as_micros(), updated.as_micros());
+    let mut text = format!("version {version}\ncreated {created}\nupdated {updated}");
+    let mut line = |word: &str, rest: &dyn std::fmt::Display| {
+        write!(text, "\n{word} {rest}").expect("a string takes everything");
+    };
+    terms.by.iter().for_each(|field| line("by", field));
+    terms.plan.limits().iter().for_each(|limit| line("limit", limit));
+    line("on_exceed", &terms.on_exceed);
+    if let Some(on_outage) = &terms.on_outage {
+        line("on_outage", on_outage);
+    }
+    if !terms.description.is_empty() {
+        line("description", &escape(&terms.description));
+    }
+    text
+}
+
+fn escape(text: &str) -> String {
+    text.replace('\\', r"\\").replace('\n', r"\n")
+}
+
+fn unescape(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' if chars.as_str().starts_with('n') => {
+                chars.next();
+                plain.push('\n');
+            }
+            '\\' => plain.extend(chars.next()),
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft(description: &str) -> PolicyDraft {
+        PolicyDraft {
+            name: "partners".into(),
+            description: description.into(),
+            by: Some(vec!["header.x-partner".into(), "ip".into()]),
+            limits: vec![
+                "10/s burst 50".parse().unwrap(),
+                "9/day calendar in Europe/Berlin".parse().unwrap(),
+            ],
+            on_exceed: Some("wait 2s".parse().unwrap()),
+            on_outage: Some("local 1/3".parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn a_record_reads_back_as_it_was_written() {
+        let at = Timestamp::from_micros;
+        for text in ["", "for partners", "a\nb\\n\\", "\\", "\n", "version 9\nby x"] {
+            let made = MadePolicy::new(Terms::new(draft(text)).unwrap(), at(7));
+            assert_eq!(MadePolicy::read("partners", made.written()), Some(made.clone()));
+            let plain = PolicyDraft { name: "partners".into(), ..PolicyDraft::default() };
+            let changed = made.changed(Terms::new(plain).unwrap(), at(9));
+            assert_eq!(MadePolicy::read("partners", changed.written()), Some(changed.clone()));
+            let times = (changed.created, changed.updated, changed.version);
+            assert_eq!(times, (at(7), at(9), 2));
+            assert_ne!(made.tag(), changed.tag());
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_past_what_a_newer_node_wrote_and_not_past_what_is_wrong() {
+        let made = MadePolicy::new(Terms::new(draft("x")).unwrap(), Timestamp::ZERO);
+        let text = String::from_utf8(made.written().to_vec()).unwrap();
+        let newer = MadePolicy::read("partners", format!("{text}\ncolour red").as_bytes()).unwrap();
+        assert_eq!(newer.terms, made.terms);
+        for wrong in [
+            String::new(),
+            text.replace("version 1", "version one"),
+            text.replace("version 1\n", ""),
+            text.replace("10/s burst 50", "10/s burst 0"),
+            text.replace("Europe/Berlin", "Europe/Berin"),
+            text.replace("wait 2s", "wait"),
+            text.replace("local 1/3", "local"),
+            text.replace("by ip", "by i p"),
+        ] {
+            assert_eq!(MadePolicy::read("partners", wrong.as_bytes()), None, "{wrong}");
+        }
+        assert_eq!(MadePolicy::read("Partners", text.as_bytes()), None);
+        assert_eq!(MadePolicy::read("partners", b"\xff"), None);
+    }
+}

@@ -1,0 +1,197 @@
+//! What somebody asks for who makes a policy at run time, checked.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core::plan::PlanError;
+use tollgate_core::{Limit, OnExceed, OnOutage, Plan, Rule};
+
+use crate::calendar::zone_exists;
+
+/// What a policy made at run time says. Whatever has this type can be a policy of some configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Terms {
+    /// What the policy is called, and its rule.
+    pub name: Arc<str>,
+    /// What it is for, in the words of whoever made it.
+    pub description: String,
+    /// The fields that make the rule's key.
+    pub by: Box<[Arc<str>]>,
+    /// The rule's limits.
+    pub plan: Arc<Plan>,
+    /// What happens when a limit is exceeded.
+    pub on_exceed: OnExceed,
+    /// What happens while the store cannot be used, if anything was said about it.
+    pub on_outage: Option<OnOutage>,
+}
+
+/// What somebody asks for, as it came.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyDraft {
+    /// What the policy is to be called.
+    pub name: String,
+    /// What it is for.
+    pub description: String,
+    /// The fields that make its key; none is [`Terms::DEFAULT_BY`].
+    pub by: Option<Vec<String>>,
+    /// Its limits; none at all is unlimited.
+    pub limits: Vec<Limit>,
+    /// What happens when a limit is exceeded; without, attempts are rejected.
+    pub on_exceed: Option<OnExceed>,
+    /// What happens while the store cannot be used; without, what fits the limits.
+    pub on_outage: Option<OnOutage>,
+}
+
+/// Why something cannot be a policy. The caller's fault; nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadTerms {
+    /// The name does not fit.
+    Name,
+    /// The description is longer than [`Terms::MOST_DESCRIPTION_BYTES`].
+    LongDescription {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// There is something in the description that cannot be printed.
+    UnprintableDescription,
+    /// No fields, or more than make a key.
+    FieldCount {
+        /// How many there are.
+        count: usize,
+    },
+    /// The name of a field does not fit.
+    Field {
+        /// What was sent.
+        field: String,
+    },
+    /// A field stands twice.
+    FieldTwice {
+        /// Its name.
+        field: String,
+    },
+    /// The limits cannot stand together.
+    Plan(PlanError),
+    /// There is no such time zone.
+    Zone {
+        /// Its name.
+        zone: String,
+    },
+    /// The rule is to count by itself without its store, and this limit cannot be.
+    NoShare {
+        /// The limit, as written.
+        limit: String,
+    },
+}
+
+impl Terms {
+    /// The longest name.
+    pub const MOST_NAME_BYTES: usize = 64;
+    /// The longest description.
+    pub const MOST_DESCRIPTION_BYTES: usize = 1_024;
+    /// What makes the key where nothing is said about it: each client on each route.
+    pub const DEFAULT_BY: [&'static str; 2] = ["route", "ip"];
+
+    /// Checks what somebody asks for.
+    pub fn new(draft: PolicyDraft) -> Result<Self, BadTerms> {
+        let PolicyDraft { name, description, by, limits, on_exceed, on_outage } = draft;
+        if !is_name(&name) {
+            return Err(BadTerms::Name);
+        }
+        check_description(&description)?;
+        let by = by.unwrap_or_else(|| Self::DEFAULT_BY.map(str::to_owned).into());
+        let by = check_fields(by)?;
+        let zones = limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref());
+        if let Some(zone) = zones.into_iter().find(|zone| !zone_exists(zone)) {
+            return Err(BadTerms::Zone { zone: zone.to_owned() });
+        }
+        if let (Some(OnOutage::Local(_)), Some(limit)) =
+            (on_outage, limits.iter().find(|limit| !limit.has_share()))
+        {
+            return Err(BadTerms::NoShare { limit: limit.to_string() });
+        }
+        let name: Arc<str> = name.into();
+        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadTerms::Plan)?;
+        let on_exceed = on_exceed.unwrap_or(OnExceed::Reject);
+        Ok(Self { name, description, by, plan: Arc::new(plan), on_exceed, on_outage })
+    }
+
+    /// What the rule does without its store.
+    pub fn in_outage(&self) -> OnOutage {
+        self.on_outage.unwrap_or_else(|| OnOutage::of(&self.plan))
+    }
+}
+
+/// Whether a rule or policy can be called this. Dots alone would be taken for a way up a path.
+fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
+    let length = (1..=Terms::MOST_NAME_BYTES).contains(&name.len());
+    length && name.bytes().all(fits) && name.bytes().any(|byte| byte != b'.')
+}
+
+fn check_description(description: &str) -> Result<(), BadTerms> {
+    if description.len() > Terms::MOST_DESCRIPTION_BYTES {
+        return Err(BadTerms::LongDescription { bytes: description.len() });
+    }
+    let unprintable = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if description.contains(unprintable) { Err(BadTerms::UnprintableDescription) } else { Ok(()) }
+}
+
+fn check_fields(names: Vec<String>) -> Result<Box<[Arc<str>]>, BadTerms> {
+    if !(1..=Rule::MOST_FIELDS).contains(&names.len()) {
+        return Err(BadTerms::FieldCount { count: names.len() });
+    }
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
+    for (index, name) in names.iter().enumerate() {
+        let shown = || name.chars().take(64).collect();
+        if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
+            return Err(BadTerms::Field { field: shown() });
+        }
+        if names[..index].contains(name) {
+            return Err(BadTerms::FieldTwice { field: shown() });
+        }
+    }
+    Ok(names.into_iter().map(Into::into).collect())
+}
+
+/// In words: what it bounds, for whom, and what happens then.
+impl fmt::Display for Terms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} by {}; {}; {}", self.plan, self.by.join(","), self.on_exceed, self.in_outage())?;
+        if self.description.is_empty() { Ok(()) } else { write!(f, "; {:?}", self.description) }
+    }
+}
+
+impl fmt::Display for BadTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name => write!(
+                f,
+                "a name has 1 to {} of `a-z 0-9 _ . -`, and is not made of dots alone",
+                Terms::MOST_NAME_BYTES
+            ),
+            Self::LongDescription { bytes } => {
+                let most = Terms::MOST_DESCRIPTION_BYTES;
+                write!(f, "the description is {bytes} bytes long; at most {most} are allowed")
+            }
+            Self::UnprintableDescription => f.write_str(
+                "there is a control character in the description; only line breaks and tabs may be",
+            ),
+            Self::FieldCount { count } => {
+                write!(f, "{count} fields make no key; 1 to {} do", Rule::MOST_FIELDS)
+            }
+            Self::Field { field } => {
+                write!(f, "`{field}` cannot name a field: use up to 64 of `A-Z a-z 0-9 _ . -`")
+            }
+            Self::FieldTwice { field } => write!(f, "the field `{field}` is in `by` twice"),
+            Self::Plan(error) => error.fmt(f),
+            Self::Zone { zone } => write!(f, "there is no time zone `{zone}`"),
+            Self::NoShare { limit } => write!(
+                f,
+                "`{limit}` cannot be counted by each node alone: without the store, `deny` or `allow`"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BadTerms {}

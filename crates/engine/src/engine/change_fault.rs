@@ -1,0 +1,118 @@
+//! Why something that was to be changed at run time was not.
+
+use std::fmt;
+
+use tollgate_core::{Clash, Mistake, StoreError};
+
+use crate::books::{BadTerms, Misfit};
+
+/// Why something was not changed. Nothing was, unless the store says otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeFault {
+    /// The configuration has a rule or a policy of that name. The caller's fault.
+    Configured {
+        /// The name.
+        name: String,
+    },
+    /// A policy of that name was made before. The caller's fault.
+    Taken {
+        /// The name.
+        name: String,
+    },
+    /// There is nothing of that name to be changed. The caller's fault.
+    Unknown {
+        /// The name.
+        name: String,
+    },
+    /// What is to be assigned is no policy. The caller's fault.
+    NoPolicy(Mistake),
+    /// Routes pass it. The caller's fault.
+    InUse {
+        /// The name.
+        name: String,
+        /// The routes, sorted.
+        routes: Vec<String>,
+    },
+    /// There are as many as there may be. Nobody's fault.
+    TooMany {
+        /// How many may be.
+        most: usize,
+        /// Of what.
+        what: &'static str,
+    },
+    /// It is not what the caller took it for. The caller's fault.
+    Changed {
+        /// Its name.
+        name: String,
+    },
+    /// Others change it all the time. Nobody's fault.
+    Contended {
+        /// Its name.
+        name: String,
+    },
+    /// It says what no policy can say. The caller's fault.
+    Terms(BadTerms),
+    /// No attempt could meet its limits. The caller's fault.
+    Clash(Box<Clash>),
+    /// The store cannot answer. Whether it was changed is not known.
+    Store(StoreError),
+}
+
+impl ChangeFault {
+    /// Why a policy of this name cannot hold beside the configuration.
+    pub(super) fn of(misfit: Misfit, name: &str) -> Self {
+        match misfit {
+            Misfit::Taken => Self::Configured { name: name.to_owned() },
+            Misfit::Clash(clash) => Self::Clash(clash),
+        }
+    }
+}
+
+impl From<StoreError> for ChangeFault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<BadTerms> for ChangeFault {
+    fn from(error: BadTerms) -> Self {
+        Self::Terms(error)
+    }
+}
+
+impl fmt::Display for ChangeFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configured { name } => {
+                write!(
+                    f,
+                    "`{name}` is taken: the configuration has a rule or a policy of that name, or it is built in"
+                )
+            }
+            Self::Taken { name } => write!(f, "`{name}` is taken: there is a policy of that name already"),
+            Self::Unknown { name } => write!(f, "no policy `{name}` was made over the API"),
+            Self::NoPolicy(mistake) => mistake.fmt(f),
+            Self::InUse { name, routes } => {
+                write!(f, "`{name}` is in use by the routes {}", listed(routes))
+            }
+            Self::TooMany { most, what } => write!(f, "there are {most} {what} already, which is the most"),
+            Self::Changed { name } => write!(f, "`{name}` has changed since you looked at it"),
+            Self::Contended { name } => write!(f, "others are changing `{name}` at this moment: try again"),
+            Self::Terms(error) => error.fmt(f),
+            Self::Clash(clash) => clash.fmt(f),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+/// Names, the first few of many.
+fn listed(names: &[String]) -> String {
+    const FEW: usize = 10;
+    let mut text = names.iter().take(FEW).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+    if names.len() > FEW {
+        text += &format!(" and {} more", names.len() - FEW);
+    }
+    text
+}
+
+impl std::error::Error for ChangeFault {}

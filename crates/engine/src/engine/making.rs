@@ -1,0 +1,179 @@
+//! Policies made at run time, and the routes that pass them. Before something is changed that is there
+//! already, it is looked at what other nodes have made of it.
+
+use std::sync::Arc;
+
+use super::changing::Configured;
+use super::{ChangeFault, Engine};
+use crate::books::{Books, CONSUMER, Edit, MadePolicy, Terms};
+
+/// How often a change is tried again because somebody else was faster.
+const TRIES: usize = 4;
+
+/// A policy as it was and as it is.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What it was.
+    pub before: Arc<MadePolicy>,
+    /// What it is now.
+    pub after: Arc<MadePolicy>,
+}
+
+impl Engine {
+    /// Makes a policy: a rule of its name, and itself of that rule and the one of consumers.
+    pub async fn make_policy(&self, terms: Terms) -> Result<Arc<MadePolicy>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        let name = Arc::clone(&terms.name);
+        let made = Arc::new(MadePolicy::new(terms, self.now().await?));
+        for _ in 0..TRIES {
+            self.check_new(&made)?;
+            // What was set for keys of a rule that had this name is not meant for this one.
+            self.forget_overrides(&name).await?;
+            let edit = Edit::Policy { name: Arc::clone(&name), policy: Some(Arc::clone(&made)) };
+            if self.swap(edit).await? {
+                return Ok(made);
+            }
+        }
+        Err(ChangeFault::Contended { name: name.to_string() })
+    }
+
+    /// Changes a policy that was made, all of it but its name; if tags are expected, only from a state
+    /// that has one of them.
+    pub async fn change_policy(
+        &self,
+        terms: Terms,
+        expected: Option<&[String]>,
+    ) -> Result<Change, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.catch_up().await?;
+        let now = self.now().await?;
+        for _ in 0..TRIES {
+            let before = self.made(&terms.name, expected)?;
+            let after = Arc::new(before.changed(terms.clone(), now));
+            self.check_fit(&self.configured.lock(), &after)?;
+            let edit = Edit::Policy { name: Arc::clone(&terms.name), policy: Some(Arc::clone(&after)) };
+            if self.swap(edit).await? {
+                return Ok(Change { before, after });
+            }
+        }
+        Err(ChangeFault::Contended { name: terms.name.to_string() })
+    }
+
+    /// Deletes a policy that was made, with what was set for keys of its rule, unless a route passes it:
+    /// one that was told to, or one of those that the configuration has it for. Answers what it was.
+    pub async fn delete_policy(
+        &self,
+        name: &str,
+        expected: Option<&[String]>,
+        configured_routes: &[String],
+    ) -> Result<Arc<MadePolicy>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.catch_up().await?;
+        for _ in 0..TRIES {
+            let made = self.made(name, expected)?;
+            let routes = self.routes_of(name, configured_routes);
+            if !routes.is_empty() {
+                return Err(ChangeFault::InUse { name: name.to_owned(), routes });
+            }
+            let edit = Edit::Policy { name: Arc::clone(&made.terms.name), policy: None };
+            if self.swap(edit).await? {
+                self.forget_overrides(name).await?;
+                return Ok(made);
+            }
+        }
+        Err(ChangeFault::Contended { name: name.to_owned() })
+    }
+
+    /// Makes a route pass a policy, whoever made it. Answers what the route was told to pass before.
+    pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        self.catch_up().await?;
+        for _ in 0..TRIES {
+            let policy = {
+                let pinned = self.pin();
+                Arc::clone(&pinned.policies.find(policy).map_err(ChangeFault::NoPolicy)?.name)
+            };
+            let routes = Arc::clone(&self.configured.lock().books.routes);
+            let before = routes.get(route).cloned();
+            if before.is_none() && routes.len() >= Books::MOST_ROUTES {
+                let most = Books::MOST_ROUTES;
+                return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
+            }
+            if self.swap(Edit::Route { route: route.into(), policy: Some(policy) }).await? {
+                return Ok(before);
+            }
+        }
+        Err(ChangeFault::Contended { name: route.to_owned() })
+    }
+
+    /// Makes a route pass what the configuration says again. Answers what it was told to pass.
+    pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
+        let _alone = self.changing.lock().await;
+        for _ in 0..TRIES {
+            let before = self.configured.lock().books.routes.get(route).cloned();
+            if self.swap(Edit::Route { route: route.into(), policy: None }).await? {
+                return Ok(before);
+            }
+        }
+        Err(ChangeFault::Contended { name: route.to_owned() })
+    }
+
+    /// A policy that was made, if it is in the state that is expected.
+    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<MadePolicy>, ChangeFault> {
+        let made = self.configured.lock().books.made.get(name).cloned();
+        let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
+        if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
+            return Err(ChangeFault::Changed { name: name.to_owned() });
+        }
+        Ok(made)
+    }
+
+    /// Whether there is room for another policy, under this name.
+    fn check_new(&self, made: &MadePolicy) -> Result<(), ChangeFault> {
+        let configured = self.configured.lock();
+        let known = &configured.books.made;
+        if known.contains_key(&made.terms.name) {
+            return Err(ChangeFault::Taken { name: made.terms.name.to_string() });
+        }
+        self.check_fit(&configured, made)?;
+        if known.len() >= Books::MOST_MADE {
+            return Err(ChangeFault::TooMany { most: Books::MOST_MADE, what: "policies made over the API" });
+        }
+        Ok(())
+    }
+
+    /// Whether a policy goes with the configuration, and with what was set for consumers.
+    fn check_fit(&self, configured: &Configured, made: &MadePolicy) -> Result<(), ChangeFault> {
+        let pinned = self.pin();
+        let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
+        match made.misfit(&configured.base, consumer) {
+            Some(misfit) => Err(ChangeFault::of(misfit, &made.terms.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// The routes that pass a policy, sorted.
+    fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
+        let assigned = Arc::clone(&self.configured.lock().books.routes);
+        let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
+        let mut routes: Vec<String> = told.chain(configured.iter().cloned()).collect();
+        routes.sort();
+        routes.dedup();
+        routes
+    }
+
+    /// Forgets what was set for single keys of a rule that is not there.
+    async fn forget_overrides(&self, rule: &str) -> Result<(), ChangeFault> {
+        if self.configured.lock().base.rule(rule).is_some() {
+            return Ok(());
+        }
+        let keys: Vec<String> = {
+            let configured = self.configured.lock();
+            configured.books.overrides.keys_of(rule).map(str::to_owned).collect()
+        };
+        for key in keys {
+            self.write(Edit::Override { rule: rule.into(), key, plan: None }).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+//! One consistent set of policies: what the configuration says, with everything set at run time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::{HashMap, HashSet};
+use tollgate_core::{Attempt, Decision, Policies, Policy, Ticket};
+
+use super::Fault;
+use crate::books::{Assignments, Books, Laid, MadePolicies, Subject};
+use crate::meter::{Meters, PolicyMeter};
+
+/// One consistent set of policies. Pin it, decide with it, let it go.
+pub struct Snapshot {
+    /// The policies, with everything set at run time.
+    pub policies: Policies,
+    /// What decides while the store cannot be used, if that can happen.
+    pub(crate) local: Option<Policies>,
+    /// No other set has this number.
+    pub(crate) number: u64,
+    pub(crate) meters: Vec<PolicyMeter>,
+    /// What was set at run time, whether it holds or not.
+    books: Arc<Pages>,
+    /// Stands in for every policy while limits are switched off: it charges nothing.
+    off: Policy,
+}
+
+/// What the books say of policies and routes: it stays when only limits of single keys change.
+struct Pages {
+    /// How many of the policies are the configuration's: they come first.
+    configured: usize,
+    built_in_consumer: bool,
+    made: Arc<MadePolicies>,
+    assigned: Arc<Assignments>,
+    /// The policies of routes, by their number.
+    routes: HashMap<Arc<str>, usize>,
+    /// The policies that were made and do not hold.
+    left_out: HashSet<Arc<str>>,
+}
+
+impl Snapshot {
+    pub(super) fn new(laid: Laid, local: Option<Policies>, books: &Books, meters: &Meters) -> Self {
+        let Laid { policies, configured, built_in_consumer, routes, left_out } = laid;
+        let policy = |record: &String| match Subject::of(record) {
+            Some(Subject::Policy(name)) => Some(name.into()),
+            _ => None,
+        };
+        let pages = Pages {
+            configured,
+            built_in_consumer,
+            made: Arc::clone(&books.made),
+            assigned: Arc::clone(&books.routes),
+            routes,
+            left_out: left_out.0.keys().filter_map(policy).collect(),
+        };
+        Self::with_pages(policies, local, Arc::new(pages), meters)
+    }
+
+    /// The same, with policies that differ in nothing but the limits of single keys.
+    pub(super) fn with_policies(&self, policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
+        Self::with_pages(policies, local, Arc::clone(&self.books), meters)
+    }
+
+    fn with_pages(policies: Policies, local: Option<Policies>, books: Arc<Pages>, meters: &Meters) -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let meters = meters.of(&policies, books.configured);
+        let off = Policy::new("off".into(), Vec::new(), true);
+        Self { policies, local, number, meters, books, off }
+    }
+
+    /// The policy that a route passes because it was told to at run time.
+    #[inline]
+    pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
+        let routes = &self.books.routes;
+        if routes.is_empty() {
+            return None;
+        }
+        self.policies.at(*routes.get(route)?)
+    }
+
+    /// The policies that were made at run time, those too that do not hold.
+    pub fn made(&self) -> &MadePolicies {
+        &self.books.made
+    }
+
+    /// What routes were told to pass at run time, by route. What there is no policy for does not hold.
+    pub fn assigned(&self) -> &Assignments {
+        &self.books.assigned
+    }
+
+    /// Whether a policy that was made at run time holds: it does not while the configuration has
+    /// something of its name, or that it clashes with.
+    pub fn holds(&self, made: &str) -> bool {
+        !self.books.left_out.contains(made)
+    }
+
+    /// Whether the rule of consumers is the built-in one, because the configuration has none.
+    pub fn has_built_in_consumer(&self) -> bool {
+        self.books.built_in_consumer
+    }
+
+    /// Whether a policy is the configuration's.
+    pub fn is_configured(&self, policy: &Policy) -> bool {
+        policy.number() < self.books.configured
+    }
+
+    /// Begins a decision: finds the policy and works out the charges.
+    #[inline]
+    pub(super) fn open<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if !self.policies.enabled {
+            return self.open_unlimited(attempt, ticket, decision);
+        }
+        let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        decision.open(policy, ticket, attempt.cost, attempt.id);
+        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+    }
+
+    /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
+    /// come to light on the day that they are switched on.
+    #[cold]
+    fn open_unlimited<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.policies.iter().next().is_some() {
+            let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+        }
+        decision.open(&self.off, ticket, attempt.cost, attempt.id);
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! Which leases there are, and what each of them holds where. Pure: time and policies are arguments,
+//! and what is to be asked of a store leaves as chores.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use tollgate_core::limit::{InFlight, Limit};
+use tollgate_core::{Plan, Span, Timestamp};
+
+use super::chore::{ByHome, Chore, Done, Held};
+use super::inbox::{Kept, Letters};
+use crate::engine::Snapshot;
+use crate::receipt::Home;
+
+/// All leases.
+#[derive(Default)]
+pub(super) struct Ledger {
+    leases: HashMap<u64, Lasting>,
+    places: HashMap<Site, Place>,
+}
+
+/// One rule at one key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Site {
+    pub(super) rule: Arc<str>,
+    pub(super) key: Arc<str>,
+}
+
+/// Where chores may be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Everywhere,
+    /// The store cannot be used.
+    Local,
+}
+
+/// A lease that was not dropped.
+struct Lasting {
+    id: Arc<str>,
+    sites: SmallVec<[Site; 2]>,
+}
+
+/// What is held at one key.
+struct Place {
+    /// The limits that held there when something was last taken, for when the rule is gone.
+    plan: Arc<Plan>,
+    held: ByHome<Group>,
+    /// What lasts, and is held nowhere.
+    adrift: HashMap<Arc<str>, Member>,
+    /// What has ended, and is to be released.
+    ended: HashMap<Arc<str>, Ended>,
+    /// When to claim what is not held in the store.
+    claim_at: Timestamp,
+}
+
+/// What is held at one key in one home.
+#[derive(Default)]
+struct Group {
+    members: HashMap<Arc<str>, Member>,
+    /// None of them was renewed before this.
+    renewed: Timestamp,
+}
+
+#[derive(Clone, Copy)]
+struct Member {
+    lease: u64,
+    weight: u64,
+    /// When it was taken.
+    at: Timestamp,
+}
+
+struct Ended {
+    home: Home,
+    /// When it has run out by itself; `None` if it never does.
+    until: Option<Timestamp>,
+}
+
+/// When to try again where there was no room, if nothing is to be renewed meanwhile.
+const CLAIM_EVERY: Span = Span::from_secs(10);
+
+impl Ledger {
+    /// Takes in what is new.
+    pub(super) fn absorb(&mut self, letters: Letters) {
+        for (number, kept) in letters.kept {
+            self.keep(number, kept);
+        }
+        for number in letters.dropped {
+            if let Some(lasting) = self.leases.remove(&number) {
+                for site in &lasting.sites {
+                    if let Some(place) = self.places.get_mut(site) {
+                        place.end(&lasting.id, number);
+                    }
+                }
+            }
+        }
+    }
+
+    fn keep(&mut self, number: u64, kept: Kept) {
+        let member = Member { lease: number, weight: kept.weight, at: kept.at };
+        let mut sites = SmallVec::new();
+        for (plan, key) in kept.sites {
+            let site = Site { rule: Arc::clone(plan.rule()), key };
+            let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(&plan, kept.at));
+            place.plan = plan;
+            place.held.of_mut(kept.home).insert(&kept.id, member);
+            if kept.home == Home::Local {
+                place.claim_at = kept.at;
+            }
+            sites.push(site);
+        }
+        self.leases.insert(number, Lasting { id: kept.id, sites });
+    }
+
+    /// Ends all leases.
+    pub(super) fn end_all(&mut self) {
+        for (number, lasting) in self.leases.drain() {
+            for site in &lasting.sites {
+                if let Some(place) = self.places.get_mut(site) {
+                    place.end(&lasting.id, number);
+                }
+            }
+        }
+    }
+
+    /// What is to be done now.
+    pub(super) fn chores(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
+        self.places.retain(|_, place| place.lasts(now));
+        self.places.iter().filter_map(|(site, place)| place.chore(site, pinned, reach, now)).collect()
+    }
+
+    /// Takes note of what came of a chore.
+    pub(super) fn note(&mut self, done: Done, now: Timestamp) {
+        if let Some(place) = self.places.get_mut(&done.site) {
+            place.note(done, now);
+        }
+    }
+}
+
+impl Group {
+    fn insert(&mut self, id: &Arc<str>, member: Member) {
+        self.renewed = if self.members.is_empty() { member.at } else { self.renewed.min(member.at) };
+        self.members.insert(Arc::clone(id), member);
+    }
+
+    /// Whether they are to be renewed.
+    fn is_due(&self, lease: Option<Span>, now: Timestamp) -> bool {
+        !self.members.is_empty() && lease.is_some_and(|lease| self.renewed + third(lease) <= now)
+    }
+}
+
+impl Place {
+    fn new(plan: &Arc<Plan>, now: Timestamp) -> Self {
+        let (held, adrift, ended) = (ByHome::default(), HashMap::new(), HashMap::new());
+        Self { plan: Arc::clone(plan), held, adrift, ended, claim_at: now }
+    }
+
+    /// Ends what a lease holds here.
+    fn end(&mut self, id: &Arc<str>, lease: u64) {
+        let take_own = |members: &mut HashMap<Arc<str>, Member>| {
+            let own = members.get(id).is_some_and(|member| member.lease == lease);
+            if own { members.remove(id) } else { None }
+        };
+        let length = in_flight(&self.plan).and_then(InFlight::lease);
+        for home in [Home::Store, Home::Local] {
+            let group = self.held.of_mut(home);
+            if let Some(member) = take_own(&mut group.members) {
+                let until = length.map(|length| group.renewed.max(member.at) + length);
+                self.ended.insert(Arc::clone(id), Ended { home, until });
+            }
+        }
+        take_own(&mut self.adrift);
+    }
+
+    /// Forgets what has run out by itself, and says whether anything is left.
+    fn lasts(&mut self, now: Timestamp) -> bool {
+        self.ended.retain(|_, ended| ended.until.is_none_or(|until| now < until));
+        !self.held.store.members.is_empty() || !self.all_in_store() || !self.ended.is_empty()
+    }
+
+    /// What is to be done here now, if anything is.
+    fn chore(&self, site: &Site, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Option<Chore> {
+        let current = |home| Some(pinned.policies_of(home).rule(&site.rule)?.plan_at(&site.key));
+        // Where there is no such limit any more there is nothing to keep up.
+        let limit = current(Home::Store).and_then(|plan| in_flight(plan));
+        let lease = limit.and_then(InFlight::lease);
+        let homes = if reach == Reach::Everywhere { &[Home::Store, Home::Local][..] } else { &[Home::Local] };
+        let due = |home: &Home| self.held.of(*home).is_due(lease, now);
+        let claims = limit.is_some() && reach == Reach::Everywhere;
+        let claims_now = claims && self.claim_at <= now && !self.all_in_store();
+        if self.ended.is_empty() && !claims_now && !homes.iter().any(due) {
+            return None;
+        }
+        let plan = |home| Arc::clone(current(home).unwrap_or(&self.plan));
+        let mut chore = Chore {
+            site: site.clone(),
+            plans: ByHome { store: plan(Home::Store), local: plan(Home::Local) },
+            began: now,
+            release: ByHome::default(),
+            renew: ByHome::default(),
+            claim: Vec::new(),
+            claims_lost: claims,
+        };
+        for home in homes {
+            let ended = self.ended.iter().filter(|(_, ended)| ended.home == *home);
+            *chore.release.of_mut(*home) =
+                ended.map(|(id, _)| Held { id: Arc::clone(id), weight: 0 }).collect();
+            if due(home) {
+                *chore.renew.of_mut(*home) = self.held.of(*home).members.iter().map(held).collect();
+            }
+        }
+        if claims_now {
+            let local = self.held.local.members.iter().map(|one| (held(one), Some(Home::Local)));
+            chore.claim = local.chain(self.adrift.iter().map(|one| (held(one), None))).collect();
+        }
+        Some(chore)
+    }
+
+    /// Whether nothing lasts that is not held in the store.
+    fn all_in_store(&self) -> bool {
+        self.held.local.members.is_empty() && self.adrift.is_empty()
+    }
+
+    fn note(&mut self, done: Done, now: Timestamp) {
+        for id in &done.released {
+            self.ended.remove(id);
+        }
+        for home in [Home::Store, Home::Local] {
+            let group = self.held.of_mut(home);
+            if *done.renewed.of(home) && group.renewed < done.began {
+                group.renewed = done.began;
+            }
+        }
+        for held in &done.lost {
+            for home in [Home::Store, Home::Local] {
+                if let Some(member) = self.held.of_mut(home).members.remove(&held.id) {
+                    self.adrift.insert(Arc::clone(&held.id), member);
+                }
+            }
+        }
+        for id in &done.claimed {
+            let found = self.adrift.remove(id).or_else(|| self.held.local.members.remove(id));
+            if let Some(member) = found {
+                self.held.store.insert(id, Member { at: done.began, ..member });
+            }
+        }
+        if done.refused {
+            let lease = in_flight(&self.plan).and_then(InFlight::lease);
+            self.claim_at = now + lease.map_or(CLAIM_EVERY, third);
+        }
+    }
+}
+
+fn held((id, member): (&Arc<str>, &Member)) -> Held {
+    Held { id: Arc::clone(id), weight: member.weight }
+}
+
+fn in_flight(plan: &Plan) -> Option<&InFlight> {
+    plan.limits().iter().find_map(|limit| match limit {
+        Limit::InFlight(limit) => Some(limit),
+        _ => None,
+    })
+}
+
+/// How long after it was renewed a hold is renewed again.
+fn third(lease: Span) -> Span {
+    Span::from_micros(lease.as_micros() / 3)
+}

@@ -1,0 +1,136 @@
+//! Rules that count only some answers, over a store that others share and that may be gone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use futures_lite::future::{block_on, poll_once};
+use support::cluster::{Centre, Mode, Node};
+use support::{decide, policies, rule};
+use tollgate_core::{Attempt, Origin, Policies, Reason, Span};
+use tollgate_engine::{Health, Pending};
+
+const ADA: [(&str, &str); 1] = [("guesses", "ada")];
+
+fn login(limit: &str) -> Policies {
+    policies(vec![rule::counting("guesses", &[limit], "401")], &[("login", &["guesses"])])
+}
+
+fn pending(node: &Node) -> Pending {
+    let pinned = node.engine.pin();
+    let decision = decide(&node.engine, &pinned, "login", &ADA).unwrap();
+    assert!(decision.allowed());
+    node.engine.pending(&decision).unwrap()
+}
+
+/// What is left, as whoever can be asked now has it.
+fn left(node: &Node) -> u64 {
+    let pinned = node.engine.pin();
+    let look = Attempt { policy: "login", fields: &ADA, cost: 0, id: None };
+    block_on(node.engine.peek(&pinned, &look)).unwrap().outcome.readings[0].remaining
+}
+
+#[test]
+fn the_shared_store_is_told_and_every_node_sees_it() {
+    let centre = Centre::new();
+    let (one, other) = (centre.node(login("5/hour")), centre.node(login("5/hour")));
+    let calls = one.calls();
+    assert!(one.engine.answered_at_once(pending(&one), 401).is_none(), "what counts needs no store");
+    assert_eq!((one.calls() - calls, left(&other)), (1, 4), "but for the take");
+    let rest = one.engine.answered_at_once(pending(&one), 200);
+    block_on(one.engine.answered(rest.expect("a store far away is waited for"), 200)).unwrap();
+    assert_eq!(left(&other), 4);
+}
+
+#[test]
+fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
+    let node = Centre::new().node(login("1/hour"));
+    let first = pending(&node);
+    assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
+    assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
+    assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 1);
+    block_on(node.engine.answered(first, 200)).unwrap();
+    assert_eq!(node.decide("login", &ADA), (true, Origin::Store));
+}
+
+#[test]
+fn what_was_taken_from_the_local_share_goes_back_there() {
+    let node = Centre::new().node(login("10/hour"));
+    node.link.set(Mode::Unreachable);
+    let (early, late) = (pending(&node), pending(&node));
+    assert_eq!(left(&node), 3, "a share of five");
+    assert!(node.engine.answered_at_once(early, 200).is_none(), "what is in this process answers at once");
+    assert_eq!(left(&node), 4);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10));
+    block_on(node.engine.answered(late, 200)).unwrap();
+    assert_eq!(left(&node), 10, "the store was never charged");
+    node.link.set(Mode::Unreachable);
+    assert_eq!(node.decide("login", &ADA), (true, Origin::Local(Reason::Unreachable)));
+    assert_eq!(left(&node), 4);
+}
+
+#[test]
+fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
+    for mode in [Mode::Unreachable, Mode::LosesQuestions, Mode::LosesAnswers] {
+        let node = Centre::new().node(login("10/hour"));
+        let pending = [pending(&node), pending(&node), pending(&node)];
+        node.link.set(mode);
+        for pending in pending {
+            assert!(block_on(node.engine.answered(pending, 200)).is_err(), "{mode:?}");
+        }
+        node.link.set(Mode::Up);
+        node.tend_later();
+        assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10), "{mode:?}");
+        decide(&node.engine, &node.engine.pin(), "login", &ADA).unwrap();
+        node.tend_later();
+        assert_eq!(left(&node), 9, "{mode:?}: nothing is given back twice");
+    }
+}
+
+#[test]
+fn what_comes_back_after_an_outage_is_what_still_counts() {
+    let centre = Centre::new();
+    let (node, other) = (centre.node(login("10/min")), centre.node(login("10/min")));
+    let first = pending(&node);
+    node.link.set(Mode::Unreachable);
+    assert!(block_on(node.engine.answered(first, 200)).is_err());
+    node.advance(Span::from_secs(61));
+    assert_eq!(other.decide("login", &ADA), (true, Origin::Store));
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!((node.engine.health(), left(&node)), (Health::Up, 9), "that was another window");
+}
+
+#[test]
+fn an_answer_whose_teller_goes_away_is_not_forgotten() {
+    let node = Centre::new().node(login("10/hour"));
+    let first = pending(&node);
+    node.link.set(Mode::Hangs);
+    {
+        let mut telling = Box::pin(node.engine.answered(first, 200));
+        assert!(block_on(poll_once(&mut telling)).is_none());
+    }
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(left(&node), 10);
+}
+
+#[test]
+fn a_bounded_number_is_kept_to_be_offered_again() {
+    let node = Centre::new().node(login("20000/hour"));
+    let all: Vec<Pending> = (0..10_003).map(|_| pending(&node)).collect();
+    node.link.set(Mode::Unreachable);
+    for pending in all {
+        assert!(block_on(node.engine.answered(pending, 200)).is_err());
+    }
+    assert_eq!(node.engine.store_meters().unwrap().refunds_dropped(), 3);
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(left(&node), 20_000 - 10_003 + 256, "not all at once: there is more to do");
+    for _ in 0..40 {
+        node.tend_later();
+    }
+    assert_eq!(left(&node), 20_000 - 3, "three stay counted");
+}

@@ -1,0 +1,384 @@
+//! Policies made while the engine runs, and the routes that pass them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_lite::future::{block_on, poll_once};
+use support::{Stand, decide, policies, rule, start};
+use tollgate_core::key::FieldKind;
+use tollgate_core::store::Answer;
+use tollgate_core::{Attempt, Policies, Records, Span};
+use tollgate_engine::books::{BadTerms, PolicyDraft, Terms};
+use tollgate_engine::{ChangeFault, Engine, Parts};
+use tollgate_store::MemoryStore;
+
+fn draft(name: &str, limits: &[&str]) -> PolicyDraft {
+    let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
+    PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }
+}
+
+fn terms(name: &str, limits: &[&str]) -> Terms {
+    Terms::new(draft(name, limits)).unwrap()
+}
+
+fn by(name: &str, by: &[&str], limits: &[&str]) -> Terms {
+    let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
+    Terms::new(PolicyDraft { by, ..draft(name, limits) }).unwrap()
+}
+
+fn base() -> Policies {
+    policies(vec![rule::rejecting("own", &["ip"], &["7/hour"])], &[("filed", &["own"])])
+}
+
+fn make(engine: &Engine, terms: Terms) {
+    block_on(engine.make_policy(terms)).unwrap();
+}
+
+fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
+    decide(engine, &engine.pin(), policy, fields).unwrap().allowed()
+}
+
+/// The routes that a policy may not be deleted because of.
+fn in_use(fault: Result<impl std::fmt::Debug, ChangeFault>) -> Vec<String> {
+    match fault {
+        Err(ChangeFault::InUse { routes, .. }) => routes,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_policy_that_was_made_limits_clients_on_routes_and_consumers_on_all_of_them_or_takes_nothing() {
+    let stand = Stand::new(base());
+    make(&stand.engine, terms("orders", &["2/hour"]));
+    make(&stand.engine, terms("search", &["9/hour"]));
+    block_on(stand.engine.set_override("consumer", "acme", vec!["3/hour".parse().unwrap()])).unwrap();
+    let fields = |ip, consumer| [("route", "r"), ("ip", ip), ("consumer", consumer)];
+    let allowed = |policy, ip, consumer| allowed(&stand.engine, policy, &fields(ip, consumer));
+    assert!(allowed("orders", "192.0.2.1", "acme") && allowed("orders", "192.0.2.1", "acme"));
+    assert!(!allowed("orders", "192.0.2.1", "acme"), "the client has had its two");
+    assert!(allowed("search", "192.0.2.2", "acme"), "and the refused one cost the consumer nothing");
+    assert!(!allowed("search", "192.0.2.2", "acme"), "the consumer has had its three");
+    assert!(allowed("orders", "192.0.2.3", "other"), "nobody else is bounded");
+    let pinned = stand.pin();
+    let full = fields("192.0.2.2", "acme");
+    let denied = decide(&stand.engine, &pinned, "search", &full).unwrap();
+    assert_eq!(&*denied.denied_by().unwrap().rule.name, "consumer");
+    let fields = fields("192.0.2.2", "ada");
+    let search = decide(&stand.engine, &pinned, "search", &fields).unwrap();
+    assert_eq!(search.outcome.readings[0].remaining, 7, "one before, one now, and none of the refused");
+}
+
+#[test]
+fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistake() {
+    let stand = Stand::new(base());
+    make(&stand.engine, by("tokens", &["subject"], &["1/hour"]));
+    for _ in 0..3 {
+        assert!(allowed(&stand.engine, "tokens", &[]));
+        assert!(allowed(&stand.engine, "tokens", &[("consumer", "acme")]));
+    }
+    let subject = [("subject", "ada")];
+    assert!(allowed(&stand.engine, "tokens", &subject) && !allowed(&stand.engine, "tokens", &subject));
+    assert!(decide(&stand.engine, &stand.pin(), "tokens", &[("sujbect", "ada")]).is_err());
+}
+
+#[test]
+fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
+    let stand = Stand::new(base());
+    let made = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    block_on(stand.engine.assign_route("checkout", "orders")).unwrap();
+    let fields = [("route", "checkout"), ("ip", "192.0.2.1")];
+    assert!(allowed(&stand.engine, "orders", &fields));
+    let restarted = start(base(), &stand.store);
+    restarted.reload(base());
+    assert_eq!(restarted.pin().made()["orders"], made);
+    assert_eq!(&*restarted.pin().policy_of_route("checkout").unwrap().name, "orders");
+    assert!(allowed(&restarted, "orders", &fields) && !allowed(&restarted, "orders", &fields));
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_says_by_whom() {
+    let stand = Stand::new(base());
+    make(&stand.engine, terms("orders", &["2/hour"]));
+    let fault = |name: &str| block_on(stand.engine.make_policy(terms(name, &["1/hour"]))).unwrap_err();
+    assert_eq!(fault("orders"), ChangeFault::Taken { name: "orders".into() });
+    for name in ["own", "filed", "consumer"] {
+        assert_eq!(fault(name), ChangeFault::Configured { name: name.into() });
+    }
+    assert_eq!(stand.pin().made().len(), 1);
+}
+
+#[test]
+fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back() {
+    let stand = Stand::new(base());
+    make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
+    block_on(stand.engine.assign_route("checkout", "orders")).unwrap();
+    let number = || {
+        let pinned = stand.pin();
+        let decision = decide(&stand.engine, &pinned, "orders", &[("ip", "192.0.2.1")]).unwrap();
+        decision.binding().unwrap().0.number()
+    };
+    assert_eq!(number(), 2);
+    let filed = || rule::rejecting("orders", &["ip"], &["5/hour"]);
+    stand.engine.reload(policies(vec![filed()], &[("orders", &["orders"])]));
+    assert_eq!((number(), stand.pin().holds("orders")), (5, false));
+    assert_eq!(&*stand.pin().policy_of_route("checkout").unwrap().name, "orders", "whoever's it is");
+    stand.engine.reload(policies(vec![filed()], &[("other", &["orders"])]));
+    assert!(decide(&stand.engine, &stand.pin(), "orders", &[]).is_err(), "a rule has the name, no policy");
+    assert!(stand.pin().policy_of_route("checkout").is_none());
+    stand.engine.reload(base());
+    assert_eq!((number(), stand.pin().holds("orders")), (2, true));
+    assert!(stand.pin().policy_of_route("checkout").is_some());
+}
+
+#[test]
+fn the_configurations_own_rule_of_consumers_stands_in_for_the_built_in_one() {
+    let consumer = rule::rejecting("consumer", &["consumer"], &["1/hour"]);
+    let stand = Stand::new(policies(vec![consumer], &[]));
+    make(&stand.engine, terms("orders", &["9/hour"]));
+    let fields = [("route", "r"), ("ip", "192.0.2.1"), ("consumer", "acme")];
+    assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
+}
+
+#[test]
+fn fields_hold_what_the_configuration_says_they_do() {
+    let kinds = [("ip".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("consumer".into(), FieldKind::Domain)];
+    let stand = Stand::new(base().with_kinds(kinds.into_iter().collect()));
+    make(&stand.engine, by("orders", &["ip"], &["1/hour"]));
+    assert!(allowed(&stand.engine, "orders", &[("ip", "192.0.2.1")]));
+    assert!(!allowed(&stand.engine, "orders", &[("ip", "192.0.2.200")]), "the same network");
+    block_on(stand.engine.set_override("consumer", "acme.example", vec!["1/hour".parse().unwrap()])).unwrap();
+    assert!(allowed(&stand.engine, "orders", &[("consumer", "ACME.example")]));
+    assert!(!allowed(&stand.engine, "orders", &[("consumer", "acme.example.")]));
+}
+
+#[test]
+fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_about() {
+    let stand = Stand::new(base());
+    let clash = |terms| matches!(block_on(stand.engine.make_policy(terms)), Err(ChangeFault::Clash(_)));
+    assert!(clash(by("a", &["size"], &["5 size per attempt"])));
+    assert!(clash(by("a", &["size"], &["5 consumer per attempt"])));
+    block_on(stand.engine.set_override("consumer", "acme", vec!["5 size per attempt".parse().unwrap()]))
+        .unwrap();
+    assert!(clash(by("a", &["size"], &["9/hour"])), "what was set for a consumer bounds it");
+    make(&stand.engine, by("a", &["ip"], &["9/hour", "5 size per attempt"]));
+    assert!(matches!(
+        block_on(stand.engine.change_policy(by("a", &["size"], &["9/hour"]), None)),
+        Err(ChangeFault::Clash(_))
+    ));
+    stand.engine.reload(policies(vec![rule::rejecting("consumer", &["size"], &["9/hour"])], &[]));
+    assert!(!stand.pin().holds("a"));
+    stand.engine.reload(base());
+    assert!(stand.pin().holds("a"));
+}
+
+#[test]
+fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
+    let stand = Stand::new(base());
+    let made = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    let fields = [("route", "r"), ("ip", "192.0.2.1")];
+    assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
+    stand.clock.advance(Span::from_secs(5));
+    let change =
+        block_on(stand.engine.change_policy(terms("orders", &["3/hour"]), Some(&[made.tag()]))).unwrap();
+    assert_eq!((&change.before, change.after.version, change.after.created), (&made, 2, made.created));
+    assert_eq!(change.after.updated, made.updated + Span::from_secs(5));
+    assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
+    let stale = block_on(stand.engine.change_policy(terms("orders", &["9/hour"]), Some(&[made.tag()])));
+    assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
+    let stale = block_on(stand.engine.delete_policy("orders", Some(&[made.tag()]), &[]));
+    assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
+    assert_eq!(
+        block_on(stand.engine.change_policy(terms("order", &["9/hour"]), None)).unwrap_err(),
+        ChangeFault::Unknown { name: "order".into() }
+    );
+    block_on(stand.engine.delete_policy("orders", None, &[])).unwrap();
+    stand.clock.advance(Span::from_secs(5));
+    let again = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    assert_ne!(again.tag(), made.tag(), "it is another one");
+}
+
+#[test]
+fn a_policy_is_deleted_once_no_route_passes_it_and_what_was_set_for_its_keys_goes_with_it() {
+    let stand = Stand::new(base());
+    make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
+    block_on(stand.engine.set_override("orders", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    for route in ["b", "a"] {
+        assert_eq!(block_on(stand.engine.assign_route(route, "orders")).unwrap(), None);
+    }
+    assert_eq!(block_on(stand.engine.assign_route("a", "filed")).unwrap().as_deref(), Some("orders"));
+    let delete = |configured: &[String]| block_on(stand.engine.delete_policy("orders", None, configured));
+    assert_eq!(in_use(delete(&["c".into(), "b".into()])), ["b", "c"]);
+    assert_eq!(block_on(stand.engine.unassign_route("b")).unwrap().as_deref(), Some("orders"));
+    assert_eq!(block_on(stand.engine.unassign_route("b")).unwrap(), None);
+    assert_eq!(in_use(delete(&["c".into()])), ["c"]);
+    delete(&[]).unwrap();
+    assert_eq!(delete(&[]).unwrap_err(), ChangeFault::Unknown { name: "orders".into() });
+    assert!(decide(&stand.engine, &stand.pin(), "orders", &[]).is_err());
+    let records = block_on(stand.store.all()).unwrap();
+    let names: Vec<&str> = records.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["route/a"]);
+    make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
+    assert!(allowed(&stand.engine, "orders", &[("ip", "192.0.2.1")]));
+    assert!(allowed(&stand.engine, "orders", &[("ip", "192.0.2.1")]), "as many as everybody else");
+}
+
+#[test]
+fn what_was_set_for_keys_of_a_rule_that_is_gone_does_not_hold_for_a_new_one_of_its_name() {
+    let stand = Stand::new(base());
+    block_on(stand.engine.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    stand.engine.reload(policies(Vec::new(), &[]));
+    make(&stand.engine, by("own", &["ip"], &["2/hour"]));
+    let fields = [("ip", "192.0.2.1")];
+    assert!(allowed(&stand.engine, "own", &fields) && allowed(&stand.engine, "own", &fields));
+    assert!(!stand.engine.is_overridden("own", "192.0.2.1"));
+}
+
+#[test]
+fn a_route_passes_any_policy_there_is_and_no_other() {
+    let stand = Stand::new(base());
+    assert!(stand.pin().policy_of_route("r").is_none());
+    block_on(stand.engine.assign_route("r", "filed")).unwrap();
+    let pinned = stand.pin();
+    assert_eq!(&*pinned.policy_of_route("r").unwrap().name, "filed");
+    assert!(pinned.is_configured(pinned.policy_of_route("r").unwrap()));
+    assert!(pinned.policy_of_route("other").is_none());
+    let fault = block_on(stand.engine.assign_route("r", "filled")).unwrap_err();
+    assert_eq!(fault.to_string(), "there is no policy `filled`; did you mean `filed`?");
+    stand.engine.reload(policies(Vec::new(), &[]));
+    assert!(stand.pin().policy_of_route("r").is_none(), "there is no such policy any more");
+    assert_eq!(stand.pin().assigned().len(), 1, "and it is not forgotten");
+}
+
+#[test]
+fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
+    let stand = Stand::new(base());
+    for (record, value) in [
+        ("policy/orders", &b"limit nonsense"[..]),
+        ("route/r", b"\xff"),
+        ("override/own/192.0.2.1", b"nonsense"),
+        ("something/else", b"of a newer node"),
+    ] {
+        block_on(stand.store.put(record, value)).unwrap();
+    }
+    let engine = start(base(), &stand.store);
+    assert!(engine.pin().made().is_empty() && engine.pin().assigned().is_empty());
+    make(&engine, terms("orders", &["2/hour"]));
+    block_on(engine.assign_route("r", "orders")).unwrap();
+    block_on(engine.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
+    let engine = start(base(), &stand.store);
+    assert_eq!(&*engine.pin().policy_of_route("r").unwrap().name, "orders");
+    assert!(engine.is_overridden("own", "192.0.2.1"));
+}
+
+#[test]
+fn there_is_a_bound_on_everything_that_can_be_made() {
+    let stand = Stand::new(base());
+    let record = "version 1\ncreated 1\nupdated 1\nby ip\nlimit 2/hour";
+    for number in 0..10_000 {
+        block_on(stand.store.put(&format!("policy/p{number}"), record.as_bytes())).unwrap();
+        block_on(stand.store.put(&format!("route/r{number}"), b"filed")).unwrap();
+    }
+    for number in 0..100_000 {
+        block_on(stand.store.put(&format!("override/consumer/{number}"), b"2/hour")).unwrap();
+    }
+    let engine = start(base(), &stand.store);
+    assert!(allowed(&engine, "p9999", &[("ip", "192.0.2.1")]));
+    let most = |fault| match fault {
+        ChangeFault::TooMany { most, .. } => most,
+        other => panic!("{other}"),
+    };
+    assert_eq!(most(block_on(engine.make_policy(terms("more", &["2/hour"]))).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.assign_route("more", "p1")).unwrap_err()), 10_000);
+    let limits = || vec!["3/hour".parse().unwrap()];
+    assert_eq!(most(block_on(engine.set_override("own", "more", limits())).unwrap_err()), 100_000);
+    block_on(engine.set_override("consumer", "7", limits())).unwrap();
+    block_on(engine.assign_route("r7", "p7")).unwrap();
+    block_on(engine.change_policy(by("p7", &["ip"], &["3/hour"]), None)).unwrap();
+    block_on(engine.remove_override("consumer", "8")).unwrap();
+    block_on(engine.set_override("own", "more", limits())).unwrap();
+}
+
+#[test]
+fn what_no_policy_can_say_is_refused() {
+    let bad = |draft| Terms::new(draft).unwrap_err();
+    let long = "x".repeat(65);
+    for name in ["", "Orders", "a/b", "ä", "a b", ".", "..", &long] {
+        assert_eq!(bad(draft(name, &[])), BadTerms::Name, "{name}");
+    }
+    assert!(Terms::new(draft(&long[..64], &[])).is_ok());
+    let fields = |by: &[&str]| {
+        let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
+        bad(PolicyDraft { by, ..draft("a", &[]) })
+    };
+    assert_eq!(fields(&[]), BadTerms::FieldCount { count: 0 });
+    assert_eq!(fields(&["a", "b", "c", "d", "e"]), BadTerms::FieldCount { count: 5 });
+    assert_eq!(fields(&["a", "b c"]), BadTerms::Field { field: "b c".into() });
+    assert_eq!(fields(&["a", "a"]), BadTerms::FieldTwice { field: "a".into() });
+    let described = |text: String| Terms::new(PolicyDraft { description: text, ..draft("a", &[]) });
+    assert!(described("é\n\t".repeat(256)).is_ok());
+    assert_eq!(described("x".repeat(1_025)).unwrap_err(), BadTerms::LongDescription { bytes: 1_025 });
+    assert_eq!(described("\x1b[31m".into()).unwrap_err(), BadTerms::UnprintableDescription);
+    assert!(matches!(bad(draft("a", &["1/hour", "2/hour"])), BadTerms::Plan(_)));
+    assert!(matches!(bad(draft("a", &["1/day calendar in Europe/Berin"])), BadTerms::Zone { .. }));
+    let alone = |on_outage: &str| PolicyDraft {
+        on_outage: Some(on_outage.parse().unwrap()),
+        ..draft("a", &["5 in total"])
+    };
+    assert!(matches!(bad(alone("local 50%")), BadTerms::NoShare { .. }));
+    assert!(Terms::new(alone("deny")).is_ok());
+}
+
+/// Records that are kept, and whose keeping is never confirmed.
+struct Mute(Arc<MemoryStore>);
+
+fn never<'a, T: 'a>() -> Answer<'a, T> {
+    Answer::Later(Box::pin(std::future::pending()))
+}
+
+impl Records for Mute {
+    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
+        drop(self.0.put(name, value));
+        never()
+    }
+
+    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
+        drop(self.0.delete(name));
+        never()
+    }
+
+    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
+        drop(self.0.swap(name, from, to));
+        never()
+    }
+
+    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+        self.0.all()
+    }
+
+    fn secret(&self) -> Answer<'_, [u8; 32]> {
+        Answer::ready(Ok(self.0.secret()))
+    }
+}
+
+#[test]
+fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
+    let stand = Stand::new(base());
+    let records = Arc::new(Mute(Arc::clone(&stand.store)));
+    let parts = Parts { store: Arc::clone(&stand.store) as _, records, fallback: None };
+    let engine = block_on(Engine::start(base(), parts)).unwrap();
+    let left = |change: &mut dyn FnMut() -> bool| assert!(change(), "it waits for ever");
+    left(&mut || block_on(poll_once(engine.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none());
+    left(&mut || block_on(poll_once(engine.assign_route("r", "orders"))).is_none());
+    let limits = || vec!["2/hour".parse().unwrap()];
+    left(&mut || block_on(poll_once(engine.set_override("orders", "192.0.2.1", limits()))).is_none());
+    let fields = [("ip", "192.0.2.1")];
+    assert!(allowed(&engine, "orders", &fields) && allowed(&engine, "orders", &fields));
+    assert!(!allowed(&engine, "orders", &fields));
+    assert!(engine.pin().policy_of_route("r").is_some());
+    let attempt = Attempt { policy: "orders", fields: &[("ip", "192.0.2.2")], cost: 1, id: None };
+    let pinned = engine.pin();
+    assert!(block_on(engine.decide(&pinned, &attempt)).unwrap().allowed());
+}

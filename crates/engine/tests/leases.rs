@@ -1,0 +1,278 @@
+//! Leases: holds that last as long as something does.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use support::{Stand, decide, policies, rule, start};
+use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::{Attempt, Clock, Limit, Policies, Span};
+use tollgate_engine::{Engine, Lease, Leases};
+use tollgate_store::ManualClock;
+
+/// An engine whose leases are tended when the test says so.
+struct Keeper {
+    clock: Arc<ManualClock>,
+    engine: Arc<Engine>,
+    leases: Leases,
+}
+
+impl Keeper {
+    fn new(policies: Policies) -> Self {
+        let Stand { clock, engine, .. } = Stand::new(policies);
+        Self::of(clock, engine)
+    }
+
+    fn of(clock: Arc<ManualClock>, engine: Engine) -> Self {
+        let engine = Arc::new(engine);
+        let leases = Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { clock, engine, leases }
+    }
+
+    /// A lease of this much, if there is room.
+    fn connect(&self, ip: &str, id: &str, cost: u64) -> Option<Lease> {
+        let pinned = self.engine.pin();
+        let attempt = Attempt { policy: "connect", fields: &[("ip", ip)], cost, id: Some(id) };
+        let decision = block_on(self.engine.decide(&pinned, &attempt)).unwrap();
+        decision.allowed().then(|| self.leases.keep(&decision, id))
+    }
+
+    fn tend(&self) {
+        block_on(self.leases.tend());
+    }
+
+    /// Lets so many seconds pass, four times a second.
+    fn pass(&self, secs: u64) {
+        for _ in 0..secs * 4 {
+            self.clock.advance(Span::from_millis(250));
+            self.tend();
+        }
+    }
+
+    /// How much is left for an address, and for all.
+    fn left(&self, ip: &str) -> Vec<u64> {
+        let pinned = self.engine.pin();
+        let attempt = Attempt { policy: "connect", fields: &[("ip", ip)], cost: 0, id: None };
+        let decision = block_on(self.engine.peek(&pinned, &attempt)).unwrap();
+        decision.outcome.readings.iter().map(|reading| reading.remaining).collect()
+    }
+
+    fn held(&self, rule: &str, key: &str) -> Vec<String> {
+        let pinned = self.engine.pin();
+        let spot = Spot { plan: pinned.policies.rule(rule).unwrap().plan_at(key), key };
+        let report = block_on(self.engine.holds(&spot, HoldsOrder::List)).unwrap();
+        report.holds.into_iter().map(|(id, _)| id).collect()
+    }
+}
+
+fn limited(each: &str, all: &str) -> Policies {
+    let rules = vec![rule::rejecting("ip", &["ip"], &[each]), rule::rejecting("all", &[], &[all])];
+    policies(rules, &[("connect", &["ip", "all"])])
+}
+
+const ADA: &str = "192.0.2.1";
+
+#[test]
+fn what_is_dropped_is_released_at_every_level() {
+    let keeper = Keeper::new(limited("2 at once for 30s", "5 at once for 30s"));
+    let (first, second) = (keeper.connect(ADA, "a", 1).unwrap(), keeper.connect(ADA, "b", 1).unwrap());
+    assert!(keeper.connect(ADA, "c", 1).is_none());
+    assert_eq!((keeper.left(ADA), keeper.leases.meters().live()), (vec![0, 3], 2));
+    drop(first);
+    assert_eq!(keeper.left(ADA), [0, 3], "whoever drops it does nothing");
+    keeper.tend();
+    assert_eq!((keeper.left(ADA), keeper.leases.meters().live()), (vec![1, 4], 1));
+    assert_eq!(keeper.held("all", "all"), ["b"]);
+    drop(second);
+    drop(keeper.connect(ADA, "d", 1));
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [2, 5], "also what was dropped before anybody looked");
+}
+
+#[test]
+fn what_lasts_outlives_its_time() {
+    let keeper = Keeper::new(limited("2 at once for 30s", "5 at once for 9s"));
+    let kept = keeper.connect(ADA, "kept", 1).unwrap();
+    keeper.pass(40);
+    let late = keeper.connect("192.0.2.2", "late", 1).unwrap();
+    keeper.pass(100);
+    assert_eq!((keeper.left(ADA), keeper.left("192.0.2.2")), (vec![1, 3], vec![1, 3]));
+    assert_eq!(keeper.leases.meters().lost(), 0);
+    drop((kept, late));
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [2, 5]);
+}
+
+#[test]
+fn what_a_killed_holder_had_is_free_after_its_time() {
+    let stand = Stand::new(limited("1 at once for 30s", "5 at once for 30s"));
+    let (clock, other) =
+        (Arc::clone(&stand.clock), start(limited("1 at once for 30s", "5 at once for 30s"), &stand.store));
+    let (killed, other) = (Keeper::of(stand.clock, stand.engine), Keeper::of(Arc::clone(&clock), other));
+    let _lost = killed.connect(ADA, "a", 1).unwrap();
+    killed.pass(20);
+    for _ in 0..29 {
+        clock.advance(Span::from_secs(1));
+        other.tend();
+        assert!(other.connect(ADA, "b", 1).is_none(), "it was renewed just before it was killed");
+    }
+    clock.advance(Span::from_secs(1));
+    let next = other.connect(ADA, "b", 1);
+    assert!(next.is_some(), "it has run out");
+    assert_eq!(other.held("ip", ADA), ["b"]);
+}
+
+#[test]
+fn what_has_no_time_is_held_until_it_is_dropped() {
+    let keeper = Keeper::new(limited("1 at once", "5 at once"));
+    let kept = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.pass(60);
+    assert!(keeper.connect(ADA, "b", 1).is_none());
+    drop(kept);
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [1, 5]);
+}
+
+#[test]
+fn what_ran_out_in_between_is_told_and_taken_again_where_there_is_room() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let (mine, other) = (keeper.connect(ADA, "mine", 3).unwrap(), keeper.connect(ADA, "other", 1).unwrap());
+    keeper.tend();
+    // Somebody paused the process for a minute.
+    keeper.clock.advance(Span::from_secs(60));
+    let stranger = decide(&keeper.engine, &keeper.engine.pin(), "connect", &[("ip", ADA)]).unwrap().allowed();
+    assert!(stranger, "nothing is held any more");
+    keeper.tend();
+    assert_eq!(keeper.leases.meters().lost(), 4, "two at each level");
+    let (at_ip, at_all) = (keeper.held("ip", ADA), keeper.held("all", "all"));
+    assert_eq!(at_ip.len(), 2, "the stranger and one of them");
+    assert_eq!(at_all.len(), 3, "here is room for all of them");
+    assert_eq!(keeper.left(ADA)[1], 9 - 5, "each weighs what it did");
+    // The stranger is never renewed, and once it is gone there is room again.
+    keeper.pass(60);
+    assert_eq!(
+        (keeper.held("ip", ADA), keeper.left(ADA)),
+        (vec!["mine".to_owned(), "other".to_owned()], vec![0, 5])
+    );
+    assert_eq!(keeper.leases.meters().lost(), 4);
+    drop((mine, other));
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [4, 9]);
+}
+
+#[test]
+fn what_was_reset_is_held_again() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let _kept = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.tend();
+    block_on(keeper.engine.forget(Forget::All)).unwrap();
+    assert_eq!(keeper.left(ADA), [4, 9]);
+    keeper.pass(10);
+    assert_eq!(keeper.left(ADA), [3, 8]);
+}
+
+#[test]
+fn other_limits_of_a_rule_are_charged_once() {
+    let each = rule::rejecting("ip", &["ip"], &["4 at once for 30s", "10/hour"]);
+    let keeper = Keeper::new(policies(vec![each], &[("connect", &["ip"])]));
+    let kept = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.pass(60);
+    keeper.clock.advance(Span::from_secs(60));
+    keeper.tend();
+    assert_eq!((keeper.left(ADA), keeper.leases.meters().lost()), (vec![3, 9], 1), "it is held again");
+    drop(kept);
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [4, 9]);
+}
+
+#[test]
+fn an_id_that_somebody_else_holds_is_left_to_them() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let first = keeper.connect(ADA, "same", 1).unwrap();
+    let second = keeper.connect(ADA, "same", 1).unwrap();
+    drop(second);
+    keeper.pass(60);
+    assert_eq!(keeper.held("ip", ADA), ["same"]);
+    drop(first);
+    keeper.tend();
+    assert!(keeper.held("ip", ADA).is_empty());
+}
+
+#[test]
+fn limits_that_change_are_followed() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let kept = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.pass(1);
+    keeper.engine.reload(limited("4 at once for 3s", "9 at once for 3s"));
+    keeper.pass(20);
+    assert_eq!(
+        (keeper.left(ADA), keeper.leases.meters().lost()),
+        (vec![3, 8], 0),
+        "it is renewed more often"
+    );
+    let none: Vec<Limit> = vec!["100/hour".parse().unwrap()];
+    block_on(keeper.engine.set_override("ip", ADA, none)).unwrap();
+    keeper.pass(20);
+    assert_eq!(
+        (keeper.left(ADA), keeper.leases.meters().lost()),
+        (vec![100, 8], 0),
+        "there is nothing to hold"
+    );
+    block_on(keeper.engine.remove_override("ip", ADA)).unwrap();
+    keeper.pass(20);
+    assert_eq!(keeper.left(ADA), [3, 8], "it is held again");
+    drop(kept);
+    keeper.tend();
+    assert_eq!(keeper.left(ADA), [4, 9]);
+}
+
+#[test]
+fn what_a_rule_held_that_is_gone_is_released_all_the_same() {
+    let keeper = Keeper::new(limited("4 at once", "9 at once for 30s"));
+    let kept = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.tend();
+    let without =
+        policies(vec![rule::rejecting("all", &[], &["9 at once for 30s"])], &[("connect", &["all"])]);
+    keeper.engine.reload(without);
+    keeper.pass(60);
+    drop(kept);
+    keeper.tend();
+    keeper.engine.reload(limited("4 at once", "9 at once for 30s"));
+    assert_eq!((keeper.left(ADA), keeper.leases.meters().lost()), (vec![4, 9], 0));
+}
+
+#[test]
+fn no_more_are_looked_after_than_there_is_room_for() {
+    let Stand { clock, engine, .. } = Stand::new(limited("9 at once for 30s", "9 at once for 30s"));
+    let Keeper { clock, engine, leases } = Keeper::of(clock, engine);
+    let keeper = Keeper { clock, engine, leases: leases.with_most(2) };
+    let all = ["a", "b", "c"].map(|id| keeper.connect(ADA, id, 1).unwrap());
+    assert_eq!((keeper.leases.meters().live(), keeper.leases.meters().lost()), (2, 2), "one at two levels");
+    keeper.pass(40);
+    assert_eq!(keeper.held("ip", ADA), ["a", "b"], "the third ran out by itself");
+    drop(all);
+    keeper.tend();
+    assert_eq!((keeper.left(ADA), keeper.leases.meters().live()), (vec![9, 9], 0));
+    let again = keeper.connect(ADA, "d", 1).unwrap();
+    keeper.pass(40);
+    assert_eq!(keeper.held("ip", ADA), ["d"], "there is room again");
+    drop(again);
+}
+
+#[test]
+fn everything_is_released_at_the_end() {
+    let keeper = Keeper::new(limited("9 at once for 30s", "9 at once for 30s"));
+    let tended = keeper.connect(ADA, "a", 1).unwrap();
+    keeper.tend();
+    let fresh = keeper.connect(ADA, "b", 1).unwrap();
+    block_on(keeper.leases.end());
+    assert_eq!(keeper.left(ADA), [9, 9], "though it still lasts");
+    let stranger = keeper.connect(ADA, "a", 1).unwrap();
+    drop((tended, fresh));
+    keeper.tend();
+    assert_eq!(keeper.held("ip", ADA), ["a"], "it is somebody else's by now");
+    drop(stranger);
+}

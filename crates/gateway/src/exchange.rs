@@ -1,0 +1,260 @@
+//! One request and its response: between a client, however it speaks, and a connection to an upstream.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::Method;
+
+use crate::alarm::Alarm;
+use crate::flow::{Broken, Fault, Flow, Sink, Source, Waits};
+use crate::h1::request::RequestHead;
+use crate::h1::response::{self, Body, ResponseHead};
+use crate::h1::side::Side;
+
+/// Who asks.
+pub(crate) trait Client: Source + Sink {
+    /// Begins the answer with an upstream's head, and with header lines that are added to it.
+    fn begin(&mut self, head: &ResponseHead, added: &[u8]);
+
+    /// Tells a client that waits for it to send the body.
+    fn go_on(&mut self);
+
+    /// Whether it is gone.
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// How long one may wait for whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For the client, to send or to take something.
+    pub(crate) client: Duration,
+    /// For the upstream, to send or to take something of a body.
+    pub(crate) upstream: Duration,
+    /// For the head of the response.
+    pub(crate) response: Duration,
+}
+
+/// How long an upstream may leave a client that waits to be told to go on waiting.
+const LEAVE: Duration = Duration::from_secs(1);
+
+/// Why there was no response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// The client is gone.
+    ClientGone,
+    /// The client sent nothing more of its body for too long.
+    ClientStalled,
+    /// The client's body is malformed; in words.
+    ClientMalformed(&'static str),
+    /// The client's body is too long.
+    BodyTooLong,
+    /// The upstream closed the connection, or the network did.
+    UpstreamGone {
+        /// Whether something of a response had come.
+        heard: bool,
+    },
+    /// The upstream took too long.
+    UpstreamLate,
+    /// The upstream took nothing more of the body for too long.
+    UpstreamStalled,
+    /// The upstream sent what is not HTTP; in words.
+    UpstreamMalformed(&'static str),
+}
+
+/// An exchange under way: the request's head was put into the outbox of the upstream's side.
+pub(crate) struct Exchange<'e, C> {
+    pub(crate) client: &'e mut C,
+    pub(crate) side: &'e mut Side,
+    pub(crate) alarm: &'e Alarm,
+    pub(crate) patience: Patience,
+    pub(crate) upload: Flow,
+    /// Whether the body waits for the upstream's leave.
+    pub(crate) held: bool,
+    /// Whether anything was heard of the upstream.
+    heard: bool,
+    /// What was waited for when the alarm was set last, and how much had moved then.
+    waited: Option<(For, u64)>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Leave,
+    ClientBody,
+    UpstreamRoom,
+    Head,
+    UpstreamBody,
+    ClientRoom,
+}
+
+impl<'e, C: Client> Exchange<'e, C> {
+    pub(crate) fn new(
+        client: &'e mut C,
+        side: &'e mut Side,
+        alarm: &'e Alarm,
+        patience: Patience,
+        upload: Flow,
+    ) -> Self {
+        Self { client, side, alarm, patience, upload, held: false, heard: false, waited: None }
+    }
+
+    /// Sends the request, and waits for the head of the response.
+    pub(crate) async fn head(&mut self, request: &RequestHead) -> Result<ResponseHead, Failure> {
+        self.held = request.expects && !self.upload.is_done();
+        poll_fn(|cx| self.poll_head(request, cx)).await
+    }
+
+    fn poll_head(
+        &mut self,
+        request: &RequestHead,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ResponseHead, Failure>> {
+        loop {
+            let waits = self.poll_upload(cx)?;
+            match self.poll_next_head(&request.method, cx)? {
+                Poll::Ready(head) if head.status == 100 => {
+                    if std::mem::take(&mut self.held) {
+                        self.client.go_on();
+                    }
+                    continue;
+                }
+                Poll::Ready(head) if head.status < 200 && head.status != 101 => continue,
+                Poll::Ready(head) => return Poll::Ready(Ok(head)),
+                Poll::Pending => {}
+            }
+            // While a body comes, its end is noticed there.
+            if self.upload.is_over() && self.client.poll_gone(cx).is_ready() {
+                return Poll::Ready(Err(Failure::ClientGone));
+            }
+            if self.wait(waits, self.upload.moved, cx).is_pending() {
+                return Poll::Pending;
+            }
+            match waits {
+                // An upstream that says nothing leaves it to us.
+                For::Leave => {
+                    self.held = false;
+                    self.client.go_on();
+                }
+                For::ClientBody => return Poll::Ready(Err(Failure::ClientStalled)),
+                For::UpstreamRoom => return Poll::Ready(Err(Failure::UpstreamStalled)),
+                _ => return Poll::Ready(Err(Failure::UpstreamLate)),
+            }
+        }
+    }
+
+    /// Sends on what there is of the body. Answers what is waited for.
+    fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<For, Failure> {
+        if self.held || self.upload.is_over() {
+            let flushed = if self.upload.is_done() && self.side.outbox.is_empty() {
+                Poll::Ready(Ok(()))
+            } else {
+                self.side.poll_flush(cx)
+            };
+            return Ok(match flushed {
+                Poll::Ready(Ok(())) if self.held => For::Leave,
+                Poll::Pending => For::UpstreamRoom,
+                // It may have answered before it closed, which reading will show.
+                Poll::Ready(_) => For::Head,
+            });
+        }
+        match self.upload.drive(self.client, self.side, cx) {
+            Ok(Waits::Source) => Ok(For::ClientBody),
+            Ok(Waits::Sink) => Ok(For::UpstreamRoom),
+            Ok(Waits::Nobody) => Ok(For::Head),
+            Err(Broken::Source(fault)) => Err(match fault {
+                Fault::Gone => Failure::ClientGone,
+                Fault::Malformed(wrong) => Failure::ClientMalformed(wrong),
+                Fault::TooLong => Failure::BodyTooLong,
+            }),
+            Err(Broken::Sink(_)) => {
+                self.upload.abandon();
+                Ok(For::Head)
+            }
+        }
+    }
+
+    fn poll_next_head(
+        &mut self,
+        method: &Method,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<ResponseHead>, Failure> {
+        loop {
+            match response::take(&mut self.side.inbox, method).map_err(Failure::UpstreamMalformed)? {
+                Some(head) => return Ok(Poll::Ready(head)),
+                None => match self.side.poll_fill(cx) {
+                    Poll::Pending => return Ok(Poll::Pending),
+                    Poll::Ready(Ok(1..)) => self.heard = true,
+                    Poll::Ready(_) => return Err(Failure::UpstreamGone { heard: self.heard }),
+                },
+            }
+        }
+    }
+
+    /// Passes the response on, and what is left of the request. Answers whether all of the response
+    /// has left; if not, this says who is to blame.
+    pub(crate) async fn body(&mut self, head: &ResponseHead, added: &[u8]) -> Result<(), Failure> {
+        self.client.begin(head, added);
+        self.side.incoming = head.body.decoder();
+        if self.held {
+            // It answers without wanting the body.
+            self.upload.abandon();
+        }
+        let mut download = Flow::new(u64::MAX);
+        poll_fn(|cx| self.poll_body(&mut download, cx)).await
+    }
+
+    fn poll_body(&mut self, download: &mut Flow, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+        if !self.upload.is_over() && self.poll_upload(cx).is_err() {
+            // The response tells the upstream's view of it.
+            self.upload.abandon();
+        }
+        let waits = match download.drive(self.side, self.client, cx) {
+            Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
+            Ok(Waits::Source) => For::UpstreamBody,
+            Ok(Waits::Sink) => For::ClientRoom,
+            Err(Broken::Source(Fault::Malformed(wrong))) => {
+                return Poll::Ready(Err(Failure::UpstreamMalformed(wrong)));
+            }
+            Err(Broken::Source(_)) => return Poll::Ready(Err(Failure::UpstreamGone { heard: true })),
+            Err(Broken::Sink(_)) => return Poll::Ready(Err(Failure::ClientGone)),
+        };
+        if waits == For::UpstreamBody && self.upload.is_over() && self.client.poll_gone(cx).is_ready() {
+            return Poll::Ready(Err(Failure::ClientGone));
+        }
+        let failure =
+            if waits == For::UpstreamBody { Failure::UpstreamStalled } else { Failure::ClientStalled };
+        self.wait(waits, download.moved + self.upload.moved, cx).map(|()| Err(failure))
+    }
+
+    /// Whether it took too long. The alarm is set anew whenever something has moved, or something
+    /// else is waited for.
+    fn wait(&mut self, what: For, moved: u64, cx: &mut Context<'_>) -> Poll<()> {
+        if self.waited != Some((what, moved)) {
+            self.waited = Some((what, moved));
+            self.alarm.set(match what {
+                For::Leave => LEAVE.min(self.patience.response),
+                For::ClientBody | For::ClientRoom => self.patience.client,
+                For::UpstreamRoom | For::UpstreamBody => self.patience.upstream,
+                For::Head => self.patience.response,
+            });
+        }
+        self.alarm.poll(cx)
+    }
+
+    /// Whether the request can be sent again, since the upstream cannot have acted on it.
+    pub(crate) fn is_replayable(&self, request: &RequestHead) -> bool {
+        let untouched = self.upload.moved == 0 && !self.upload.is_done();
+        !self.heard && (untouched || request.method.is_idempotent() && self.upload.moved == 0)
+    }
+
+    /// Whether the upstream's connection can be used for another exchange.
+    pub(crate) fn leaves_reusable(&self, head: &ResponseHead) -> bool {
+        self.upload.is_done()
+            && !head.close
+            && head.body != Body::UntilClose
+            && self.side.incoming.is_over()
+            && self.side.inbox.is_empty()
+            && self.side.outbox.is_empty()
+    }
+}

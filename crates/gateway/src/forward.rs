@@ -1,0 +1,195 @@
+//! The head of a request, as it goes on to the upstream.
+//!
+//! What is between the client and us stays here; where the request came from is said by us, and what
+//! the client said of that is passed on only if it is a proxy that we trust.
+
+use std::net::IpAddr;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderValue;
+
+use crate::h1::decode::Decoder;
+use crate::h1::encode::Encoder;
+use crate::h1::lines::{Kind, Line};
+use crate::h1::request::RequestHead;
+use crate::h1::write::{line, number_line};
+use crate::settings::Rewrite;
+
+/// Where a connection's requests come from.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    pub(crate) peer: IpAddr,
+    /// The peer's address as text.
+    text: Box<str>,
+    pub(crate) scheme: Scheme,
+    /// Whether what the peer says of where requests come from is believed.
+    pub(crate) trust: Trust,
+}
+
+/// How clients speak to a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+    Https,
+}
+
+/// Whether a peer is a proxy of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trust {
+    Proxy,
+    Nobody,
+}
+
+/// What goes into the head of a request beside what the client sent.
+pub(crate) struct Forwarded<'f> {
+    /// The normalised path.
+    pub(crate) path: &'f str,
+    /// What the client wrote after `?`.
+    pub(crate) query: Option<&'f [u8]>,
+    pub(crate) rewrite: Option<&'f Rewrite>,
+    /// Instead of the client's.
+    pub(crate) host: Option<&'f HeaderValue>,
+    /// For clients that sent none.
+    pub(crate) address: &'f dyn std::fmt::Display,
+    pub(crate) origin: &'f Origin,
+}
+
+impl Origin {
+    pub(crate) fn new(peer: IpAddr, scheme: Scheme, trust: Trust) -> Self {
+        // A client of a socket for both families is known by its IPv4 address.
+        let peer = peer.to_canonical();
+        Self { peer, text: peer.to_string().into(), scheme, trust }
+    }
+}
+
+impl Scheme {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Https => "https",
+        }
+    }
+}
+
+impl Forwarded<'_> {
+    /// Writes the head. Answers how the body is to be written.
+    pub(crate) fn write(&self, request: &RequestHead, out: &mut BytesMut) -> Encoder {
+        out.extend_from_slice(request.method.as_str().as_bytes());
+        out.extend_from_slice(b" ");
+        self.write_target(out);
+        out.extend_from_slice(b" HTTP/1.1\r\n");
+        self.write_host(request, out);
+        let mut heard = Heard::default();
+        for Line { name, value, kind } in request.lines.iter() {
+            match kind {
+                Kind::Plain => line(out, name, value),
+                Kind::Expect if request.expects => line(out, name, value),
+                Kind::Hearsay if self.origin.trust == Trust::Proxy => line(out, name, value),
+                Kind::ForwardedFor => heard.chain.push(value),
+                Kind::ForwardedProto => heard.proto = Some(value),
+                Kind::ForwardedHost => heard.host = Some(value),
+                _ => {}
+            }
+        }
+        self.write_origin(request, &heard, out);
+        if request.trailers {
+            out.extend_from_slice(b"te: trailers\r\n");
+        }
+        match (&request.upgrade, request.trailers) {
+            (Some(to), _) => {
+                out.extend_from_slice(b"connection: upgrade\r\n");
+                line(out, b"upgrade", to);
+            }
+            (None, true) => out.extend_from_slice(b"connection: te\r\n"),
+            (None, false) => {}
+        }
+        let encoder = self.write_length(request, out);
+        out.extend_from_slice(b"\r\n");
+        encoder
+    }
+
+    fn write_target(&self, out: &mut BytesMut) {
+        match self.rewrite.and_then(|rewrite| Some((rewrite, below(self.path, &rewrite.prefix)?))) {
+            Some((rewrite, rest)) => {
+                out.extend_from_slice(rewrite.replacement.as_bytes());
+                out.extend_from_slice(rest.as_bytes());
+                if rest.is_empty() && rewrite.replacement.is_empty() {
+                    out.extend_from_slice(b"/");
+                }
+            }
+            None => out.extend_from_slice(self.path.as_bytes()),
+        }
+        if let Some(query) = self.query {
+            out.extend_from_slice(b"?");
+            out.extend_from_slice(query);
+        }
+    }
+
+    fn write_host(&self, request: &RequestHead, out: &mut BytesMut) {
+        match (self.host, &request.host) {
+            (Some(host), _) => line(out, b"host", host.as_bytes()),
+            (None, Some(host)) => line(out, b"host", host),
+            (None, None) => line(out, b"host", self.address.to_string().as_bytes()),
+        }
+    }
+
+    /// Writes where the request came from.
+    fn write_origin(&self, request: &RequestHead, heard: &Heard<'_>, out: &mut BytesMut) {
+        let trusted = self.origin.trust == Trust::Proxy;
+        out.extend_from_slice(b"x-forwarded-for: ");
+        for address in heard.chain.iter().filter(|_| trusted) {
+            out.extend_from_slice(address);
+            out.extend_from_slice(b", ");
+        }
+        out.extend_from_slice(self.origin.text.as_bytes());
+        out.extend_from_slice(b"\r\nx-forwarded-proto: ");
+        out.extend_from_slice(
+            heard.proto.filter(|_| trusted).unwrap_or(self.origin.scheme.name().as_bytes()),
+        );
+        out.extend_from_slice(b"\r\n");
+        let host = heard.host.filter(|_| trusted).or(request.host.as_deref());
+        if let Some(host) = host {
+            line(out, b"x-forwarded-host", host);
+        }
+    }
+
+    fn write_length(&self, request: &RequestHead, out: &mut BytesMut) -> Encoder {
+        match request.body {
+            Decoder::Empty if request.says_length => {
+                out.extend_from_slice(b"content-length: 0\r\n");
+                Encoder::Empty
+            }
+            Decoder::Empty => Encoder::Empty,
+            Decoder::Length(length) => {
+                number_line(out, b"content-length", length);
+                Encoder::Plain
+            }
+            Decoder::Chunked(_) | Decoder::UntilClose => {
+                out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+                Encoder::Chunked
+            }
+        }
+    }
+}
+
+/// What the client said of where the request came from.
+#[derive(Default)]
+struct Heard<'h> {
+    chain: smallvec::SmallVec<[&'h [u8]; 2]>,
+    proto: Option<&'h [u8]>,
+    host: Option<&'h [u8]>,
+}
+
+/// What comes after a prefix, if the path begins with it, segment by segment.
+fn below<'p>(path: &'p str, prefix: &str) -> Option<&'p str> {
+    let rest = path.strip_prefix(prefix.trim_end_matches('/'))?;
+    (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+}
+
+/// Path and query of a target.
+pub(crate) fn split_target(target: &Bytes) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b'?', target) {
+        Some(at) => (&target[..at], Some(&target[at + 1..])),
+        None => (target, None),
+    }
+}

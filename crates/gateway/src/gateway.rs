@@ -1,0 +1,210 @@
+//! A gateway: started, given other settings, ended.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tollgate_core::Clock;
+use tollgate_engine::{Engine, Leases, Pacer};
+
+use crate::listen;
+use crate::meter::Meters;
+use crate::plan::{BadSettings, Plan};
+use crate::settings::{ListenerSettings, Settings};
+use crate::tls;
+use crate::worker::{Listener, Order, Shared, Worker};
+
+/// A reverse proxy that serves. Dropped, it ends at once; see [`Gateway::end`].
+pub struct Gateway {
+    shared: Arc<Shared>,
+    orders: watch::Sender<Order>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    addresses: Vec<SocketAddr>,
+}
+
+/// What a gateway works with.
+#[derive(Clone)]
+pub struct Parts {
+    /// Who decides.
+    pub engine: Arc<Engine>,
+    /// What the dates of answers are read from.
+    pub clock: Arc<dyn Clock>,
+    /// Who lets requests wait that exceed a limit which says so. Other doors that have the same limits
+    /// have the same one.
+    pub pacer: Pacer,
+    /// Who looks after what connections hold. Whoever made it tends it.
+    pub leases: Arc<Leases>,
+}
+
+/// Why a gateway does not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The settings cannot be used. The fault of whoever wrote them.
+    Settings(BadSettings),
+    /// An address cannot be listened on: somebody else does, or it is not ours.
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        error: io::Error,
+    },
+    /// The system has no threads left.
+    Thread(io::Error),
+}
+
+/// A setting that has changed and needs a restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeedsRestart {
+    /// The listeners.
+    Listeners,
+    /// The number of workers.
+    Workers,
+}
+
+impl Gateway {
+    /// Begins to serve.
+    pub fn start(settings: Settings, parts: Parts) -> Result<Self, StartError> {
+        let plan = Plan::new(settings, None).map_err(StartError::Settings)?;
+        let (listeners, addresses) = open(&plan.settings)?;
+        let Parts { engine, clock, pacer, leases } = parts;
+        let shared = Arc::new(Shared {
+            engine,
+            clock,
+            pacer,
+            leases,
+            node: fastrand::u64(..),
+            plan: ArcSwap::from_pointee(plan),
+            meters: Meters::default(),
+        });
+        let (orders, _) = watch::channel(Order::Serve);
+        let gateway = Self { shared, orders, threads: Mutex::default(), addresses };
+        for (number, own) in listeners.into_iter().enumerate() {
+            let thread = gateway.spawn(number, own).map_err(StartError::Thread)?;
+            gateway.threads.lock().push(thread);
+        }
+        Ok(gateway)
+    }
+
+    fn spawn(&self, number: usize, listeners: Vec<Listener>) -> io::Result<JoinHandle<()>> {
+        let (shared, orders) = (Arc::clone(&self.shared), self.orders.subscribe());
+        std::thread::Builder::new().name(format!("gateway-{number}")).spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_current_thread().enable_all().build_local(Default::default());
+            match runtime {
+                Ok(runtime) => runtime.block_on(Worker::run(number, shared, listeners, orders)),
+                Err(error) => tracing::error!(component = "gateway", %error, "a worker cannot start"),
+            }
+        })
+    }
+
+    /// Where it listens, in the order of the settings: ports that were left open are told.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// What it counts, to be shown.
+    pub fn meters(&self) -> Meters {
+        self.shared.meters.clone()
+    }
+
+    /// What it is told to do now.
+    pub fn settings(&self) -> Settings {
+        self.shared.plan.load().settings.clone()
+    }
+
+    /// Puts other settings in force, all of them or none. Requests under way end as they began.
+    /// Answers what has changed and stays as it was until the next start.
+    pub fn replace(&self, settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
+        let current = self.shared.plan.load_full();
+        let mut waits = Vec::new();
+        if settings.listeners != current.settings.listeners {
+            waits.push(NeedsRestart::Listeners);
+        }
+        if settings.workers != current.settings.workers {
+            waits.push(NeedsRestart::Workers);
+        }
+        let started = |settings: Settings| Settings {
+            listeners: current.settings.listeners.clone(),
+            workers: current.settings.workers,
+            ..settings
+        };
+        let plan = Plan::new(started(settings), Some(&current))?;
+        self.shared.plan.store(Arc::new(plan));
+        Ok(waits)
+    }
+
+    /// Accepts nothing more, lets requests that are under way end, and cuts what is left after
+    /// `patience`.
+    pub async fn end(&self, patience: Duration) {
+        self.orders.send_replace(Order::End(patience));
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let ended = tokio::task::spawn_blocking(move || {
+            // A worker that panicked has ended too.
+            threads.into_iter().for_each(|thread| drop(thread.join()));
+        });
+        let _ = ended.await;
+    }
+}
+
+impl Settings {
+    /// Finds what a gateway would refuse to start with, as far as that can be seen without starting it.
+    pub fn check(&self) -> Result<(), BadSettings> {
+        Plan::new(self.clone(), None)?;
+        for ListenerSettings { address, tls, http2 } in &self.listeners {
+            let bad = |reason| BadSettings::BadListener { address: *address, reason };
+            tls.as_ref().map(|tls| tls::server(tls, *http2)).transpose().map_err(bad)?;
+        }
+        Ok(())
+    }
+}
+
+/// Ends at once: whatever is under way is cut.
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        self.orders.send_replace(Order::End(Duration::ZERO));
+    }
+}
+
+/// Opens all listeners for all workers.
+fn open(settings: &Settings) -> Result<(Vec<Vec<Listener>>, Vec<SocketAddr>), StartError> {
+    let workers = settings.workers.get();
+    let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut addresses = Vec::new();
+    for listener in &settings.listeners {
+        let (address, http2) = (listener.address, listener.http2);
+        let bad = |reason| StartError::Settings(BadSettings::BadListener { address, reason });
+        let tls = listener.tls.as_ref().map(|tls| tls::server(tls, http2)).transpose().map_err(bad)?;
+        let failed = |error| StartError::Listen { address, error };
+        let sockets = listen::bind(address, workers).map_err(failed)?;
+        addresses.push(sockets[0].local_addr().map_err(failed)?);
+        for (own, socket) in by_worker.iter_mut().zip(sockets) {
+            own.push(Listener { socket, tls: tls.clone(), http2 });
+        }
+    }
+    Ok((by_worker, addresses))
+}
+
+impl std::fmt::Display for StartError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Settings(bad) => bad.fmt(f),
+            Self::Listen { address, error } => {
+                write!(f, "cannot listen on {address}: {error}; is it in use already?")
+            }
+            Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}

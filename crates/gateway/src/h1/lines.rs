@@ -1,0 +1,201 @@
+//! The header lines of a head, as they came.
+//!
+//! Most of them are passed on byte for byte, so they are looked at once, to tell what kind they are,
+//! and become a map only for those who need one.
+
+use std::ops::Range;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+/// The longest head of any message: places in it are 16 bits.
+pub(crate) const MOST_BYTES: usize = 65_535;
+/// The most lines of any message.
+pub(crate) const MOST_LINES: usize = 256;
+
+/// The header lines of a head.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lines {
+    /// The whole head.
+    bytes: Bytes,
+    lines: SmallVec<[Place; 20]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    name: (u16, u16),
+    value: (u16, u16),
+    kind: Kind,
+}
+
+/// One header line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Line<'l> {
+    pub(crate) name: &'l [u8],
+    pub(crate) value: &'l [u8],
+    pub(crate) kind: Kind,
+}
+
+/// What is done with a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Passed on.
+    Plain,
+    Host,
+    ContentLength,
+    TransferEncoding,
+    Connection,
+    Upgrade,
+    Te,
+    Expect,
+    ForwardedFor,
+    ForwardedProto,
+    ForwardedHost,
+    /// Says where a request came from, and is believed from proxies alone.
+    Hearsay,
+    /// Between this connection's two ends alone.
+    Hop,
+    /// Read as another by servers that cannot tell `-` from `_`.
+    Disguised,
+}
+
+impl Lines {
+    pub(crate) fn new(bytes: Bytes, headers: &[httparse::Header<'_>], whole: &[u8]) -> Self {
+        let place = |part: &[u8]| {
+            let start = part.as_ptr() as usize - whole.as_ptr() as usize;
+            let bound = |at: usize| u16::try_from(at).expect("heads are at most 64 KiB long");
+            (bound(start), bound(start + part.len()))
+        };
+        let lines = headers.iter().map(|header| Place {
+            name: place(header.name.as_bytes()),
+            // An empty value may lie outside.
+            value: if header.value.is_empty() { (0, 0) } else { place(header.value) },
+            kind: kind_of(header.name.as_bytes()),
+        });
+        Self { lines: lines.collect(), bytes }
+    }
+
+    /// The same places in other bytes.
+    pub(crate) fn over(self, bytes: Bytes) -> Self {
+        Self { bytes, ..self }
+    }
+
+    /// The lines of a map.
+    pub(crate) fn from_map(map: &HeaderMap) -> Self {
+        let size = map.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+        let mut bytes = BytesMut::with_capacity(size);
+        let mut put = |part: &[u8]| {
+            // What does not fit is left out; a map never is that large, since heads are bounded.
+            let start = u16::try_from(bytes.len()).ok()?;
+            bytes.extend_from_slice(part);
+            Some((start, u16::try_from(bytes.len()).ok()?))
+        };
+        let place = |(name, value): (&HeaderName, &HeaderValue)| {
+            let name = name.as_str().as_bytes();
+            Some(Place { name: put(name)?, value: put(value.as_bytes())?, kind: kind_of(name) })
+        };
+        Self { lines: map.iter().filter_map(place).collect(), bytes: bytes.freeze() }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Line<'_>> {
+        self.lines.iter().map(|place| Line {
+            name: &self.bytes[range(place.name)],
+            value: &self.bytes[range(place.value)],
+            kind: place.kind,
+        })
+    }
+
+    /// Makes lines of this name such that they are not passed on.
+    pub(crate) fn hide(&mut self, name: &[u8]) {
+        let Self { bytes, lines } = self;
+        for place in lines.iter_mut().filter(|place| place.kind == Kind::Plain) {
+            if bytes[range(place.name)].eq_ignore_ascii_case(name) {
+                place.kind = Kind::Hop;
+            }
+        }
+    }
+
+    /// All lines, as a map.
+    pub(crate) fn to_map(&self) -> HeaderMap {
+        let mut map = HeaderMap::with_capacity(self.lines.len());
+        for place in &self.lines {
+            let name = HeaderName::from_bytes(&self.bytes[range(place.name)]);
+            let value = HeaderValue::from_maybe_shared(self.bytes.slice(range(place.value)));
+            if let (Ok(name), Ok(value)) = (name, value) {
+                map.append(name, value);
+            }
+        }
+        map
+    }
+}
+
+fn range((start, end): (u16, u16)) -> Range<usize> {
+    usize::from(start)..usize::from(end)
+}
+
+/// The words of a line that lists some, without the empty ones.
+pub(crate) fn words(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii).filter(|word| !word.is_empty())
+}
+
+/// What kind of line has this name. Names that nobody treats specially are told by their length in
+/// most cases.
+pub(crate) fn kind_of(name: &[u8]) -> Kind {
+    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
+    let known = match name.len() {
+        2 if is(b"te") => Kind::Te,
+        4 if is(b"host") => Kind::Host,
+        6 if is(b"expect") => Kind::Expect,
+        7 if is(b"upgrade") => Kind::Upgrade,
+        9 if is(b"forwarded") || is(b"x-real-ip") => Kind::Hearsay,
+        10 if is(b"connection") => Kind::Connection,
+        10 if is(b"keep-alive") => Kind::Hop,
+        14 if is(b"content-length") => Kind::ContentLength,
+        14 if is(b"http2-settings") => Kind::Hop,
+        15 if is(b"x-forwarded-for") => Kind::ForwardedFor,
+        16 if is(b"x-forwarded-host") => Kind::ForwardedHost,
+        16 if is(b"proxy-connection") => Kind::Hop,
+        17 if is(b"transfer-encoding") => Kind::TransferEncoding,
+        17 if is(b"x-forwarded-proto") => Kind::ForwardedProto,
+        18 if is(b"proxy-authenticate") => Kind::Hop,
+        19 if is(b"proxy-authorization") => Kind::Hop,
+        _ => Kind::Plain,
+    };
+    match known {
+        Kind::Plain if name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-") => Kind::Hearsay,
+        Kind::Plain if memchr::memchr(b'_', name).is_some() => disguised(name),
+        known => known,
+    }
+}
+
+#[cold]
+fn disguised(name: &[u8]) -> Kind {
+    let plain: SmallVec<[u8; 32]> =
+        name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
+    match kind_of(&plain) {
+        Kind::Plain => Kind::Plain,
+        _ => Kind::Disguised,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_in_any_case_and_disguises_are_seen_through() {
+        assert_eq!(kind_of(b"Transfer-Encoding"), Kind::TransferEncoding);
+        assert_eq!(kind_of(b"transfer_encoding"), Kind::Disguised);
+        assert_eq!(kind_of(b"X_Forwarded_For"), Kind::Disguised);
+        assert_eq!(kind_of(b"X-FORWARDED-PREFIX"), Kind::Hearsay);
+        assert_eq!(kind_of(b"api_key"), Kind::Plain);
+        assert_eq!(kind_of(b"accept"), Kind::Plain);
+    }
+
+    #[test]
+    fn words_are_trimmed_and_never_empty() {
+        let found: Vec<_> = words(b" close ,, x-a,\tte").collect();
+        assert_eq!(found, [b"close".as_slice(), b"x-a", b"te"]);
+    }
+}

@@ -1,0 +1,300 @@
+//! The head of a request: read strictly, since whoever reads it otherwise than the upstream does lets
+//! requests slip past limits.
+
+use std::cell::OnceCell;
+use std::mem::MaybeUninit;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, Method};
+
+use super::decode::Decoder;
+use super::lines::{Kind, Lines, MOST_LINES, words};
+
+/// The head of a request.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) method: Method,
+    /// Path and query as they came.
+    pub(crate) target: Bytes,
+    /// The one `Host`, if there is any.
+    pub(crate) host: Option<Bytes>,
+    pub(crate) version: Version,
+    pub(crate) lines: Lines,
+    /// How its body ends.
+    pub(crate) body: Decoder,
+    /// Whether the connection ends after it.
+    pub(crate) close: bool,
+    /// Whether the client waits for leave to send the body.
+    pub(crate) expects: bool,
+    /// What the client would rather speak, if it is one thing that can be passed on.
+    pub(crate) upgrade: Option<Bytes>,
+    /// Whether the client can read trailers.
+    pub(crate) trailers: bool,
+    /// Whether it says how long its body is, be it 0.
+    pub(crate) says_length: bool,
+    /// The lines as a map, once somebody needed one.
+    pub(crate) map: OnceCell<HeaderMap>,
+}
+
+/// Which HTTP it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Version {
+    Http10,
+    Http11,
+    Http2,
+}
+
+/// Why a head is refused. The client's fault; the connection cannot be used any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It is malformed, or could be read in two ways; in words.
+    Malformed(&'static str),
+    /// It is longer than allowed, or has too many lines.
+    TooLarge,
+    /// It is for a forward proxy.
+    NotForUs,
+}
+
+impl Refused {
+    /// What is wrong with a name that some read as another.
+    pub(crate) const DISGUISED: &str = "a header stands in for another by its `_`";
+}
+
+/// What a head may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Most {
+    pub(crate) bytes: usize,
+    pub(crate) lines: usize,
+}
+
+/// Takes a head out of what was read; `None` if it is not all there. `scanned` is how far earlier
+/// calls have looked, and starts at 0 for each head.
+pub(crate) fn take(
+    inbox: &mut BytesMut,
+    scanned: &mut usize,
+    most: Most,
+) -> Result<Option<RequestHead>, Refused> {
+    // Some clients send an empty line after a body that they did not announce.
+    while *scanned == 0 && inbox.starts_with(b"\r\n") {
+        inbox.advance(2);
+    }
+    let Some(end) = find_end(inbox, scanned)? else {
+        return if inbox.len() >= most.bytes { Err(Refused::TooLarge) } else { Ok(None) };
+    };
+    if end > most.bytes {
+        return Err(Refused::TooLarge);
+    }
+    *scanned = 0;
+    parse(inbox.split_to(end).freeze(), most.lines).map(Some)
+}
+
+/// Where the head ends. Lines end in CR LF, all of them.
+fn find_end(inbox: &[u8], scanned: &mut usize) -> Result<Option<usize>, Refused> {
+    for at in memchr::memchr_iter(b'\n', &inbox[*scanned..]).map(|at| at + *scanned) {
+        if at == 0 || inbox[at - 1] != b'\r' {
+            return Err(Refused::Malformed("a line ends without CR"));
+        }
+        if at >= 3 && inbox[at - 2] == b'\n' {
+            return Ok(Some(at + 1));
+        }
+    }
+    *scanned = inbox.len();
+    Ok(None)
+}
+
+fn parse(bytes: Bytes, most_lines: usize) -> Result<RequestHead, Refused> {
+    let mut headers = [const { MaybeUninit::uninit() }; MOST_LINES];
+    let mut request = httparse::Request::new(&mut []);
+    match request.parse_with_uninit_headers(&bytes, &mut headers) {
+        Ok(httparse::Status::Complete(length)) if length == bytes.len() => {}
+        Ok(_) => return Err(Refused::Malformed("the head does not end where its lines do")),
+        Err(error) => return Err(refusal(error)),
+    }
+    if request.headers.len() > most_lines {
+        return Err(Refused::TooLarge);
+    }
+    let lines = Lines::new(bytes.clone(), request.headers, &bytes);
+    let method = request.method.unwrap_or_default().as_bytes();
+    let method = Method::from_bytes(method).map_err(|_| Refused::Malformed("the method is malformed"))?;
+    let version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
+    let target = request.path.unwrap_or_default();
+    if !target.is_ascii() {
+        return Err(Refused::Malformed("the target has bytes that are not ASCII"));
+    }
+    let mut head = RequestHead {
+        target: bytes.slice_ref(target.as_bytes()),
+        method,
+        host: None,
+        version,
+        lines,
+        body: Decoder::Empty,
+        close: version == Version::Http10,
+        expects: false,
+        upgrade: None,
+        trailers: false,
+        says_length: false,
+        map: OnceCell::new(),
+    };
+    head.read_lines(&bytes)?;
+    head.read_target()?;
+    Ok(head)
+}
+
+fn refusal(error: httparse::Error) -> Refused {
+    match error {
+        httparse::Error::TooManyHeaders => Refused::TooLarge,
+        httparse::Error::Version => Refused::Malformed("the version is neither HTTP/1.0 nor HTTP/1.1"),
+        httparse::Error::HeaderName => Refused::Malformed("the name of a header is malformed"),
+        httparse::Error::HeaderValue => Refused::Malformed("the value of a header is malformed"),
+        httparse::Error::NewLine => Refused::Malformed("a line does not end in CR LF"),
+        _ => Refused::Malformed("the first line is malformed"),
+    }
+}
+
+impl RequestHead {
+    /// The lines as a map.
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.map.get_or_init(|| self.lines.to_map())
+    }
+
+    /// The value of the first line of this name.
+    pub(crate) fn value(&self, name: &str) -> Option<&[u8]> {
+        self.lines.iter().find(|line| line.name.eq_ignore_ascii_case(name.as_bytes())).map(|line| line.value)
+    }
+
+    /// Takes note of what the lines say of the message itself.
+    fn read_lines(&mut self, bytes: &Bytes) -> Result<(), Refused> {
+        let mut named: Vec<Bytes> = Vec::new();
+        let mut upgrade = None;
+        let (mut asks_upgrade, mut keeps) = (false, false);
+        let mut length = None;
+        let mut chunked = false;
+        for line in self.lines.iter() {
+            match line.kind {
+                Kind::Host => self.host = Some(one(self.host.is_some(), bytes.slice_ref(line.value))?),
+                Kind::ContentLength => length = Some(one(length.is_some(), content_length(line.value)?)?),
+                Kind::TransferEncoding => chunked = one(chunked, is_chunked(line.value)?)?,
+                Kind::Connection => {
+                    for word in words(line.value) {
+                        match word {
+                            word if word.eq_ignore_ascii_case(b"close") => self.close = true,
+                            word if word.eq_ignore_ascii_case(b"keep-alive") => keeps = true,
+                            word if word.eq_ignore_ascii_case(b"upgrade") => asks_upgrade = true,
+                            word if word.eq_ignore_ascii_case(b"te") => {}
+                            word => named.push(bytes.slice_ref(word)),
+                        }
+                    }
+                }
+                Kind::Upgrade => upgrade = Some(bytes.slice_ref(line.value)),
+                Kind::Te => {
+                    self.trailers |= words(line.value).any(|word| word.eq_ignore_ascii_case(b"trailers"))
+                }
+                Kind::Expect => self.expects = expectation(line.value)?,
+                Kind::Disguised => {
+                    return Err(Refused::Malformed(Refused::DISGUISED));
+                }
+                _ => {}
+            }
+        }
+        named.iter().for_each(|name| self.lines.hide(name));
+        if chunked && (length.is_some() || self.version == Version::Http10) {
+            return Err(Refused::Malformed("the body is chunked and something else says otherwise"));
+        }
+        self.says_length = length.is_some();
+        self.body = match (chunked, length) {
+            (true, _) => Decoder::CHUNKED,
+            (false, Some(length)) if length > 0 => Decoder::Length(length),
+            (false, _) => Decoder::Empty,
+        };
+        if self.version == Version::Http10 {
+            self.close = !keeps;
+            self.expects = false;
+        }
+        // To go over to HTTP/2 is between the client and us, and we do not.
+        let passes =
+            |name: &Bytes| !words(name).any(|word| word.len() >= 2 && word[..2].eq_ignore_ascii_case(b"h2"));
+        let may = asks_upgrade && self.version == Version::Http11 && self.body == Decoder::Empty;
+        self.upgrade = upgrade.filter(|name| may && passes(name));
+        Ok(())
+    }
+
+    /// Brings the target into the form that begins with the path, and sees to it that there is one
+    /// host and no more.
+    fn read_target(&mut self) -> Result<(), Refused> {
+        if self.host.is_none() && self.version == Version::Http11 {
+            return Err(Refused::Malformed("there is no Host"));
+        }
+        if !self.host.as_ref().is_none_or(|host| is_host(host)) {
+            return Err(Refused::Malformed("the Host is malformed"));
+        }
+        if matches!(self.method, Method::CONNECT | Method::TRACE) {
+            return Err(Refused::NotForUs);
+        }
+        match self.target.first() {
+            Some(b'/') => {}
+            Some(b'*') if self.target.len() == 1 && self.method == Method::OPTIONS => {}
+            _ => self.read_absolute()?,
+        }
+        let malformed = memchr::memchr(b'#', &self.target).is_some();
+        if malformed { Err(Refused::Malformed("the target has a fragment")) } else { Ok(()) }
+    }
+
+    fn read_absolute(&mut self) -> Result<(), Refused> {
+        let begins = |scheme: &[u8]| {
+            self.target.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+        };
+        let skipped = match () {
+            () if begins(b"http://") => 7,
+            () if begins(b"https://") => 8,
+            () => return Err(Refused::Malformed("the target is neither a path nor a URL")),
+        };
+        let rest = self.target.slice(skipped..);
+        let end = rest.iter().position(|byte| matches!(byte, b'/' | b'?' | b'#')).unwrap_or(rest.len());
+        let authority = rest.slice(..end);
+        if !is_host(&authority) || authority.is_empty() {
+            return Err(Refused::Malformed("the target's host is malformed"));
+        }
+        if self.host.as_ref().is_some_and(|host| !host.eq_ignore_ascii_case(&authority)) {
+            return Err(Refused::Malformed("the Host is another than the target's"));
+        }
+        self.host = Some(authority);
+        self.target = match rest.get(end) {
+            Some(b'/') => rest.slice(end..),
+            Some(_) => [b"/", &rest[end..]].concat().into(),
+            None => Bytes::from_static(b"/"),
+        };
+        Ok(())
+    }
+}
+
+/// A value that may come only once.
+fn one<T>(again: bool, value: T) -> Result<T, Refused> {
+    if again { Err(Refused::Malformed("what may be said once is said twice")) } else { Ok(value) }
+}
+
+pub(crate) fn content_length(value: &[u8]) -> Result<u64, Refused> {
+    let digits = !value.is_empty() && value.len() <= 18 && value.iter().all(u8::is_ascii_digit);
+    let number = || std::str::from_utf8(value).ok()?.parse().ok();
+    digits.then(number).flatten().ok_or(Refused::Malformed("the Content-Length is not a number"))
+}
+
+fn is_chunked(value: &[u8]) -> Result<bool, Refused> {
+    if value.eq_ignore_ascii_case(b"chunked") {
+        return Ok(true);
+    }
+    Err(Refused::Malformed("the Transfer-Encoding is not `chunked` alone"))
+}
+
+pub(crate) fn expectation(value: &[u8]) -> Result<bool, Refused> {
+    if value.eq_ignore_ascii_case(b"100-continue") {
+        return Ok(true);
+    }
+    Err(Refused::Malformed("the expectation is unknown"))
+}
+
+/// Whether a text can be a host with or without port; an empty one can.
+pub(crate) fn is_host(text: &[u8]) -> bool {
+    let fits =
+        |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b':' | b'[' | b']');
+    text.len() <= 260 && text.iter().all(fits)
+}

@@ -1,0 +1,135 @@
+//! Heads as they go out.
+
+use std::io::Write;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::StatusCode;
+use tollgate_web::answer::headers::is_ours;
+
+use super::encode::Encoder;
+use super::lines::{Kind, Line};
+use super::request::Version;
+use super::response::{Body, ResponseHead};
+
+/// A whole response of our own.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    /// Its header lines, but for those that say how it is sent.
+    pub(crate) lines: Vec<u8>,
+    pub(crate) body: Bytes,
+}
+
+impl From<http::Response<Bytes>> for Answer {
+    fn from(response: http::Response<Bytes>) -> Self {
+        let (parts, body) = response.into_parts();
+        let mut lines = BytesMut::new();
+        for (name, value) in &parts.headers {
+            line(&mut lines, name.as_str().as_bytes(), value.as_bytes());
+        }
+        Self { status: parts.status, lines: lines.into(), body }
+    }
+}
+
+/// Writes `name: value`.
+pub(crate) fn line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes a number as a line's value.
+pub(crate) fn number_line(out: &mut BytesMut, name: &[u8], number: u64) {
+    line(out, name, itoa::Buffer::new().format(number).as_bytes());
+}
+
+/// How a response goes out to a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) version: Version,
+    /// Whether the connection ends after it.
+    pub(crate) close: bool,
+}
+
+/// Writes the head of an upstream's response, with what is added to it. Lines that are added take the
+/// place of the upstream's of the same name. Answers how the body is to be written, and whether the
+/// connection must end after it.
+pub(crate) fn response(
+    out: &mut BytesMut,
+    head: &ResponseHead,
+    added: &[u8],
+    manner: Manner,
+) -> (Encoder, bool) {
+    status_line(out, head.status, &head.reason);
+    for Line { name, value, kind } in head.lines.iter() {
+        let passes = match kind {
+            Kind::Connection | Kind::TransferEncoding | Kind::Hop => false,
+            Kind::Upgrade => head.status == 101,
+            // A chunked body has no length, and what has no body by its status does not say one.
+            Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
+            _ => added.is_empty() || !is_ours(name),
+        };
+        if passes {
+            line(out, name, value);
+        }
+    }
+    out.extend_from_slice(added);
+    let (encoder, close) = match (head.body, manner.version) {
+        (Body::None, _) => (Encoder::Empty, manner.close),
+        (Body::Length(length), _) => {
+            number_line(out, b"content-length", length);
+            (Encoder::Plain, manner.close)
+        }
+        (_, Version::Http10) => (Encoder::Plain, true),
+        (_, _) => {
+            out.extend_from_slice(b"transfer-encoding: chunked\r\n");
+            (Encoder::Chunked, manner.close)
+        }
+    };
+    match head.status {
+        101 => out.extend_from_slice(b"connection: upgrade\r\n"),
+        _ => connection_line(out, manner.version, close),
+    }
+    out.extend_from_slice(b"\r\n");
+    (encoder, close)
+}
+
+/// Writes a whole response of our own.
+pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &[u8], with_body: WithBody, manner: Manner) {
+    let reason = answer.status.canonical_reason().unwrap_or_default();
+    status_line(out, answer.status.as_u16(), reason.as_bytes());
+    out.extend_from_slice(&answer.lines);
+    line(out, b"date", date);
+    number_line(out, b"content-length", answer.body.len() as u64);
+    connection_line(out, manner.version, manner.close);
+    out.extend_from_slice(b"\r\n");
+    if with_body == WithBody::Yes {
+        out.extend_from_slice(&answer.body);
+    }
+}
+
+/// Whether an answer's body is sent: not to `HEAD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WithBody {
+    Yes,
+    No,
+}
+
+fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
+    if status == 200 && reason == b"OK" {
+        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+        return;
+    }
+    write!(out.writer(), "HTTP/1.1 {status:03} ").expect("buffers grow");
+    out.extend_from_slice(reason);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn connection_line(out: &mut BytesMut, version: Version, close: bool) {
+    if close {
+        out.extend_from_slice(b"connection: close\r\n");
+    } else if version == Version::Http10 {
+        out.extend_from_slice(b"connection: keep-alive\r\n");
+    }
+}

@@ -1,0 +1,149 @@
+//! Clients that speak HTTP/2: many requests at once over one connection.
+
+mod client;
+mod prefixed;
+mod request;
+
+use std::cell::Cell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use bytes::{Bytes, BytesMut};
+use h2::server::{Builder, Connection};
+use tollgate_web::{Correlation, Problem};
+
+use crate::connection::Visit;
+use crate::h1::request::Refused;
+use crate::proxy::{self, Passed};
+use crate::settings::Bounds;
+use crate::stream::Stream;
+use client::H2Client;
+use prefixed::Prefixed;
+
+/// How much all streams of a connection may have sent ahead, and how much each may.
+const CONNECTION_WINDOW: u32 = 1 << 20;
+const STREAM_WINDOW: u32 = 1 << 18;
+/// How much of a response is kept until the client takes it.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// How many requests of a connection are under way.
+struct Busy(Rc<Cell<usize>>);
+
+impl Busy {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Self(Rc::clone(count))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
+/// Serves a connection in HTTP/2, of which some bytes may have been read already.
+pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
+    let local = visit.worker.local();
+    let bounds = local.plan.settings.bounds.clone();
+    drop(local);
+    let handshake = builder(&bounds).handshake::<_, Bytes>(Prefixed::new(stream, read));
+    // A peer that breaks off, takes too long or sends nonsense is no news.
+    let Ok(Ok(mut connection)) = visit.alarm.within(bounds.head_timeout, handshake).await else { return };
+    let busy = Rc::new(Cell::new(0));
+    while let Some((request, respond)) = next(&visit, &mut connection, &busy, &bounds).await {
+        let stream = Visit {
+            worker: Rc::clone(&visit.worker),
+            alarm: visit.worker.alarms.alarm(),
+            origin: Rc::clone(&visit.origin),
+        };
+        let guard = Busy::new(&busy);
+        tokio::task::spawn_local(async move {
+            answer(&stream, request, respond).await;
+            drop(guard);
+        });
+    }
+}
+
+fn builder(bounds: &Bounds) -> Builder {
+    let mut builder = Builder::new();
+    builder
+        .max_concurrent_streams(bounds.streams)
+        .max_header_list_size(u32::try_from(bounds.head_bytes).unwrap_or(u32::MAX))
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .initial_window_size(STREAM_WINDOW)
+        .max_send_buffer_size(SEND_BUFFER);
+    builder
+}
+
+type Asked = (http::Request<h2::RecvStream>, h2::server::SendResponse<Bytes>);
+
+/// The next request; `None` if there will be none. Requests that are under way go on meanwhile.
+async fn next(
+    visit: &Visit,
+    connection: &mut Connection<Prefixed, Bytes>,
+    busy: &Cell<usize>,
+    bounds: &Bounds,
+) -> Option<Asked> {
+    let mut was_busy = None;
+    let mut leaving = false;
+    poll_fn(|cx| {
+        if visit.worker.is_ending() && !leaving {
+            leaving = true;
+            connection.graceful_shutdown();
+        }
+        if let Poll::Ready(next) = connection.poll_accept(cx) {
+            // What breaks a connection was the peer's doing.
+            return Poll::Ready(next.and_then(Result::ok));
+        }
+        let is_busy = busy.get() > 0;
+        if was_busy != Some(is_busy) {
+            was_busy = Some(is_busy);
+            visit.alarm.set(if is_busy { bounds.tunnel_timeout } else { bounds.idle_timeout });
+        }
+        match visit.alarm.poll(cx) {
+            Poll::Ready(()) if is_busy => {
+                was_busy = None;
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// Answers one request.
+async fn answer(
+    visit: &Visit,
+    request: http::Request<h2::RecvStream>,
+    mut respond: h2::server::SendResponse<Bytes>,
+) {
+    let (parts, body) = request.into_parts();
+    let request = match request::read(parts, &body) {
+        Ok(request) => request,
+        Err(refused) => {
+            let problem = problem_of(refused);
+            proxy::note_refused(visit, problem.status.as_u16());
+            let answer = problem.answer(&Correlation::default()).into();
+            client::send(&mut respond, &answer, &visit.worker.date());
+            return;
+        }
+    };
+    let mut client = H2Client::new(body, respond, request.method.clone());
+    match proxy::pass(visit, &mut client, &request).await {
+        Passed::Answer(answer) | Passed::Refused(answer) => client.answer(&answer, &visit.worker.date()),
+        Passed::Whole => {}
+        Passed::Cut | Passed::Tunnel(_) => client.cut(),
+    }
+}
+
+fn problem_of(refused: Refused) -> Problem {
+    match refused {
+        Refused::Malformed(reason) => Problem::bad_request(reason),
+        Refused::TooLarge => Problem::headers_too_large("the head of the request is too long"),
+        Refused::NotForUs => Problem::method_not_allowed("this is not a forward proxy"),
+    }
+}

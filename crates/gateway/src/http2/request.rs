@@ -1,0 +1,96 @@
+//! The head of a request in HTTP/2, as if it had come in HTTP/1.
+
+use std::cell::OnceCell;
+
+use bytes::Bytes;
+use h2::RecvStream;
+use http::header::{CONTENT_LENGTH, COOKIE, HOST};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method};
+
+use crate::h1::decode::Decoder;
+use crate::h1::lines::{Kind, Lines, MOST_BYTES, words};
+use crate::h1::request::{Refused, RequestHead, Version, content_length, expectation, is_host};
+
+/// Reads a head.
+pub(super) fn read(parts: Parts, body: &RecvStream) -> Result<RequestHead, Refused> {
+    let Parts { method, uri, mut headers, .. } = parts;
+    if matches!(method, Method::CONNECT | Method::TRACE) {
+        return Err(Refused::NotForUs);
+    }
+    join_cookies(&mut headers);
+    let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
+    if size > MOST_BYTES {
+        return Err(Refused::TooLarge);
+    }
+    let host = host(uri.authority().map(http::uri::Authority::as_str), &headers)?;
+    let target = uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+    let lines = Lines::from_map(&headers);
+    let (mut expects, mut trailers) = (false, false);
+    for line in lines.iter() {
+        match line.kind {
+            Kind::Expect => expects = expectation(line.value)?,
+            Kind::Te => trailers |= words(line.value).any(|word| word.eq_ignore_ascii_case(b"trailers")),
+            Kind::Disguised => return Err(Refused::Malformed(Refused::DISGUISED)),
+            _ => {}
+        }
+    }
+    let length = length(&headers)?;
+    Ok(RequestHead {
+        method,
+        target: Bytes::copy_from_slice(target.as_bytes()),
+        host: Some(host),
+        version: Version::Http2,
+        lines,
+        body: match length {
+            _ if body.is_end_stream() => Decoder::Empty,
+            Some(length) => Decoder::Length(length),
+            None => Decoder::CHUNKED,
+        },
+        close: false,
+        expects,
+        upgrade: None,
+        trailers,
+        says_length: length.is_some(),
+        map: OnceCell::from(headers),
+    })
+}
+
+/// The one host: `:authority`, or `Host`, or both if they agree.
+fn host(authority: Option<&str>, headers: &HeaderMap) -> Result<Bytes, Refused> {
+    let mut said = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
+    let line = said.next();
+    if said.next().is_some() {
+        return Err(Refused::Malformed("there are two Hosts"));
+    }
+    let host = match (authority.map(str::as_bytes), line) {
+        (Some(one), Some(other)) if !one.eq_ignore_ascii_case(other) => {
+            return Err(Refused::Malformed("the Host is another than the target's"));
+        }
+        (Some(host), _) | (None, Some(host)) => host,
+        (None, None) => return Err(Refused::Malformed("there is no Host")),
+    };
+    if host.is_empty() || !is_host(host) {
+        return Err(Refused::Malformed("the Host is malformed"));
+    }
+    Ok(Bytes::copy_from_slice(host))
+}
+
+fn length(headers: &HeaderMap) -> Result<Option<u64>, Refused> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
+    let length = lengths.next().map(|value| content_length(value.as_bytes())).transpose()?;
+    if lengths.next().is_some() {
+        return Err(Refused::Malformed("what may be said once is said twice"));
+    }
+    Ok(length)
+}
+
+/// HTTP/2 sends cookies apart, and HTTP/1 in one line.
+fn join_cookies(headers: &mut HeaderMap) {
+    let cookies: Vec<&[u8]> = headers.get_all(COOKIE).iter().map(HeaderValue::as_bytes).collect();
+    if cookies.len() > 1
+        && let Ok(joined) = HeaderValue::from_bytes(&cookies.join(&b"; "[..]))
+    {
+        headers.insert(COOKIE, joined);
+    }
+}

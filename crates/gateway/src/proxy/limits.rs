@@ -1,0 +1,261 @@
+//! The limits of a request: which policy, what is known, and what is decided.
+
+mod queue;
+
+use std::net::IpAddr;
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::Guard;
+use http::HeaderMap;
+use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Policy, Verdict};
+use tollgate_engine::{Engine, Fault, Pending, Snapshot};
+use tollgate_web::answer::Lines;
+use tollgate_web::facts::Source;
+use tollgate_web::{Answers, Correlation, Facts, Identity, Problem, words};
+
+use super::note::Note;
+use super::{Case, correlation};
+use crate::connection::Visit;
+use crate::exchange::Client;
+use crate::forward::Trust;
+use crate::h1::write::Answer;
+use crate::plan::Route;
+
+/// What a request's limits say.
+pub(super) enum Limited {
+    Admitted(Admitted),
+    Refused(Box<Answer>),
+}
+
+/// A request that may pass.
+#[derive(Default)]
+pub(super) struct Admitted {
+    /// What the response says of the limits, as header lines.
+    pub(super) lines: Vec<u8>,
+    /// What may be given back, depending on the response. If there is none, it stays counted: a guesser
+    /// would hang up otherwise.
+    pending: Option<Pending>,
+}
+
+impl Admitted {
+    fn new(answers: &Answers, engine: &Engine, decision: &Decision<'_>) -> Self {
+        let mut lines = Lines(Vec::with_capacity(ROOM));
+        answers.headers(decision, &mut lines);
+        Self { lines: lines.0, pending: engine.pending(decision) }
+    }
+
+    /// Takes note of the response's status.
+    pub(super) fn answered(&mut self, visit: &Visit, status: u16) {
+        let Some(pending) = self.pending.take() else { return };
+        let engine = &visit.worker.shared.engine;
+        if let Some(pending) = engine.answered_at_once(pending, status) {
+            let engine = Arc::clone(engine);
+            // The client need not wait for it, and the engine offers again what the store does not take.
+            tokio::task::spawn_local(async move { engine.answered(pending, status).await });
+        }
+    }
+}
+
+/// The policy of a route's requests: the one that was assigned over the API, or else the configured one.
+fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Policy, Mistake>> {
+    if let Some(assigned) = pinned.policy_of_route(&route.name) {
+        return Some(Ok(assigned));
+    }
+    let name = route.policy.as_ref()?;
+    Some(pinned.policies.find(name))
+}
+
+/// What is known of a request, as far as its policy needs it.
+struct Known {
+    client: IpAddr,
+    needs: Needs,
+    identity: Identity,
+}
+
+/// What a policy needs to know of a request beside its first line and its address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Needs {
+    Nothing,
+    Headers,
+    Identity,
+}
+
+/// Room for the header lines that a decision comes with, in most cases.
+const ROOM: usize = 320;
+
+static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+
+/// What could be decided without waiting for anybody.
+enum AtOnce {
+    Limited(Limited),
+    /// The store has to be waited for.
+    Later,
+    /// It has to queue: others do, or it exceeds a limit that lets it wait.
+    Queue,
+}
+
+impl Case<'_> {
+    /// Asks the limits. `None` if the client went away while it had to wait.
+    pub(super) async fn limit<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
+        let limited = match self.limit_at_once(note) {
+            Ok(AtOnce::Limited(limited)) => Ok(limited),
+            Err(problem) => Err(problem),
+            // Boxed, since what waits is large, and few have to.
+            Ok(AtOnce::Later) => Box::pin(self.limit_in_time(client, note)).await?,
+            Ok(AtOnce::Queue) => Box::pin(self.queue(client, note)).await?,
+        };
+        Some(limited.unwrap_or_else(|problem| Limited::Refused(Box::new(self.problem(&problem)))))
+    }
+
+    /// Decides without waiting, if nobody has to be waited for.
+    fn limit_at_once(&self, note: &mut Note<'_>) -> Result<AtOnce, Problem> {
+        let shared = &self.visit.worker.shared;
+        let pinned = shared.engine.pin();
+        let Some(policy) = policy_of(&pinned, self.route()) else {
+            return Ok(AtOnce::Limited(Limited::Admitted(Admitted::default())));
+        };
+        let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
+        let known = self.know(policy, note)?;
+        let facts = self.facts(&known);
+        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let pairs = asked.pairs();
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
+            return Ok(AtOnce::Queue);
+        }
+        let mut decision = Decision::blank();
+        let decided = shared.engine.decide_at_once(&pinned, &attempt, &mut decision);
+        if !decided.map_err(|fault| self.fault(fault))? {
+            return Ok(AtOnce::Later);
+        }
+        note.decided = Some(words::origin(decision.origin));
+        Ok(match decision.verdict {
+            Verdict::Wait(_) => AtOnce::Queue,
+            _ => AtOnce::Limited(self.conclude(&decision)),
+        })
+    }
+
+    /// Decides, however long the store takes.
+    async fn limit_in_time<C: Client>(
+        &self,
+        client: &mut C,
+        note: &mut Note<'_>,
+    ) -> Option<Result<Limited, Problem>> {
+        match self.decide_in_time(note).await {
+            Ok(Some(limited)) => Some(Ok(limited)),
+            Ok(None) => self.queue(client, note).await,
+            Err(problem) => Some(Err(problem)),
+        }
+    }
+
+    /// `None` if it has to wait for its turn.
+    async fn decide_in_time(&self, note: &mut Note<'_>) -> Result<Option<Limited>, Problem> {
+        let engine = &self.visit.worker.shared.engine;
+        let pinned = Guard::into_inner(engine.pin());
+        let Some(policy) = policy_of(&pinned, self.route()) else {
+            return Ok(Some(Limited::Admitted(Admitted::default())));
+        };
+        let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
+        let known = self.know(policy, note)?;
+        let facts = self.facts(&known);
+        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let pairs = asked.pairs();
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        let mut decision = Decision::blank();
+        let decided = engine.decide_into(&pinned, &attempt, &mut decision).await;
+        decided.map_err(|fault| self.fault(fault))?;
+        note.decided = Some(words::origin(decision.origin));
+        let waits = matches!(decision.verdict, Verdict::Wait(_));
+        Ok((!waits).then(|| self.conclude(&decision)))
+    }
+
+    /// Finds out what a policy needs to know.
+    fn know(&self, policy: &Policy, note: &mut Note<'_>) -> Result<Known, Problem> {
+        let settings = &self.local.plan.settings;
+        let needs = |field: &str| match settings.aliases.source(field) {
+            Some(Source::Header(_) | Source::Cookie(_)) => Needs::Headers,
+            Some(source) if proves(source) => Needs::Identity,
+            _ => Needs::Nothing,
+        };
+        let needs = policy.fields().map(needs).max().unwrap_or(Needs::Nothing);
+        let origin = &self.visit.origin;
+        let client = match origin.trust {
+            Trust::Nobody => origin.peer,
+            Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
+        };
+        note.client = Some(client);
+        let identity = match needs {
+            Needs::Identity => settings.credentials.recognise(self.request.headers())?,
+            Needs::Nothing | Needs::Headers => Identity::default(),
+        };
+        Ok(Known { client, needs, identity })
+    }
+
+    fn facts<'f>(&'f self, known: &'f Known) -> Facts<'f> {
+        Facts {
+            route: &self.route().name,
+            client: known.client,
+            method: &self.request.method,
+            path: self.path,
+            query: self.query.and_then(|query| str::from_utf8(query).ok()),
+            host: self.host,
+            headers: if known.needs == Needs::Nothing { &NO_HEADERS } else { self.request.headers() },
+            identity: &known.identity,
+        }
+    }
+
+    /// What a decision means for the request.
+    fn conclude(&self, decision: &Decision<'_>) -> Limited {
+        let answers = &self.local.plan.settings.answers;
+        let engine = &self.visit.worker.shared.engine;
+        if decision.allowed() {
+            return Limited::Admitted(Admitted::new(answers, engine, decision));
+        }
+        Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation(self.request))))
+    }
+
+    /// Why there is no decision.
+    fn fault(&self, fault: Fault) -> Problem {
+        match fault {
+            Fault::Mistake(mistake) => self.mistaken(mistake),
+            Fault::Store(error) => error.into(),
+        }
+    }
+
+    fn mistaken(&self, mistake: Mistake) -> Problem {
+        let aliases = &self.local.plan.settings.aliases;
+        match mistake {
+            Mistake::NoRuleApplies { fields, .. }
+                if fields.iter().any(|field| aliases.source(field).is_some_and(proves)) =>
+            {
+                Problem::unauthorized("the request does not say who it comes from")
+            }
+            Mistake::UnknownPolicy { .. } | Mistake::UnknownField { .. } => {
+                Problem::misconfigured(mistake.to_string())
+            }
+            mistake => Problem::bad_request(mistake.to_string()),
+        }
+    }
+}
+
+/// Whether a source is something that the client has to prove.
+fn proves(source: Source<'_>) -> bool {
+    matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
+}
+
+/// Whether some rule lets those who exceed it wait.
+fn lets_wait(policy: &Policy) -> bool {
+    policy.rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)))
+}
+
+/// The answer to somebody who may not pass.
+pub(crate) fn refusal(
+    answers: &Answers,
+    engine: &Engine,
+    decision: &Decision<'_>,
+    correlation: &Correlation,
+) -> Answer {
+    let mut lines = Lines(Vec::with_capacity(ROOM));
+    let (status, body) = answers.refuse(engine, decision, correlation, &mut lines);
+    Answer { status, lines: lines.0, body }
+}

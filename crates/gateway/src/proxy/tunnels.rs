@@ -1,0 +1,39 @@
+//! Connections that go over to another protocol.
+
+use std::rc::Rc;
+
+use crate::connection::Visit;
+use crate::h1::side::Side;
+use crate::tunnel;
+use crate::worker::{Local, Worker};
+
+/// A connection that goes over to another protocol: the upstream's end of it.
+pub(crate) struct Tunnel {
+    upstream: Side,
+    worker: Rc<Worker>,
+}
+
+/// Whether there may be another one.
+pub(super) fn has_room(visit: &Visit, local: &Local) -> bool {
+    visit.worker.meter.tunnels.value() < local.plan.settings.bounds.tunnels as u64
+}
+
+impl Tunnel {
+    pub(super) fn new(visit: &Visit, upstream: Side) -> Self {
+        visit.worker.meter.tunnels.raise();
+        Self { upstream, worker: Rc::clone(&visit.worker) }
+    }
+
+    /// Passes bytes both ways until there are none any more, or the gateway ends.
+    pub(crate) async fn run(mut self, visit: &Visit, client: &mut Side) {
+        let idle = self.worker.local().plan.settings.bounds.tunnel_timeout;
+        let stop = || visit.worker.is_ending();
+        tunnel::run(client, &mut self.upstream, &visit.alarm, idle, stop).await;
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        self.worker.meter.tunnels.lower();
+    }
+}

@@ -1,0 +1,94 @@
+//! Paths as a tree, segment by segment.
+
+use smallvec::SmallVec;
+
+use super::Way;
+use crate::settings::PathPattern;
+use crate::settings::Segment;
+
+/// The patterns of one host.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    root: Node,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// Sorted by text.
+    literals: Vec<(Box<str>, Node)>,
+    parameter: Option<Box<Node>>,
+    /// The ways of patterns that end here, the first to be tried first.
+    here: Vec<Way>,
+    /// The ways of patterns that are open from here on.
+    open: Vec<Way>,
+}
+
+/// The open ways that were passed: how many segments they have, and themselves.
+type Passed<'t> = SmallVec<[(usize, &'t [Way]); 8]>;
+
+impl Tree {
+    /// Adds a way. If an earlier one takes all its requests, that one's route is the error.
+    pub(super) fn add(&mut self, pattern: &PathPattern, way: &Way) -> Result<(), usize> {
+        let node = pattern.segments.iter().fold(&mut self.root, Node::child);
+        let ways = if pattern.open { &mut node.open } else { &mut node.here };
+        if let Some(earlier) = ways.iter().find(|earlier| earlier.hides(way)) {
+            return Err(earlier.route);
+        }
+        // After its equals: they were written first.
+        let place = ways.partition_point(|earlier| earlier.rank() <= way.rank());
+        ways.insert(place, way.clone());
+        Ok(())
+    }
+
+    /// The first way to this path that is accepted.
+    pub(super) fn find<'t>(&'t self, path: &str, mut accept: impl FnMut(&Way) -> bool) -> Option<&'t Way> {
+        let mut passed = Passed::new();
+        let rest = path.strip_prefix('/').unwrap_or(path);
+        if let Some(way) = self.root.find(Some(rest), 0, &mut passed, &mut accept) {
+            return Some(way);
+        }
+        // They were passed with literals first, which this leaves as it is.
+        passed.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        passed.iter().flat_map(|(_, ways)| ways.iter()).find(|way| accept(way))
+    }
+}
+
+impl Node {
+    fn child(&mut self, segment: &Segment) -> &mut Self {
+        match segment {
+            Segment::Parameter(_) => self.parameter.get_or_insert_default(),
+            Segment::Literal(text) => {
+                let place = self.literals.binary_search_by(|(known, _)| known.cmp(text));
+                let place = place.unwrap_or_else(|place| {
+                    self.literals.insert(place, (text.clone(), Self::default()));
+                    place
+                });
+                &mut self.literals[place].1
+            }
+        }
+    }
+
+    /// Looks for a pattern that ends where the path does; `rest` is what is left of it.
+    fn find<'t>(
+        &'t self,
+        rest: Option<&str>,
+        depth: usize,
+        passed: &mut Passed<'t>,
+        accept: &mut impl FnMut(&Way) -> bool,
+    ) -> Option<&'t Way> {
+        if !self.open.is_empty() {
+            passed.push((depth, &self.open));
+        }
+        let Some(rest) = rest else { return self.here.iter().find(|way| accept(way)) };
+        let (segment, rest) = match rest.split_once('/') {
+            Some((segment, rest)) => (segment, Some(rest)),
+            None => (rest, None),
+        };
+        let literal = self.literals.binary_search_by(|(text, _)| (**text).cmp(segment)).ok();
+        let literal = literal.and_then(|place| self.literals[place].1.find(rest, depth + 1, passed, accept));
+        literal.or_else(|| {
+            let parameter = self.parameter.as_ref().filter(|_| !segment.is_empty())?;
+            parameter.find(rest, depth + 1, passed, accept)
+        })
+    }
+}

@@ -1,0 +1,60 @@
+//! TLS: what listeners prove their names with, and what upstreams' names are held against.
+
+use std::sync::Arc;
+
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_platform_verifier::BuilderVerifierExt;
+
+use crate::settings::{Protocol, TlsSettings, UpstreamTls};
+
+/// The configuration of a listener, or in words what is wrong with it.
+pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>, String> {
+    let certificates = CertificateDer::pem_slice_iter(&tls.certificates)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("the certificates cannot be read: {error}"))?;
+    if certificates.is_empty() {
+        return Err("there is no certificate".to_owned());
+    }
+    let key = PrivateKeyDer::from_pem_slice(&tls.key)
+        .map_err(|error| format!("the key cannot be read: {error}"))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|error| format!("the certificate and the key cannot be used: {error}"))?;
+    if http2 {
+        config.alpn_protocols.push(b"h2".to_vec());
+    }
+    config.alpn_protocols.push(b"http/1.1".to_vec());
+    Ok(Arc::new(config))
+}
+
+/// The configuration of an upstream's connections, or in words what is wrong with it.
+pub(crate) fn client(tls: &UpstreamTls, protocol: Protocol) -> Result<Arc<ClientConfig>, String> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let mut config = if let Some(authorities) = &tls.authorities {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authorities) {
+            let certificate =
+                certificate.map_err(|error| format!("the authorities cannot be read: {error}"))?;
+            roots.add(certificate).map_err(|error| format!("an authority cannot be used: {error}"))?;
+        }
+        if roots.is_empty() {
+            return Err("there is no certificate among the authorities".to_owned());
+        }
+        builder.with_root_certificates(roots).with_no_client_auth()
+    } else {
+        builder.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth()
+    };
+    config.alpn_protocols = match protocol {
+        Protocol::Http1 => vec![b"http/1.1".to_vec()],
+        Protocol::Http2 => vec![b"h2".to_vec()],
+    };
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,213 @@
+//! One thread that serves: its own listeners, its own connections on both sides, its own clock.
+
+mod accept;
+mod admit;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bytes::Bytes;
+use tokio::sync::{Notify, watch};
+use tokio::time::MissedTickBehavior;
+use tollgate_core::{Clock, Timestamp};
+use tollgate_engine::{Engine, Leases, Pacer};
+
+use crate::alarm::{Alarms, TICK};
+use crate::meter::{Meters, RouteMeter, UNMATCHED, UpstreamMeter, WorkerMeter};
+use crate::plan::Plan;
+use crate::upstream::Pool;
+
+pub(crate) use accept::Listener;
+
+/// What all workers of a gateway share.
+pub(crate) struct Shared {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pacer: Pacer,
+    pub(crate) leases: Arc<Leases>,
+    /// What the ids of this process's connections begin with: no other's do.
+    pub(crate) node: u64,
+    pub(crate) plan: ArcSwap<Plan>,
+    pub(crate) meters: Meters,
+}
+
+/// Whether a gateway serves, or ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Serve,
+    /// Nothing new; what is under way may take this long.
+    End(Duration),
+}
+
+/// One worker.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    number: usize,
+    pub(crate) alarms: Rc<Alarms>,
+    pub(crate) meter: Arc<WorkerMeter>,
+    pub(crate) stopwatch: quanta::Clock,
+    current: RefCell<Rc<Local>>,
+    ending: Cell<bool>,
+    /// Told whenever a connection ends.
+    freed: Notify,
+    date: RefCell<Bytes>,
+    pub(crate) luck: RefCell<fastrand::Rng>,
+    /// How many connections were counted by their policy.
+    visits: Cell<u64>,
+}
+
+/// A plan with what one worker needs beside it.
+pub(crate) struct Local {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) pools: Vec<Rc<Pool>>,
+    /// One for each route.
+    pub(crate) routes: Vec<Arc<RouteMeter>>,
+    pub(crate) upstreams: Vec<Arc<UpstreamMeter>>,
+    pub(crate) unmatched: Arc<RouteMeter>,
+}
+
+impl Worker {
+    /// Serves until it is told to end.
+    pub(crate) async fn run(
+        number: usize,
+        shared: Arc<Shared>,
+        listeners: Vec<Listener>,
+        mut orders: watch::Receiver<Order>,
+    ) {
+        let alarms = Alarms::new();
+        let plan = shared.plan.load_full();
+        let local = Local::new(plan, number, &shared.meters, &alarms, &[]);
+        let worker = Rc::new(Self {
+            meter: shared.meters.worker(),
+            shared,
+            number,
+            alarms,
+            stopwatch: quanta::Clock::new(),
+            current: RefCell::new(Rc::new(local)),
+            ending: Cell::new(false),
+            freed: Notify::new(),
+            date: RefCell::default(),
+            luck: RefCell::new(fastrand::Rng::new()),
+            visits: Cell::new(0),
+        });
+        worker.read_clock();
+        let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| {
+                tokio::task::spawn_local(accept::accept(Rc::clone(&worker), listener, orders.clone()))
+            })
+            .collect();
+        let patience = loop {
+            match *orders.borrow_and_update() {
+                Order::End(patience) => break patience,
+                Order::Serve => {}
+            }
+            if orders.changed().await.is_err() {
+                break Duration::ZERO;
+            }
+        };
+        worker.ending.set(true);
+        for task in accepting {
+            // One that failed accepts nothing either.
+            let _ = task.await;
+        }
+        worker.alarms.rouse();
+        let _ = tokio::time::timeout(patience, worker.drained()).await;
+        ticking.abort();
+        let cut = worker.meter.connections.value();
+        if cut > 0 {
+            tracing::warn!(component = "gateway", cut, "some connections were still in use and are cut");
+        }
+    }
+
+    async fn drained(&self) {
+        while self.meter.connections.value() > 0 {
+            self.freed.notified().await;
+        }
+    }
+
+    /// Whether nothing new is begun.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.get()
+    }
+
+    /// The plan in force.
+    pub(crate) fn local(&self) -> Rc<Local> {
+        let plan = self.shared.plan.load();
+        let mut current = self.current.borrow_mut();
+        if !Arc::ptr_eq(&plan, &current.plan) {
+            let renewed =
+                Local::new(Arc::clone(&plan), self.number, &self.shared.meters, &self.alarms, &current.pools);
+            *current = Rc::new(renewed);
+        }
+        Rc::clone(&current)
+    }
+
+    /// The date, as headers have it.
+    pub(crate) fn date(&self) -> Bytes {
+        self.date.borrow().clone()
+    }
+
+    fn read_clock(&self) {
+        *self.date.borrow_mut() = http_date(self.shared.clock.now());
+    }
+
+    /// Keeps the clock going.
+    async fn tick(self: Rc<Self>) {
+        let mut interval = tokio::time::interval(TICK);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Burst);
+        loop {
+            interval.tick().await;
+            self.alarms.tick();
+            if self.alarms.now().is_multiple_of(10) {
+                self.read_clock();
+                self.local().pools.iter().for_each(|pool| pool.sweep());
+            }
+        }
+    }
+}
+
+impl Local {
+    fn new(
+        plan: Arc<Plan>,
+        worker: usize,
+        meters: &Meters,
+        alarms: &Rc<Alarms>,
+        earlier: &[Rc<Pool>],
+    ) -> Self {
+        let pools = plan.upstreams.iter().map(|upstream| {
+            let known = earlier.iter().find(|pool| Arc::ptr_eq(&pool.upstream, upstream));
+            known.map_or_else(|| Rc::new(Pool::new(Arc::clone(upstream), Rc::clone(alarms))), Rc::clone)
+        });
+        Self {
+            pools: pools.collect(),
+            routes: plan.routes.iter().map(|route| meters.route(worker, &route.name)).collect(),
+            upstreams: plan.upstreams.iter().map(|one| meters.upstream(worker, &one.settings.name)).collect(),
+            unmatched: meters.route(worker, &UNMATCHED.into()),
+            plan,
+        }
+    }
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`
+fn http_date(now: Timestamp) -> Bytes {
+    let micros = i64::try_from(now.as_micros()).unwrap_or_default();
+    let now = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
+    let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&now);
+    text.map_or_else(|_| Bytes::new(), Bytes::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_written_as_headers_have_them() {
+        let date = http_date(Timestamp::from_micros(784_111_777_000_000));
+        assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
+    }
+}

@@ -1,0 +1,167 @@
+//! Accepting connections, and the first look at each.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio_rustls::{TlsAcceptor, TlsStream};
+
+use super::admit::Entry;
+use super::{Local, Order, Worker};
+use crate::alarm::Alarm;
+use crate::connection::{self, Visit};
+use crate::forward::{Origin, Scheme, Trust};
+use crate::stream::Stream;
+
+/// A listener of one worker.
+pub(crate) struct Listener {
+    pub(crate) socket: std::net::TcpListener,
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) http2: bool,
+}
+
+/// How long to wait if no connection can be accepted: most likely there are no file descriptors left,
+/// and some may be free in a moment.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Counts a connection for as long as it lives.
+struct Counted(Rc<Worker>);
+
+impl Counted {
+    fn new(worker: &Rc<Worker>) -> Self {
+        worker.meter.connections.raise();
+        Self(Rc::clone(worker))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.meter.connections.lower();
+        self.0.freed.notify_waiters();
+    }
+}
+
+/// Accepts connections until it is told to end.
+pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: watch::Receiver<Order>) {
+    let Listener { socket, tls, http2 } = listener;
+    let socket = match TcpListener::from_std(socket) {
+        Ok(socket) => socket,
+        Err(error) => {
+            tracing::error!(component = "gateway", %error, "a listener cannot be used");
+            return;
+        }
+    };
+    let kind = Kind { tls: tls.map(TlsAcceptor::from), http2 };
+    loop {
+        let accepted = tokio::select! {
+            accepted = accept_one(&worker, &socket) => accepted,
+            _ = orders.wait_for(|order| *order != Order::Serve) => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => kind.start(&worker, stream, peer),
+            Err(error) => {
+                tracing::warn!(component = "gateway", %error, "a connection could not be accepted");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+    // Who was let in by the system already would otherwise be thrown out.
+    while let Ok(Ok((stream, peer))) = tokio::time::timeout(Duration::ZERO, socket.accept()).await {
+        kind.start(&worker, stream, peer);
+    }
+}
+
+/// The next connection, once there is room for it.
+async fn accept_one(worker: &Worker, socket: &TcpListener) -> std::io::Result<(TcpStream, SocketAddr)> {
+    loop {
+        let most = worker.current.borrow().plan.settings.bounds.connections as u64;
+        if worker.meter.connections.value() < most {
+            return socket.accept().await;
+        }
+        worker.freed.notified().await;
+    }
+}
+
+/// What is spoken at a listener.
+struct Kind {
+    tls: Option<TlsAcceptor>,
+    http2: bool,
+}
+
+impl Kind {
+    fn start(&self, worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
+        let counted = Counted::new(worker);
+        let local = worker.local();
+        let proxies = &local.plan.settings.trusted_proxies;
+        let trust = if proxies.trusts(peer.ip()) { Trust::Proxy } else { Trust::Nobody };
+        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let visit = Visit {
+            worker: Rc::clone(worker),
+            alarm: worker.alarms.alarm(),
+            origin: Rc::new(Origin::new(peer.ip(), scheme, trust)),
+        };
+        // An answer is one small packet in most cases: do not wait for more to send.
+        let _ = stream.set_nodelay(true);
+        let (acceptor, http2) = (self.tls.clone(), self.http2);
+        if local.plan.settings.connections.is_none() && acceptor.is_none() {
+            tokio::task::spawn_local(async move {
+                connection::serve(visit, Stream::Plain(stream), http2).await;
+                drop(counted);
+            });
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            serve_limited(visit, stream, acceptor, http2, &local).await;
+            drop(counted);
+        });
+    }
+}
+
+/// Serves a connection if its limits allow it, with TLS if there is any.
+async fn serve_limited(
+    visit: Visit,
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    http2: bool,
+    local: &Local,
+) {
+    // Boxed, since it is only needed for a moment.
+    let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
+        Entry::Open(lease) => lease,
+        Entry::Refused(answer) => {
+            visit.worker.meter.refused.add(1);
+            // Who would have to agree on TLS first to hear why is let go without a word.
+            if acceptor.is_none() {
+                connection::turn_away(visit, Stream::Plain(stream), &answer).await;
+            }
+            return;
+        }
+    };
+    match acceptor {
+        None => connection::serve(visit, Stream::Plain(stream), http2).await,
+        Some(acceptor) => {
+            let patience = local.plan.settings.bounds.head_timeout;
+            if let Some((stream, http2)) = secure(&acceptor, stream, &visit.alarm, patience).await {
+                connection::serve_secure(visit, stream, http2).await;
+            }
+        }
+    }
+    drop(lease);
+}
+
+/// Agrees on TLS. Answers whether HTTP/2 was agreed on too.
+async fn secure(
+    acceptor: &TlsAcceptor,
+    stream: TcpStream,
+    alarm: &Alarm,
+    patience: Duration,
+) -> Option<(Stream, bool)> {
+    // A peer that breaks off, takes too long or sends nonsense is no news.
+    let stream = Box::pin(alarm.within(patience, acceptor.accept(stream))).await.ok()?.ok()?;
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Some((Stream::Tls(Box::new(TlsStream::Server(stream))), http2))
+}

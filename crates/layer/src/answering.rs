@@ -1,0 +1,76 @@
+//! What a call comes to.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use http::Response;
+use http_body_util::{Either, Full};
+use pin_project_lite::pin_project;
+
+use crate::layer::Terms;
+use crate::passing::Passed;
+use crate::service::Body;
+
+pin_project! {
+    /// The answer to come: the service's, or a refusal.
+    pub struct Answering<F, R, E> {
+        #[pin]
+        stage: Stage<F, R, E>,
+    }
+}
+
+pin_project! {
+    #[project = StageOf]
+    enum Stage<F, R, E> {
+        Refused { answer: Option<Response<Bytes>> },
+        Passed { #[pin] future: F, passed: Option<Passed>, terms: Arc<Terms> },
+        Later { future: Later<R, E> },
+    }
+}
+
+type Later<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
+
+impl<F, R, E> Answering<F, R, E> {
+    /// The refusal is known.
+    pub(crate) fn refused(answer: Response<Bytes>) -> Self {
+        Self { stage: Stage::Refused { answer: Some(answer) } }
+    }
+
+    /// The service was asked.
+    pub(crate) fn passed(future: F, passed: Passed, terms: Arc<Terms>) -> Self {
+        Self { stage: Stage::Passed { future, passed: Some(passed), terms } }
+    }
+
+    /// Nothing is known yet.
+    pub(crate) fn later(future: impl Future<Output = Result<Response<Body<R>>, E>> + Send + 'static) -> Self {
+        Self { stage: Stage::Later { future: Box::pin(future) } }
+    }
+}
+
+impl<F, R, E> Future for Answering<F, R, E>
+where
+    F: Future<Output = Result<Response<R>, E>>,
+{
+    type Output = Result<Response<Body<R>>, E>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().stage.project() {
+            StageOf::Refused { answer } => {
+                let answer = answer.take().expect("an answer is awaited once");
+                Poll::Ready(Ok(answer.map(|body| Either::Right(Full::new(body)))))
+            }
+            StageOf::Passed { future, passed, terms } => {
+                let answer = ready!(future.poll(context))?;
+                let passed = passed.take().expect("an answer is awaited once");
+                let owed = passed
+                    .pending
+                    .and_then(|pending| terms.engine.answered_at_once(pending, answer.status().as_u16()));
+                debug_assert!(owed.is_none(), "an engine that decides at once takes back at once");
+                Poll::Ready(Ok(passed.headers.say(answer)))
+            }
+            StageOf::Later { future } => future.as_mut().poll(context),
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The layer: which policy holds, and what it needs to know of requests.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::Extensions;
+use tollgate_engine::Engine;
+use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
+use tower::Layer;
+
+use crate::service::Tollgate;
+
+/// Limits a service by a policy.
+#[derive(Clone)]
+pub struct TollgateLayer {
+    pub(crate) terms: Arc<Terms>,
+}
+
+/// What the layer and all its services share.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) policy: Arc<str>,
+    pub(crate) route: Arc<str>,
+    pub(crate) answers: Answers,
+    pub(crate) proxies: TrustedProxies,
+    pub(crate) credentials: Arc<Credentials>,
+    pub(crate) aliases: Aliases,
+    pub(crate) peer: Option<FindPeer>,
+}
+
+/// Finds who is connected, in what the server put into the extensions of a request.
+type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
+
+impl TollgateLayer {
+    /// Requests pass this policy. The field `route` is the policy's name unless something else is said.
+    pub fn new(engine: Arc<Engine>, policy: impl Into<Arc<str>>) -> Self {
+        let policy = policy.into();
+        Self {
+            terms: Arc::new(Terms {
+                engine,
+                route: Arc::clone(&policy),
+                policy,
+                answers: Answers::default(),
+                proxies: TrustedProxies::none(),
+                credentials: Arc::default(),
+                aliases: Aliases::default(),
+                peer: None,
+            }),
+        }
+    }
+
+    /// What the field `route` is: one counter for each route, where several share a rule.
+    #[must_use]
+    pub fn route(self, name: impl Into<Arc<str>>) -> Self {
+        let name = name.into();
+        self.with(|terms| terms.route = name)
+    }
+
+    /// How to find who is connected, in the extensions of a request. The field `ip` needs it.
+    #[must_use]
+    pub fn peer(self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
+        self.with(|terms| terms.peer = Some(Arc::new(find)))
+    }
+
+    /// The proxies whose word on the client's address is taken. Nobody's is unless this is said.
+    #[must_use]
+    pub fn trusted_proxies(self, proxies: TrustedProxies) -> Self {
+        self.with(|terms| terms.proxies = proxies)
+    }
+
+    /// How clients prove who they are: API keys and tokens.
+    #[must_use]
+    pub fn credentials(self, credentials: impl Into<Arc<Credentials>>) -> Self {
+        let credentials = credentials.into();
+        self.with(|terms| terms.credentials = credentials)
+    }
+
+    /// Other names for what rules can count by.
+    #[must_use]
+    pub fn fields(self, aliases: Aliases) -> Self {
+        self.with(|terms| terms.aliases = aliases)
+    }
+
+    /// How decisions are said.
+    #[must_use]
+    pub fn answers(self, answers: Answers) -> Self {
+        self.with(|terms| terms.answers = answers)
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
+        change(Arc::make_mut(&mut self.terms));
+        self
+    }
+}
+
+impl<S> Layer<S> for TollgateLayer {
+    type Service = Tollgate<S>;
+
+    fn layer(&self, inner: S) -> Tollgate<S> {
+        Tollgate { inner, terms: Arc::clone(&self.terms) }
+    }
+}
+
+impl std::fmt::Debug for TollgateLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TollgateLayer").field("policy", &self.terms.policy).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Terms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Terms").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,192 @@
+//! The layer around real services: what passes, what is refused, and what is counted.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::get;
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use tollgate_core::{Policies, Policy, Rule, Timestamp};
+use tollgate_engine::{Engine, Parts};
+use tollgate_store::{ManualClock, MemoryStore};
+use tollgate_tower::TollgateLayer;
+use tollgate_web::Identity;
+use tower::{Layer, Service, ServiceExt};
+
+/// An engine with one policy `p` over these rules.
+async fn engine(rules: Vec<Rule>) -> Arc<Engine> {
+    let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
+    let policies = Policies::new(true, rules.clone(), vec![Policy::new("p".into(), rules, false)]);
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
+    let store = Arc::new(MemoryStore::new(clock, 1000));
+    let parts = Parts { store: store.clone(), records: store, fallback: None };
+    Arc::new(Engine::start(policies, parts).await.unwrap())
+}
+
+fn rule(by: &[&str], limit: &str) -> Rule {
+    Rule::new("r", by, vec![limit.parse().unwrap()]).unwrap()
+}
+
+fn asked_by(peer: &str) -> Request<Body> {
+    let peer: IpAddr = peer.parse().unwrap();
+    Request::get("/").extension(peer).body(Body::empty()).unwrap()
+}
+
+fn by_peer(layer: TollgateLayer) -> TollgateLayer {
+    layer.peer(|extensions| extensions.get::<IpAddr>().copied())
+}
+
+fn said(headers: &HeaderMap, name: &str) -> String {
+    headers.get(name).map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    let handler = get(move || {
+        counted.fetch_add(1, Ordering::Relaxed);
+        async { "hello" }
+    });
+    let layer = by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "2/min")]).await, "p"));
+    let app = Router::new().route("/", handler).layer(layer);
+    for left in ["1", "0"] {
+        let answer = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(said(answer.headers(), "x-ratelimit-remaining"), left);
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
+    }
+    let refused = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(said(refused.headers(), "retry-after"), "60");
+    assert_eq!(said(refused.headers(), "content-type"), "application/problem+json");
+    assert_eq!(app.oneshot(asked_by("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
+    assert_eq!(seen.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn a_bare_service_of_another_kind_works_as_well() {
+    let service = tower::service_fn(|_: Request<String>| async {
+        Ok::<_, Infallible>(Response::new(http_body_util::Full::new(bytes::Bytes::from_static(b"x"))))
+    });
+    let mut limited = TollgateLayer::new(engine(vec![rule(&["route"], "1/min")]).await, "p").layer(service);
+    for status in [200, 429] {
+        let request = Request::get("http://example.com/").body(String::new()).unwrap();
+        assert_eq!(limited.ready().await.unwrap().call(request).await.unwrap().status(), status);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_do_not_count_are_given_back() {
+    let mut rule = rule(&["ip"], "2/min");
+    rule.count_when = Some("[401, 403]".parse().unwrap());
+    let layer = by_peer(TollgateLayer::new(engine(vec![rule]).await, "p"));
+    let app = Router::new()
+        .route("/", get(|| async { StatusCode::OK }))
+        .route("/wrong", get(|| async { StatusCode::UNAUTHORIZED }))
+        .layer(layer);
+    let ask = |path: &'static str| {
+        let mut request = asked_by("192.0.2.1");
+        *request.uri_mut() = path.parse().unwrap();
+        app.clone().oneshot(request)
+    };
+    for _ in 0..10 {
+        assert_eq!(ask("/").await.unwrap().status(), 200);
+    }
+    assert_eq!(ask("/wrong").await.unwrap().status(), 401);
+    assert_eq!(ask("/wrong").await.unwrap().status(), 401);
+    assert_eq!(ask("/wrong").await.unwrap().status(), 429);
+    assert_eq!(ask("/").await.unwrap().status(), 429, "until the window ends nobody is let through");
+}
+
+#[tokio::test]
+async fn who_an_earlier_layer_recognised_is_who_is_limited() {
+    let app = Router::new()
+        .route("/", get(|| async {}))
+        .layer(TollgateLayer::new(engine(vec![rule(&["subject"], "1/min")]).await, "p"));
+    let ask = |subject: Option<&str>| {
+        let identity = Identity { subject: subject.map(Into::into), ..Identity::default() };
+        app.clone().oneshot(Request::get("/").extension(identity).body(Body::empty()).unwrap())
+    };
+    assert_eq!(ask(Some("ada")).await.unwrap().status(), 200);
+    assert_eq!(ask(Some("ada")).await.unwrap().status(), 429);
+    assert_eq!(ask(Some("bob")).await.unwrap().status(), 200);
+    assert_eq!(ask(None).await.unwrap().status(), 401, "nobody in particular is not let through uncounted");
+}
+
+#[tokio::test]
+async fn grpc_is_refused_in_its_own_words() {
+    let app = Router::new()
+        .route("/", get(|| async {}))
+        .layer(TollgateLayer::new(engine(vec![rule(&["route"], "1/min")]).await, "p"));
+    let ask = || {
+        let request =
+            Request::get("/").header("content-type", "application/grpc").body(Body::empty()).unwrap();
+        app.clone().oneshot(request)
+    };
+    assert_eq!(said(ask().await.unwrap().headers(), "grpc-status"), "");
+    let refused = ask().await.unwrap();
+    assert_eq!((refused.status().as_u16(), said(refused.headers(), "grpc-status")), (200, "8".to_owned()));
+    assert_eq!(said(refused.headers(), "retry-after"), "60");
+}
+
+#[tokio::test]
+async fn a_layer_that_cannot_work_says_so_instead_of_letting_everybody_through() {
+    let engine = engine(vec![rule(&["ip"], "1/min")]).await;
+    for layer in [TollgateLayer::new(Arc::clone(&engine), "p"), TollgateLayer::new(engine, "q")] {
+        let app = Router::new().route("/", get(|| async {})).layer(layer);
+        let answer = app.oneshot(Request::get("/").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    }
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_says_who_the_client_is() {
+    let proxies = tollgate_web::TrustedProxies::new(
+        vec!["10.0.0.0/8".parse().unwrap()],
+        http::HeaderName::from_static("x-forwarded-for"),
+    );
+    let layer =
+        by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "1/min")]).await, "p").trusted_proxies(proxies));
+    let app = Router::new().route("/", get(|| async {})).layer(layer);
+    let ask = |peer: &str, told: &str| {
+        let mut request = asked_by(peer);
+        request.headers_mut().insert("x-forwarded-for", told.parse().unwrap());
+        app.clone().oneshot(request)
+    };
+    assert_eq!(ask("10.0.0.1", "192.0.2.1").await.unwrap().status(), 200);
+    assert_eq!(ask("10.0.0.1", "192.0.2.2").await.unwrap().status(), 200);
+    assert_eq!(ask("10.0.0.1", "192.0.2.1").await.unwrap().status(), 429);
+    assert_eq!(ask("192.0.2.9", "192.0.2.3").await.unwrap().status(), 200);
+    assert_eq!(ask("192.0.2.9", "192.0.2.4").await.unwrap().status(), 429, "it is the peer that counts");
+}
+
+#[tokio::test]
+async fn the_example_limits_a_real_connection() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let layer = TollgateLayer::new(engine(vec![rule(&["ip"], "1/min")]).await, "p").peer(|extensions| {
+        extensions.get::<axum::extract::ConnectInfo<SocketAddr>>().map(|info| info.0.ip())
+    });
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    let server = axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>());
+    tokio::spawn(server.into_future());
+    for expected in ["HTTP/1.1 200", "HTTP/1.1 429"] {
+        let answer = tokio::task::spawn_blocking(move || {
+            use std::io::{Read, Write};
+            let mut stream = std::net::TcpStream::connect(address).unwrap();
+            stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            answer
+        });
+        let answer = answer.await.unwrap();
+        assert!(answer.starts_with(expected), "{answer}");
+    }
+}

@@ -1,0 +1,173 @@
+//! Ladders: failures that make the next attempt wait, and what a success takes away.
+
+use std::sync::Arc;
+
+use tollgate_core::store::Given;
+use tollgate_core::{Fate, Plan, Span, Timestamp, When};
+
+use crate::bench::{Ask, Bench, START, at, plan, remaining};
+
+const LOGIN: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
+
+/// Fails at a key; answers whether the attempt was let through.
+fn fail(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, ticket: u64, now: Timestamp) -> bool {
+    bench.set_time(now);
+    Ask::one(plan, key, ticket).at(now).take(bench).allowed
+}
+
+/// The failures that are remembered.
+fn failures(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Timestamp) -> u64 {
+    let reading = Ask::one(plan, key, 0).at(now).cost(0).peek(bench).readings[0];
+    reading.capacity - reading.remaining
+}
+
+pub(crate) fn failures_climb_the_steps_and_are_forgotten_after_the_last(bench: &dyn Bench) {
+    let login = plan("login", LOGIN);
+    let mut now = START;
+    for (number, pause) in (1..=11).zip([0, 0, 0, 2, 2, 5, 5, 5, 5, 5, 900]) {
+        assert!(fail(bench, &login, "ada", number, now), "failure {number}");
+        assert_eq!(failures(bench, &login, "ada", now), number);
+        let next = now + Span::from_secs(pause);
+        if pause > 0 {
+            let early = next - Span::from_micros(1);
+            bench.set_time(early);
+            let refused = Ask::one(&login, "ada", 100 + number).at(early).take(bench);
+            assert_eq!(refused.readings[0].when, When::After(Span::from_micros(1)), "failure {number}");
+        }
+        now = next;
+    }
+    bench.set_time(now);
+    assert_eq!(failures(bench, &login, "ada", now), 0, "fifteen minutes after the last");
+    assert!(fail(bench, &login, "ada", 12, now));
+    assert_eq!(remaining(bench, &login, "ada", now), 10);
+}
+
+pub(crate) fn attempts_that_come_too_early_count_nothing(bench: &dyn Bench) {
+    let login = plan("login", "ladder 2 lock 1m forget 1h");
+    for ticket in [1, 2] {
+        assert!(fail(bench, &login, "ada", ticket, START));
+    }
+    for secs in 1..60 {
+        assert!(!fail(bench, &login, "ada", 10 + secs, at(secs)));
+    }
+    assert_eq!(failures(bench, &login, "ada", at(59)), 2);
+    assert!(fail(bench, &login, "ada", 3, at(60)), "a minute after the last that counted");
+    assert!(!fail(bench, &login, "ada", 4, at(119)), "and then it is locked again");
+    assert!(fail(bench, &login, "ada", 5, at(120)));
+}
+
+pub(crate) fn guesses_made_side_by_side_are_counted_before_anybody_knows(bench: &dyn Bench) {
+    let login = plan("login", LOGIN);
+    let admitted = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..8_u64)
+            .map(|thread| {
+                let login = &login;
+                scope.spawn(move || {
+                    (1..=10).filter(|n| Ask::one(login, "ada", thread * 10 + n).take(bench).allowed).count()
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    });
+    assert_eq!(admitted, 4, "the fifth has to wait, whoever makes it");
+}
+
+pub(crate) fn a_success_clears_what_came_before_it_and_nothing_after(bench: &dyn Bench) {
+    let login = plan("login", LOGIN);
+    // Three at one moment, of which the second succeeds, and one later.
+    for ticket in 1..=3 {
+        assert!(fail(bench, &login, "ada", ticket, START));
+    }
+    assert!(fail(bench, &login, "ada", 4, at(1)));
+    bench.set_time(at(2));
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Back);
+    assert_eq!(failures(bench, &login, "ada", at(2)), 2, "the third and the fourth were begun after it");
+    assert!(fail(bench, &login, "ada", 5, at(2)), "no step is reached any more");
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Already);
+    assert_eq!(Ask::one(&login, "ada", 5).finish(bench, at(2), &[Fate::Clear]), Given::Back);
+    assert_eq!(failures(bench, &login, "ada", at(2)), 0);
+    // One whose own failure is no longer there goes by the time.
+    assert!(fail(bench, &login, "bob", 6, at(2)) && fail(bench, &login, "bob", 7, at(3)));
+    assert_eq!(Ask::one(&login, "bob", 99).finish(bench, at(2), &[Fate::Clear]), Given::Back);
+    assert_eq!(failures(bench, &login, "bob", at(3)), 1);
+}
+
+pub(crate) fn a_failure_that_is_known_ends_its_ticket(bench: &dyn Bench) {
+    let login = plan("login", LOGIN);
+    assert!(fail(bench, &login, "ada", 1, START));
+    let asked = Ask::one(&login, "ada", 1);
+    assert_eq!(asked.finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(failures(bench, &login, "ada", START), 1, "it stays");
+    assert_eq!(asked.finish(bench, START, &[Fate::Clear]), Given::Already);
+    assert_eq!(asked.give(bench, START), Given::Already);
+    assert_eq!(failures(bench, &login, "ada", START), 1, "nobody can say otherwise later");
+}
+
+pub(crate) fn each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once(bench: &dyn Bench) {
+    let (own, account, address) = (plan("own", LOGIN), plan("account", LOGIN), plan("address", LOGIN));
+    let ask = |ticket| Ask::one(&own, "ada,::1", ticket).and(&account, "ada").and(&address, "::1");
+    for ticket in 1..=3 {
+        assert!(ask(ticket).take(bench).allowed);
+    }
+    assert_eq!(ask(3).finish(bench, START, &[Fate::Clear, Fate::Back, Fate::Keep]), Given::Back);
+    let left = [(&own, "ada,::1"), (&account, "ada"), (&address, "::1")];
+    let left = left.map(|(plan, key)| failures(bench, plan, key, START));
+    assert_eq!(left, [0, 2, 3]);
+}
+
+pub(crate) fn what_is_older_than_it_would_be_remembered_alone_stays(bench: &dyn Bench) {
+    for (number, fate) in (0..).zip([Fate::Back, Fate::Clear]) {
+        let login = plan(&format!("login {number}"), "ladder 3 +2s forget 1m");
+        let first = number * 10 + 1;
+        assert!(fail(bench, &login, "ada", first, START));
+        assert!(fail(bench, &login, "ada", first + 1, at(40)));
+        bench.set_time(at(60));
+        let _ = Ask::one(&login, "ada", first).finish(bench, START, &[fate]);
+        assert_eq!(failures(bench, &login, "ada", at(60)), 2, "{fate:?}");
+        bench.set_time(at(99));
+        assert_eq!(Ask::one(&login, "ada", first + 1).finish(bench, at(40), &[fate]), Given::Back);
+        assert_eq!(failures(bench, &login, "ada", at(99)), 0, "{fate:?}: the last renewed the first");
+    }
+}
+
+pub(crate) fn failures_beyond_the_last_step_are_counted_and_the_latest_given_back(bench: &dyn Bench) {
+    let login = plan("login", "ladder 2 +1s forget 1h");
+    for number in 1..=9 {
+        assert!(fail(bench, &login, "ada", number, at(number)));
+    }
+    assert_eq!(failures(bench, &login, "ada", at(9)), 9);
+    for (ticket, left) in [(9, 8), (8, 7), (2, 7)] {
+        assert_eq!(Ask::one(&login, "ada", ticket).give(bench, at(ticket)), Given::Back);
+        assert_eq!(failures(bench, &login, "ada", at(9)), left, "ticket {ticket}");
+    }
+    assert!(fail(bench, &login, "ada", 10, at(9)), "the last that is left was two seconds ago");
+    assert_eq!(Ask::one(&login, "ada", 10).finish(bench, at(9), &[Fate::Clear]), Given::Back);
+    assert_eq!(failures(bench, &login, "ada", at(9)), 0);
+}
+
+pub(crate) fn other_steps_keep_the_failures(bench: &dyn Bench) {
+    let (long, short) = (plan("login", LOGIN), plan("login", "ladder 2 lock 10m forget 15m"));
+    for ticket in 1..=3 {
+        assert!(fail(bench, &long, "ada", ticket, START));
+    }
+    assert!(!fail(bench, &short, "ada", 4, at(1)), "three failures are more than two");
+    let asked = Ask::one(&short, "ada", 3);
+    assert_eq!(asked.give(bench, START), Given::Back);
+    assert_eq!(failures(bench, &long, "ada", at(1)), 2, "and they are still known by name");
+}
+
+pub(crate) fn what_a_success_took_away_does_not_come_back(bench: &mut dyn Bench) {
+    let login = plan("login", LOGIN);
+    for ticket in 1..=3 {
+        assert!(fail(bench, &login, "ada", ticket, START));
+    }
+    bench.disturb();
+    assert_eq!(failures(bench, &login, "ada", START), 3, "each failure is still there");
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Back);
+    bench.disturb();
+    assert_eq!(failures(bench, &login, "ada", START), 1);
+    assert_eq!(Ask::one(&login, "ada", 3).finish(bench, START, &[Fate::Keep]), Given::Back);
+    bench.disturb();
+    assert_eq!(Ask::one(&login, "ada", 3).give(bench, START), Given::Already);
+    assert_eq!(failures(bench, &login, "ada", START), 1);
+}

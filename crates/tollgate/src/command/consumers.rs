@@ -1,0 +1,115 @@
+//! `tollgate consumers`: limits of single consumers, on all routes together.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::{Map, Value};
+
+use super::limits::LimitArgs;
+use super::rate_limits::{Listing, more};
+use super::table::{Sheet, Tone};
+use super::{Session, words};
+use crate::client::Path;
+use crate::client::wire::{self, Consumer, Removed};
+
+/// What is done with consumers.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Consumers {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+enum Action {
+    /// List the consumers that have limits of their own
+    List(Listing),
+    /// Show the limits of a consumer
+    Show {
+        /// The consumer
+        id: String,
+    },
+    /// Give a consumer limits of its own
+    Set(Setting),
+    /// Remove a consumer's own limits
+    Unset {
+        /// The consumer
+        id: String,
+    },
+}
+
+/// Limits for a consumer.
+#[derive(Args, Clone, Debug)]
+struct Setting {
+    /// The consumer
+    id: String,
+    #[command(flatten)]
+    limits: LimitArgs,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  tollgate consumers set acme '100/s burst 200'
+  tollgate consumers set acme --requests-per-second 100 --burst-size 200     (the same)
+  tollgate consumers list
+  tollgate consumers unset acme
+
+A consumer's limits hold beside those of the policy it passes, on all routes together: an attempt takes
+from both or from neither. `tollgate peek consumer acme` shows what is used. Exit codes: 0 done, 2 an error.";
+
+impl Consumers {
+    pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
+        match &self.action {
+            Action::List(listing) => {
+                let path = Path::new(&["consumers"]).page(listing.limit, listing.after.as_deref());
+                let answer = session.client.get(&path)?;
+                session.show(&answer, put_all)?;
+            }
+            Action::Show { id } => {
+                let answer = session.client.get(&one(id))?;
+                session.show(&answer, put)?;
+            }
+            Action::Set(Setting { id, limits }) => {
+                limits.must_be_there()?;
+                let mut body = Map::new();
+                limits.put(&mut body);
+                let answer = session.client.put(&one(id), &Value::Object(body))?;
+                session.show(&answer, put)?;
+            }
+            Action::Unset { id } => {
+                let answer = session.client.delete(&one(id))?;
+                session.show(&answer, |answer: &Removed, out| {
+                    let id = words::plain(id);
+                    if answer.removed {
+                        writeln!(out, "removed: what was set for {id} holds no more")
+                    } else {
+                        writeln!(out, "nothing was set for {id}")
+                    }
+                })?;
+            }
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn one(id: &str) -> Path {
+    Path::new(&["consumers", id, "rate-limit"])
+}
+
+fn put(consumer: &Consumer, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}: {}", words::plain(&consumer.id), words::plain(&consumer.limits.join(", ")))
+}
+
+fn put_all(page: &wire::Consumers, out: &mut dyn Write) -> io::Result<()> {
+    let mut sheet = Sheet::new(&["consumer", "limits", "set by"]);
+    for consumer in &page.consumers {
+        let by = if consumer.overridden { "the API" } else { "the configuration" };
+        sheet.line(Tone::Normal, [consumer.id.clone(), consumer.limits.join(", "), by.to_owned()]);
+    }
+    if sheet.is_empty() {
+        return writeln!(out, "no consumer has limits of its own");
+    }
+    write!(out, "{sheet}")?;
+    more(page.next.as_deref(), "consumers", out)
+}

@@ -1,0 +1,55 @@
+//! Limits as arguments: in the grammar of limits, or as a rate in a second with a burst.
+
+use clap::Args;
+use serde_json::{Map, Value, json};
+use tollgate_core::grammar;
+
+/// Limits, in one of two forms.
+#[derive(Args, Clone, Debug)]
+pub(super) struct LimitArgs {
+    /// The limits, in the grammar of limits, as in '10/s burst 50' or 1000/hour
+    #[arg(value_name = "LIMIT", value_parser = limit, conflicts_with_all = ["requests_per_second", "burst_size"])]
+    limits: Vec<String>,
+    /// Instead of LIMIT: how many a second
+    #[arg(long, value_name = "N", requires = "burst_size")]
+    requests_per_second: Option<u64>,
+    /// Instead of LIMIT: how many at once
+    #[arg(long, value_name = "N", requires = "requests_per_second")]
+    burst_size: Option<u64>,
+}
+
+impl LimitArgs {
+    /// Says them in a body; nothing if there are none.
+    pub(super) fn put(&self, body: &mut Map<String, Value>) {
+        if !self.limits.is_empty() {
+            body.insert("limits".to_owned(), json!(self.limits));
+        }
+        if let Some((rate, burst)) = self.requests_per_second.zip(self.burst_size) {
+            body.insert("requestsPerSecond".to_owned(), json!(rate));
+            body.insert("burstSize".to_owned(), json!(burst));
+        }
+    }
+
+    /// Fails if none are said.
+    pub(super) fn must_be_there(&self) -> anyhow::Result<()> {
+        if self.is_empty() {
+            anyhow::bail!("say which limits, as in '10/s burst 50' or 1000/hour; `unlimited` is none at all");
+        }
+        Ok(())
+    }
+
+    /// Whether none are said.
+    pub(super) fn is_empty(&self) -> bool {
+        self.limits.is_empty() && self.requests_per_second.is_none()
+    }
+}
+
+/// A limit, checked here so that the mistake is shown where it is.
+pub(super) fn limit(text: &str) -> Result<String, String> {
+    grammar::parse(text).map(|_| text.to_owned()).map_err(|error| {
+        let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
+        let spot = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
+        // Several words are one limit only in quotes, and that is the first thing to go wrong.
+        format!("{spot}\n  A limit of several words is one argument: '5 at once', '3/min sliding'")
+    })
+}

@@ -1,0 +1,34 @@
+//! Which rules a client can get away from, by saying something else in each request.
+
+use tollgate_core::{Policy, Rule};
+
+use super::{Config, Warning};
+
+impl Config {
+    /// The rules of the gateway's policies whose keys are under the client's control.
+    pub(super) fn escapes(&self) -> Vec<Warning> {
+        let routes = self.gateway.iter().flat_map(|gateway| &gateway.routes);
+        let mut names: Vec<&str> = routes.filter_map(|route| route.policy.as_deref()).collect();
+        names.sort_unstable();
+        names.dedup();
+        let policies = names.into_iter().filter_map(|name| self.policies.find(name).ok());
+        policies.flat_map(|policy| policy.rules.iter().filter_map(|rule| self.escape(policy, rule))).collect()
+    }
+
+    fn escape(&self, policy: &Policy, rule: &Rule) -> Option<Warning> {
+        let said = |field: &&tollgate_core::Field| {
+            self.clients.aliases.source(&field.name).is_some_and(|source| source.by_client())
+        };
+        let field = rule.by.iter().find(said)?;
+        Some(Warning {
+            policy: policy.name.to_string(),
+            message: format!(
+                "the rule {} counts by `{}`, which the client chooses: who says something else in each request is counted afresh each time",
+                rule.name, field.name
+            ),
+            remedy:
+                "count by `ip`, `subject`, `api_key` or `consumer`, or have such a rule in the same policy"
+                    .to_owned(),
+        })
+    }
+}

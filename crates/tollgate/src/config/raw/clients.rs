@@ -1,0 +1,110 @@
+//! The sections `clients` and `answers`, as they were written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::Named;
+use super::gateway::Texts;
+
+/// Who clients are, to the gateway and to forward-auth.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ trusted_proxies: [10.0.0.0/8] }`")]
+pub(in crate::config) struct Clients {
+    /// The proxies whose word on the client's address is taken, as addresses or networks; none unless
+    /// said otherwise, and then the client is whoever connects.
+    pub(in crate::config) trusted_proxies: Option<Texts>,
+    /// The header they write that address into: `x-forwarded-for`, `forwarded`, or another that holds
+    /// an address; `x-forwarded-for` unless said otherwise.
+    #[schemars(example = &"x-real-ip")]
+    pub(in crate::config) address_header: Option<String>,
+    /// Other names for what rules can count by, as in `{ user: subject, tenant: header.x-tenant }`.
+    pub(in crate::config) fields: Option<Named<String>>,
+    /// The API keys that clients may send.
+    pub(in crate::config) api_keys: Option<ApiKeys>,
+    /// The tokens (JWT) that clients may send, as `Authorization: Bearer …`.
+    pub(in crate::config) tokens: Option<Tokens>,
+}
+
+/// The API keys that clients may send.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ header: x-api-key, keys: [ … ] }`")]
+pub(in crate::config) struct ApiKeys {
+    /// The header they send it in; `x-api-key` unless said otherwise.
+    #[schemars(example = &"x-api-key")]
+    pub(in crate::config) header: Option<String>,
+    /// The keys.
+    pub(in crate::config) keys: Vec<ClientKey>,
+}
+
+/// A key of a client. Exactly one of `token_env`, `token_file` and `token_sha256` says what it is.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table with `name` and where the key is")]
+pub(in crate::config) struct ClientKey {
+    /// What it is called: the field `api_key` of rules.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(in crate::config) name: String,
+    /// Whom it belongs to: the field `consumer` of rules.
+    pub(in crate::config) consumer: Option<String>,
+    /// The environment variable that holds the key, of at least 16 characters.
+    pub(in crate::config) token_env: Option<String>,
+    /// The file that holds the key, of at least 16 characters.
+    pub(in crate::config) token_file: Option<String>,
+    /// The SHA-256 hash of the key, in hexadecimal.
+    #[schemars(regex(pattern = r"^[0-9a-fA-F]{64}$"))]
+    pub(in crate::config) token_sha256: Option<String>,
+}
+
+/// Which tokens are believed. At least one of the first four says what they are verified with.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ jwks_file: ./jwks.json }`")]
+pub(in crate::config) struct Tokens {
+    /// The environment variable that holds the secret both sides know, of at least 32 bytes.
+    pub(in crate::config) secret_env: Option<String>,
+    /// The file that holds the secret both sides know, of at least 32 bytes.
+    pub(in crate::config) secret_file: Option<String>,
+    /// The file with the public key they are signed with, as PEM.
+    pub(in crate::config) key_file: Option<String>,
+    /// The file with the set of public keys they are signed with (JWKS).
+    pub(in crate::config) jwks_file: Option<String>,
+    /// Who may have issued them (`iss`); anybody unless said otherwise.
+    pub(in crate::config) issuer: Option<Texts>,
+    /// Whom they must be meant for (`aud`); anybody unless said otherwise.
+    pub(in crate::config) audience: Option<Texts>,
+    /// How far clocks may be apart; `60s` unless said otherwise.
+    #[schemars(example = "60s")]
+    pub(in crate::config) leeway: Option<String>,
+    /// The claim that says who the consumer is; `sub` unless said otherwise.
+    pub(in crate::config) consumer: Option<String>,
+}
+
+/// How the gateway and forward-auth answer.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ title: Too Many Requests }`")]
+pub(in crate::config) struct Answers {
+    /// The media type of refusals: `problem` for `application/problem+json`, `json` for
+    /// `application/json`; `problem` unless said otherwise.
+    pub(in crate::config) media: Option<Media>,
+    /// The `type` of refusals: a URI.
+    #[schemars(example = &"https://api.example.com/errors/rate-limit-exceeded")]
+    pub(in crate::config) r#type: Option<String>,
+    /// The `title` of refusals.
+    pub(in crate::config) title: Option<String>,
+    /// The `detail` of refusals: a sentence with placeholders.
+    #[schemars(example = &"Rate limit exceeded. Try again in {retry_after} seconds.")]
+    pub(in crate::config) detail: Option<String>,
+    /// The whole body of refusals: JSON with placeholders.
+    pub(in crate::config) body: Option<String>,
+    /// The headers that say what is left: `x-ratelimit`, `ietf`, a list of both, or `none`;
+    /// `x-ratelimit` unless said otherwise.
+    pub(in crate::config) headers: Option<Texts>,
+    /// Whether scripts of other origins may read these headers (CORS); false unless said otherwise.
+    pub(in crate::config) expose: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(in crate::config) enum Media {
+    Problem,
+    Json,
+}

@@ -1,0 +1,133 @@
+//! The sections `clients` and `answers`: what they mean, and the words in which mistakes are refused.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use http::{HeaderMap, HeaderValue};
+use tollgate::config::{self, Config, Format};
+
+const GATEWAY: &str = "
+gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { upstream: s, policy: p } } }
+";
+
+fn load(text: &str) -> Result<Config, String> {
+    let environment = [("KEY", "0123456789abcdef"), ("SECRET", "0123456789abcdef0123456789abcdef")];
+    let environment = environment.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    config::load_str(text, Format::Yaml, "t.yaml", environment).map_err(|error| error.to_string())
+}
+
+fn check(table: &[(&str, &str)]) {
+    for (text, expected) in table {
+        let error = load(text).unwrap_err();
+        let (_, message) = error.split_once(": ").unwrap();
+        assert_eq!(message, *expected, "for:\n{text}");
+    }
+}
+
+fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+    let pairs = pairs
+        .iter()
+        .map(|(name, value)| (http::HeaderName::from_static(name), HeaderValue::from_static(value)));
+    pairs.collect()
+}
+
+#[test]
+fn a_proxy_that_is_trusted_tells_the_address_and_nobody_else_does() {
+    let config =
+        load("clients: { trusted_proxies: [10.0.0.0/8, '::1'], address_header: x-real-ip }").unwrap();
+    let told = headers(&[("x-real-ip", "192.0.2.7")]);
+    let proxies = &config.clients.proxies;
+    assert_eq!(proxies.client("10.1.2.3".parse().unwrap(), &told).to_string(), "192.0.2.7");
+    assert_eq!(proxies.client("::1".parse().unwrap(), &told).to_string(), "192.0.2.7");
+    assert_eq!(proxies.client("198.51.100.1".parse().unwrap(), &told).to_string(), "198.51.100.1");
+}
+
+#[test]
+fn a_key_of_a_client_is_recognised_by_what_it_is_called() {
+    let config =
+        load("clients: { api_keys: { keys: [{ name: laptop, consumer: ada, token_env: KEY }] } }").unwrap();
+    let known = config.clients.credentials.recognise(&headers(&[("x-api-key", "0123456789abcdef")])).unwrap();
+    assert_eq!((known.api_key.as_deref(), known.consumer.as_deref()), (Some("laptop"), Some("ada")));
+    assert!(config.clients.credentials.recognise(&headers(&[("x-api-key", "another")])).is_err());
+}
+
+#[test]
+fn every_field_of_a_route_s_policy_must_be_part_of_a_request() {
+    let with = |by: &str, clients: &str| {
+        format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n{clients}{GATEWAY}")
+    };
+    for by in [
+        "ip",
+        "[route, ip]",
+        "header.x-tenant",
+        "cookie.sid",
+        "query.page",
+        "claim.plan",
+        "[subject, consumer]",
+    ] {
+        load(&with(by, "")).unwrap();
+    }
+    load(&with("user", "clients: { fields: { user: subject } }\n")).unwrap();
+    let error = load(&with("user", "")).unwrap_err();
+    assert!(error.contains("gateway.routes.r.policy: ") && error.contains("`user`"), "{error}");
+    assert!(error.contains("clients.fields"), "{error}");
+}
+
+#[test]
+fn mistakes_about_clients_are_named() {
+    check(&[
+        (
+            "clients: { trusted_proxies: [10.0.0.1/8] }",
+            "clients.trusted_proxies[0]: `10.0.0.1/8` names a machine inside of a network: write `10.0.0.0/8` or `10.0.0.1`",
+        ),
+        (
+            "clients: { trusted_proxies: localhost }",
+            "clients.trusted_proxies: `localhost` is not an address or a network, as in `10.0.0.1` or `10.0.0.0/8`",
+        ),
+        (
+            "clients: { address_header: x-real-ip }",
+            "clients.address_header: nobody's word is taken without `trusted_proxies`: add them, as in `[10.0.0.0/8]`",
+        ),
+        (
+            "clients: { api_keys: { keys: [{ name: a, token_env: KEY }, { name: b, token_env: KEY }] } }",
+            "clients.api_keys.keys: `a` and `b` are the same key: give each its own",
+        ),
+        (
+            "clients: { tokens: { issuer: me } }",
+            "clients.tokens: what are tokens verified with? Add `secret_env`, `secret_file`, `key_file` or `jwks_file`",
+        ),
+        (
+            "clients: { tokens: { secret_env: NONE } }",
+            "clients.tokens.secret_env: the environment variable `NONE` is not set",
+        ),
+        (
+            "clients: { tokens: { secret_env: SECRET, leeway: 2h } }",
+            "clients.tokens.leeway: `2h` is too long: at most `1h` is allowed",
+        ),
+        ("answers: { headers: x }", "answers.headers: `x` is none of `x-ratelimit`, `ietf`, `none`"),
+    ]);
+    let short = load("clients: { tokens: { secret_env: KEY } }").unwrap_err();
+    assert!(short.contains("clients.tokens.secret_env: ") && !short.contains("0123456789"), "{short}");
+    let unknown = load("answers: { detail: 'wait {retry} s' }").unwrap_err();
+    assert!(
+        unknown.contains("answers.detail: at character ") && unknown.contains("retry_after"),
+        "{unknown}"
+    );
+}
+
+#[test]
+fn a_rule_by_what_the_client_says_is_warned_of() {
+    let with = |by: &str| {
+        let rules = format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n");
+        load(&format!("{rules}clients: {{ fields: {{ tenant: header.x-tenant }} }}\n{GATEWAY}"))
+            .unwrap()
+            .warnings()
+    };
+    for by in ["ip", "route", "[route, subject]", "claim.plan", "consumer", "api_key"] {
+        assert_eq!(with(by), [], "{by}");
+    }
+    for by in ["header.x-tenant", "cookie.sid", "query.page", "[ip, path]", "tenant", "host", "method"] {
+        let warnings = with(by);
+        assert_eq!(warnings.len(), 1, "{by}");
+        assert!(warnings[0].message.contains("which the client chooses"), "{by}: {}", warnings[0].message);
+    }
+}

@@ -1,0 +1,46 @@
+//! A proxy asks the real program: who asks is known by the connection, and keys guard this door too.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use program::{Home, Reply, Server};
+
+const CONFIG: &str = "store: memory
+rules: { ip: { by: ip, limits: [2/hour] } }
+policies: { p: [ip] }
+";
+
+fn ask(server: &Server, query: &str, headers: &[(&str, &str)]) -> Reply {
+    let told = [
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/"),
+        ("x-original-method", "GET"),
+        ("x-original-uri", "/"),
+    ];
+    let headers: Vec<_> = told.into_iter().chain(headers.iter().copied()).collect();
+    let path = format!("/api/v1/forward-auth/p{query}");
+    server.connect().ask("GET", &path, &headers, None)
+}
+
+#[test]
+fn who_nobody_trusts_is_the_client_itself_on_loopback_too() {
+    let server = Home::with(CONFIG).start();
+    for (query, address) in [("", "198.51.100.1"), ("?dialect=nginx", "198.51.100.2")] {
+        let passed = ask(&server, query, &[("x-forwarded-for", address)]);
+        assert_eq!((passed.status, passed.header("x-ratelimit-limit")), (200, Some("2")));
+    }
+    let denied = ask(&server, "", &[("x-forwarded-for", "198.51.100.3")]);
+    assert_eq!((denied.status, &denied.json()["denied_key"]), (429, &"127.0.0.1".into()));
+    assert!(denied.header("retry-after").is_some());
+    let denied = ask(&server, "?dialect=nginx", &[]);
+    assert_eq!((denied.status, denied.header("x-tollgate-status")), (403, Some("429")));
+}
+
+#[test]
+fn where_there_are_keys_a_proxy_needs_one_of_them() {
+    let keys = "keys: [{ name: proxy, role: check, token_env: PROXY_TOKEN }]\n";
+    let home = Home::with(&format!("{CONFIG}{keys}")).variable("PROXY_TOKEN", "proxy-token-0123456789");
+    let server = home.start();
+    assert_eq!(ask(&server, "", &[("authorization", "Bearer proxy-token-0123456789")]).status, 500);
+    assert_eq!(ask(&server, "", &[("x-tollgate-token", "proxy-token-0123456789")]).status, 200);
+}

@@ -1,0 +1,83 @@
+//! Whose request this is: the address of the client, which only hops that are trusted may tell.
+//!
+//! The peer of the socket is the client, unless it is a trusted proxy. Then the one configured header
+//! is read from the right, where the nearest hop wrote, and the first address that is not a trusted
+//! proxy is the client. What stands further left was written by nobody who is trusted, and is never
+//! looked at. A hop that cannot be read ends the walk: the last address that was read stands.
+
+mod hop;
+
+use std::net::IpAddr;
+
+use http::header::{FORWARDED, HeaderMap, HeaderName};
+use ipnet::{IpNet, Ipv4Net};
+
+/// What trusted proxies write the address into unless something else is said.
+pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+
+/// The proxies whose word on the client's address is taken, and where they write it.
+#[derive(Clone, Debug)]
+pub struct TrustedProxies {
+    nets: Vec<IpNet>,
+    header: HeaderName,
+}
+
+impl TrustedProxies {
+    /// Nobody is trusted: the client is the peer.
+    pub fn none() -> Self {
+        Self::new(Vec::new(), X_FORWARDED_FOR)
+    }
+
+    /// Whoever comes from these networks is trusted to have written this header: `X-Forwarded-For`,
+    /// `Forwarded` (RFC 7239), or any other that holds one address or a list of them, such as
+    /// `X-Real-IP`.
+    pub fn new(nets: Vec<IpNet>, header: HeaderName) -> Self {
+        Self { nets: nets.into_iter().map(canonical).collect(), header }
+    }
+
+    /// Whether this peer's word is taken.
+    pub fn trusts(&self, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        self.nets.iter().any(|net| net.contains(&peer))
+    }
+
+    /// The client's address. An IPv4 address inside an IPv6 one is IPv4.
+    pub fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+        let mut client = peer.to_canonical();
+        if self.nets.is_empty() || !self.trusts(client) {
+            return client;
+        }
+        let forwarded = self.header == FORWARDED;
+        // Several lines of a header are one list (RFC 9110, section 5.3).
+        for line in headers.get_all(&self.header).iter().rev() {
+            let mut rest = line.as_bytes();
+            while !rest.is_empty() {
+                let hop = if forwarded { hop::last_element(&mut rest) } else { hop::last_item(&mut rest) };
+                if hop.is_empty() {
+                    continue;
+                }
+                let address = if forwarded { hop::forwarded(hop) } else { hop::address(hop) };
+                let Some(address) = address else { return client };
+                client = address.to_canonical();
+                if !self.trusts(client) {
+                    return client;
+                }
+            }
+        }
+        client
+    }
+}
+
+/// A network of IPv4 addresses inside IPv6 ones, as one of IPv4 addresses: that is what peers are
+/// compared as.
+fn canonical(net: IpNet) -> IpNet {
+    const MAPPED_BITS: u8 = 96;
+    if let IpNet::V6(v6) = net
+        && let Some(prefix) = v6.prefix_len().checked_sub(MAPPED_BITS)
+        && let Some(address) = v6.network().to_ipv4_mapped()
+        && let Ok(net) = Ipv4Net::new(address, prefix)
+    {
+        return IpNet::V4(net);
+    }
+    net
+}

@@ -1,0 +1,284 @@
+//! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
+
+pub mod headers;
+mod problem;
+mod refusal;
+mod sheet;
+mod template;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
+use serde::de::IgnoredAny;
+use tollgate_core::Decision;
+use tollgate_engine::Engine;
+
+use crate::correlation::{CORRELATION_ID, Correlation, id_text};
+use crate::json::Json;
+use crate::words;
+use headers::whole_secs;
+pub use problem::{PROBLEM_JSON, Problem};
+pub use refusal::{Refusal, write_origin};
+pub use sheet::{Lines, Sheet};
+pub use template::BadTemplate;
+use template::{Blank, Form, Template};
+
+/// A response, whole.
+pub type Response = http::Response<Bytes>;
+
+/// How decisions are said, as it is configured. What is said of `type`, `title`, `detail` and `body`
+/// goes for attempts that exceed a limit (429): whom an outage refuses did nothing wrong, and is told
+/// so in words of our own.
+#[derive(Clone, Debug, Default)]
+pub struct AnswerSettings {
+    /// The media type of refusals.
+    pub media: Media,
+    /// The `type` of refusals: a URI.
+    pub type_uri: Option<String>,
+    /// Their `title`.
+    pub title: Option<String>,
+    /// Their `detail`: a sentence with placeholders. Where there is nothing to fill one of them with,
+    /// such as a time to wait, the usual detail is said instead.
+    pub detail: Option<String>,
+    /// Their whole body: JSON with placeholders. Texts stand inside of quotes, numbers outside; a
+    /// number that there is none of is `null`.
+    pub body: Option<String>,
+    /// Which headers say what is left.
+    pub headers: HeaderSets,
+    /// Whether scripts of other origins may read these headers (CORS).
+    pub expose: Exposure,
+}
+
+/// The media type of refusals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Media {
+    /// `application/problem+json` (RFC 9457).
+    #[default]
+    ProblemJson,
+    /// `application/json`.
+    Json,
+}
+
+/// Which headers say what is left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderSets {
+    /// `X-RateLimit-Limit`, `-Burst`, `-Remaining`, `-Reset` and `-Type`.
+    pub x_ratelimit: bool,
+    /// `RateLimit-Policy` and `RateLimit`, as the IETF drafts them.
+    pub ietf: bool,
+}
+
+/// Whether scripts of other origins may read the headers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Exposure {
+    /// They may not, unless somebody else says so.
+    #[default]
+    Hidden,
+    /// They may: `Access-Control-Expose-Headers` names them, beside what it names already.
+    Exposed,
+}
+
+/// How decisions are said.
+#[derive(Clone, Debug)]
+pub struct Answers {
+    media: Media,
+    /// The beginning of the problem, up to its detail.
+    opening: Box<[u8]>,
+    /// The type and title, as they stand inside of quotes.
+    type_uri: Box<str>,
+    title: Box<str>,
+    detail: Option<Template>,
+    body: Option<Template>,
+    headers: HeaderSets,
+    exposed: Option<HeaderValue>,
+}
+
+impl Default for HeaderSets {
+    fn default() -> Self {
+        Self { x_ratelimit: true, ietf: false }
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self::new(AnswerSettings::default()).expect("without templates nothing can be wrong")
+    }
+}
+
+impl Media {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ProblemJson => PROBLEM_JSON,
+            Self::Json => "application/json",
+        }
+    }
+}
+
+impl Answers {
+    /// Answers as they are configured.
+    pub fn new(settings: AnswerSettings) -> Result<Self, BadTemplate> {
+        let AnswerSettings { media, type_uri, title, detail, body, headers, expose } = settings;
+        let type_uri = type_uri.unwrap_or_else(|| "/problems/rate-limit-exceeded".to_owned());
+        let title = title.unwrap_or_else(|| "Rate limit exceeded".to_owned());
+        let mut opening = Json::with_capacity(128);
+        opening.piece(r#"{"type":"#);
+        opening.text(&type_uri);
+        opening.piece(r#","title":"#);
+        opening.text(&title);
+        opening.piece(r#","status":429,"detail":"#);
+        let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
+        let body = body.map(|text| body_template(&text)).transpose()?;
+        Ok(Self {
+            media,
+            opening: opening.into_bytes().into(),
+            type_uri: type_uri.into(),
+            title: title.into(),
+            detail,
+            body,
+            headers,
+            exposed: (expose == Exposure::Exposed).then(|| exposed(headers)),
+        })
+    }
+
+    /// Says what is left. What somebody else said under the same names is replaced.
+    pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl Sheet) {
+        if self.headers.x_ratelimit {
+            headers::rate_limit_and_type(decision, headers);
+        }
+        if self.headers.ietf {
+            headers::ietf(decision, headers);
+        }
+        if let Some(exposed) = &self.exposed {
+            headers.add(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+        }
+    }
+
+    /// The whole answer to an attempt that may not pass: 429, or 503 if an outage denies.
+    pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
+        let mut headers = HeaderMap::with_capacity(ROOM);
+        let (status, body) = self.refuse(engine, decision, correlation, &mut headers);
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        *response.headers_mut() = headers;
+        response
+    }
+
+    /// As [`Answers::refusal`], with the headers written to wherever the caller wants them. Answers the
+    /// status and the body.
+    pub fn refuse(
+        &self,
+        engine: &Engine,
+        decision: &Decision<'_>,
+        correlation: &Correlation,
+        headers: &mut impl Sheet,
+    ) -> (StatusCode, Bytes) {
+        let refusal = Refusal::new(engine, decision);
+        let id = correlation.id();
+        let mut json = Json::with_capacity(Refusal::USUAL_BYTES);
+        self.write(&refusal, &id, &mut json);
+        headers.fixed(CONTENT_TYPE, self.media.name());
+        headers.fixed(CACHE_CONTROL, "no-store");
+        headers.value(CORRELATION_ID, &id);
+        headers::retry_after(refusal.wait(), headers);
+        self.headers(decision, headers);
+        (refusal.status(), json.into_bytes().into())
+    }
+
+    fn write(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+        if refusal.status() != StatusCode::TOO_MANY_REQUESTS {
+            refusal.write(id, json);
+            return json.piece("}");
+        }
+        if let Some(body) = &self.body {
+            return body.write(json, |blank, json| self.fill(blank, refusal, id, json));
+        }
+        json.bytes().extend_from_slice(&self.opening);
+        json.quote();
+        self.add_detail(refusal, id, json);
+        json.quote();
+        refusal.write_reasons(id, json);
+        json.piece("}");
+    }
+
+    /// Writes the detail, inside of quotes that stand already.
+    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+        match &self.detail {
+            Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
+                detail.write(json, |blank, json| self.fill(blank, refusal, id, json));
+            }
+            _ => refusal.add_default_detail(json),
+        }
+    }
+
+    /// Writes what stands for a placeholder: a number, or text inside of quotes that stand already.
+    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+        let binding = refusal.binding();
+        match blank {
+            Blank::RetryAfter => json.maybe(refusal.wait().map(whole_secs)),
+            Blank::Number => json.maybe(binding.map(|(_, limit, _)| limit.number())),
+            Blank::Burst => json.maybe(binding.map(|(_, limit, _)| limit.capacity())),
+            Blank::Remaining => json.maybe(binding.map(|(.., reading)| reading.remaining)),
+            Blank::Status => json.number(u64::from(refusal.status().as_u16())),
+            Blank::Limit => json.add(binding.map_or("", |(text, ..)| text)),
+            Blank::Rule => json.add(refusal.named.as_ref().map_or("", |(line, _)| &line.rule.name)),
+            Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
+            Blank::Policy => json.add(refusal.policy()),
+            Blank::CorrelationId => json.add(id_text(id)),
+            Blank::Title => json.add(&self.title),
+            Blank::Type => json.add(&self.type_uri),
+            Blank::Detail => self.add_detail(refusal, id, json),
+            Blank::Period => {
+                if let Some(period) = binding.and_then(|(_, limit, _)| words::period(limit)) {
+                    period.add_to(json);
+                }
+            }
+        }
+    }
+}
+
+/// Room for every header of a refusal, so that the map does not grow while it is filled.
+const ROOM: usize = 12;
+
+/// Whether there is something to fill a placeholder with.
+fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
+    match blank {
+        Blank::RetryAfter => refusal.wait().is_some(),
+        Blank::Period => refusal.binding().is_some_and(|(_, limit, _)| words::period(limit).is_some()),
+        Blank::Number | Blank::Burst | Blank::Remaining | Blank::Limit => refusal.binding().is_some(),
+        Blank::Rule | Blank::Key => refusal.named.is_some(),
+        Blank::Policy | Blank::CorrelationId | Blank::Status | Blank::Title | Blank::Type | Blank::Detail => {
+            true
+        }
+    }
+}
+
+/// A body that is JSON, whatever is filled in.
+fn body_template(text: &str) -> Result<Template, BadTemplate> {
+    let template = Template::parse("body", text, Form::Json)?;
+    for number in [Some(1), None] {
+        let mut json = Json::with_capacity(text.len());
+        template.write(&mut json, |blank, json| match blank.is_number() {
+            true => json.maybe(number),
+            // Neither a number nor a word that means something, so it has to be inside of quotes.
+            false => json.add("a \"text\""),
+        });
+        if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json.into_bytes()) {
+            let problem = format!(
+                "once it is filled in this is not JSON ({error}); placeholders of text stand inside of quotes, as in \"{{detail}}\""
+            );
+            return Err(BadTemplate { setting: "body", character: None, problem });
+        }
+    }
+    Ok(template)
+}
+
+/// The names of the headers that scripts of other origins may read.
+fn exposed(sets: HeaderSets) -> HeaderValue {
+    const X_RATELIMIT: &str =
+        "X-RateLimit-Limit, X-RateLimit-Burst, X-RateLimit-Remaining, X-RateLimit-Reset, X-RateLimit-Type";
+    let mut names = vec!["Retry-After, X-Correlation-ID"];
+    names.extend(sets.x_ratelimit.then_some(X_RATELIMIT));
+    names.extend(sets.ietf.then_some("RateLimit-Policy, RateLimit"));
+    HeaderValue::try_from(names.join(", ")).expect("names fit into a header")
+}

@@ -1,0 +1,174 @@
+//! Rate limits in response headers.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use tollgate_core::{Decision, Limit, Line, Reading, Rule, Span, Timestamp, When};
+
+use super::sheet::Sheet;
+
+const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const BURST: HeaderName = HeaderName::from_static("x-ratelimit-burst");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const TYPE: HeaderName = HeaderName::from_static("x-ratelimit-type");
+const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const IETF: HeaderName = HeaderName::from_static("ratelimit");
+
+/// The largest whole number that a structured field may hold.
+const MOST_FIELD_NUMBER: u64 = 999_999_999_999_999;
+
+/// Says what the binding limit shows.
+pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
+    if let Some((limit, reading)) = decision.binding() {
+        show(limit, reading, headers);
+    }
+}
+
+/// As [`rate_limit`], and whose limit it is. What somebody else said under these names is gone: half
+/// of one answer beside half of another would be worse than either.
+pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sheet) {
+    let Some((limit, reading)) = decision.binding() else { return };
+    if !matches!(limit, Limit::Bucket(_)) {
+        headers.forget(BURST);
+    }
+    if reading.reset.is_none() {
+        headers.forget(RESET);
+    }
+    show(limit, reading, headers);
+    match binding_rule(decision, limit) {
+        Some(rule) => say_kind(rule, headers),
+        None => headers.forget(TYPE),
+    }
+}
+
+fn show(limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
+    headers.number(LIMIT, limit.number());
+    if let Limit::Bucket(bucket) = limit {
+        headers.number(BURST, bucket.burst());
+    }
+    headers.number(REMAINING, reading.remaining);
+    if let Some(reset) = reading.reset {
+        headers.number(RESET, reset.as_secs_ceil());
+    }
+}
+
+/// Whether what somebody else says under this name, in any case, is replaced by what is said here.
+pub fn is_ours(name: &[u8]) -> bool {
+    // No other name is of use here, and few begin with one of these letters.
+    matches!(name.first(), Some(b'x' | b'X' | b'r' | b'R'))
+        && [LIMIT, BURST, REMAINING, RESET, TYPE, IETF_POLICY, IETF]
+            .iter()
+            .any(|ours| ours.as_str().as_bytes().eq_ignore_ascii_case(name))
+}
+
+/// The rule whose limit binds.
+fn binding_rule<'d>(decision: &'d Decision<'_>, limit: &Limit) -> Option<&'d Rule> {
+    let mut lines = decision.lines();
+    let line = lines.find(|line| line.limits.iter().any(|own| std::ptr::eq(own, limit)))?;
+    Some(line.rule)
+}
+
+/// Says whose limit a rule is: a consumer's, a route's, or its own name.
+fn say_kind(rule: &Rule, headers: &mut impl Sheet) {
+    let by = |name: &str| rule.by.iter().any(|field| *field.name == *name);
+    if by("consumer") {
+        headers.fixed(TYPE, "consumer");
+    } else if by("route") {
+        headers.fixed(TYPE, "route");
+    } else {
+        headers.text(TYPE, &rule.name);
+    }
+}
+
+/// Whole seconds to wait: rounded up, and never none.
+pub fn whole_secs(wait: Span) -> u64 {
+    wait.as_secs_ceil().max(1)
+}
+
+/// Says how long to wait.
+pub fn retry_after(wait: Option<Span>, headers: &mut impl Sheet) {
+    if let Some(wait) = wait {
+        headers.number(RETRY_AFTER, whole_secs(wait));
+    }
+}
+
+/// Says what every enforced rule shows, in the IETF's structured fields.
+pub fn ietf(decision: &Decision<'_>, headers: &mut impl Sheet) {
+    let mut policy = String::new();
+    let mut state = String::new();
+    for line in decision.lines().filter(|line| !line.rule.observes()) {
+        write_line(&line, decision.outcome.now, &mut policy, &mut state);
+    }
+    for (name, value) in [(IETF_POLICY, policy), (IETF, state)] {
+        if !value.is_empty() {
+            headers.text(name, &value);
+        }
+    }
+}
+
+fn write_line(line: &Line<'_>, now: Timestamp, policy: &mut String, state: &mut String) {
+    let Some((limit, reading)) = line.binding() else { return };
+    // Only visible ASCII can be quoted in a structured field.
+    if !line.rule.name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"' && byte != b'\\') {
+        return;
+    }
+    let name = &line.rule.name;
+    let comma = if policy.is_empty() { "" } else { ", " };
+    let number = |number: u64| number.min(MOST_FIELD_NUMBER);
+    let mut written = || -> std::fmt::Result {
+        write!(policy, "{comma}\"{name}\";q={}", number(limit.number()))?;
+        if let Some(period) = limit.period() {
+            write!(policy, ";w={}", number(period.as_secs_ceil()))?;
+        }
+        write!(state, "{comma}\"{name}\";r={}", number(reading.remaining))?;
+        let until = match reading.when {
+            When::After(span) => Some(span),
+            _ => reading.reset.map(|reset| reset.since(now)),
+        };
+        until.map_or(Ok(()), |span| write!(state, ";t={}", number(span.as_secs_ceil())))
+    };
+    written().expect("writing to a string cannot fail");
+}
+
+/// A number as the value of a header. Most are small, and lie ready.
+pub(super) fn number(number: u64) -> HeaderValue {
+    let ready = usize::try_from(number).ok().filter(|number| *number < READY);
+    let bytes = match ready {
+        Some(number) => {
+            let width = 1 + usize::from(number >= 10) + usize::from(number >= 100);
+            Bytes::from_static(&SMALL[3 * number + 3 - width..3 * number + 3])
+        }
+        None => Bytes::copy_from_slice(itoa::Buffer::new().format(number).as_bytes()),
+    };
+    HeaderValue::from_maybe_shared(bytes).expect("digits fit into a header")
+}
+
+/// How many numbers lie ready.
+const READY: usize = 1000;
+
+/// The numbers that lie ready, three digits each.
+static SMALL: [u8; 3 * READY] = {
+    let mut digits = [b'0'; 3 * READY];
+    let mut number = 0;
+    while number < READY {
+        digits[3 * number] = b'0' + (number / 100) as u8;
+        digits[3 * number + 1] = b'0' + (number / 10 % 10) as u8;
+        digits[3 * number + 2] = b'0' + (number % 10) as u8;
+        number += 1;
+    }
+    digits
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_written_as_they_are() {
+        for wanted in (0..2_000).chain([9_999, 1_768_471_200, u64::MAX]) {
+            assert_eq!(number(wanted).to_str().unwrap(), wanted.to_string());
+        }
+    }
+}

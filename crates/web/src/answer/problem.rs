@@ -1,0 +1,190 @@
+//! Errors as RFC 9457 problems.
+
+use std::borrow::Cow;
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderValue, StatusCode};
+use tollgate_core::StoreError;
+use tollgate_engine::Fault;
+
+use super::Response;
+use crate::correlation::{CORRELATION_ID, Correlation, id_text};
+use crate::facts::BadFact;
+use crate::host::BadHost;
+use crate::identity::BadCredential;
+use crate::json::Json;
+use crate::path::BadPath;
+
+/// The media type of problems.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// The longest detail, in characters: what a caller sent is never shown back at length.
+const MOST_DETAIL_CHARS: usize = 600;
+/// About how long a problem is without its detail, in bytes.
+const USUAL_BYTES: usize = 160;
+
+/// Why a request was not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The status it is answered with.
+    pub status: StatusCode,
+    kind: &'static str,
+    title: &'static str,
+    detail: Cow<'static, str>,
+}
+
+impl Problem {
+    /// A problem of a kind, which is a path that does not change.
+    pub fn new(
+        status: StatusCode,
+        kind: &'static str,
+        title: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, kind, title, detail: detail.into() }
+    }
+
+    /// 400: the request cannot be understood.
+    pub fn bad_request(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "/problems/bad-request", "Bad request", detail)
+    }
+
+    /// 401: nobody knows who asks.
+    pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "/problems/unauthorized", "Unauthorized", detail)
+    }
+
+    /// 403: whoever asks may not.
+    pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "/problems/forbidden", "Forbidden", detail)
+    }
+
+    /// 404: there is no such thing.
+    pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
+    }
+
+    /// 405: it is there, but not for that.
+    pub fn method_not_allowed(detail: impl Into<Cow<'static, str>>) -> Self {
+        let (kind, title) = ("/problems/method-not-allowed", "Method not allowed");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, kind, title, detail)
+    }
+
+    /// 408: the request did not come, or was not answered, in time.
+    pub fn too_late(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "/problems/too-late", "Request timeout", detail)
+    }
+
+    /// 413: the body is longer than this many bytes.
+    pub fn too_large(most: usize) -> Self {
+        let detail = format!("the body is longer than {most} bytes");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "Content too large", detail)
+    }
+
+    /// 431: the headers are too many or too long.
+    pub fn headers_too_large(detail: impl Into<Cow<'static, str>>) -> Self {
+        let (kind, title) = ("/problems/headers-too-large", "Request header fields too large");
+        Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, kind, title, detail)
+    }
+
+    /// 500: somebody configured what cannot be.
+    pub fn misconfigured(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "/problems/misconfigured", "Misconfigured", detail)
+    }
+
+    /// 502: the service behind gave no answer, or none that can be understood.
+    pub fn bad_gateway(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_GATEWAY, "/problems/bad-gateway", "Bad gateway", detail)
+    }
+
+    /// 503: not now.
+    pub fn unavailable(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "/problems/unavailable", "Service unavailable", detail)
+    }
+
+    /// 504: the service behind did not answer in time.
+    pub fn gateway_timeout(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "/problems/gateway-timeout", "Gateway timeout", detail)
+    }
+
+    /// Writes its body under this id.
+    pub fn write(&self, id: &HeaderValue, json: &mut Json) {
+        let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
+        json.piece(r#"{"type":"#);
+        json.text(self.kind);
+        json.piece(r#","title":"#);
+        json.text(self.title);
+        json.piece(r#","status":"#);
+        json.number(u64::from(self.status.as_u16()));
+        json.piece(r#","detail":"#);
+        json.text(&self.detail[..end]);
+        json.piece(r#","correlationId":"#);
+        json.text(id_text(id));
+        json.piece("}");
+    }
+
+    /// The whole response.
+    pub fn answer(&self, correlation: &Correlation) -> Response {
+        let id = correlation.id();
+        let mut json = Json::with_capacity(USUAL_BYTES + self.detail.len());
+        self.write(&id, &mut json);
+        let mut response = Response::new(json.into_bytes().into());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CORRELATION_ID, id);
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        let (kind, title) = ("/problems/store-unavailable", "Store unavailable");
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, error.to_string())
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        match fault {
+            Fault::Mistake(mistake) => Self::bad_request(mistake.to_string()),
+            Fault::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<BadPath> for Problem {
+    fn from(bad: BadPath) -> Self {
+        Self::bad_request(bad.to_string())
+    }
+}
+
+impl From<BadHost> for Problem {
+    fn from(bad: BadHost) -> Self {
+        Self::bad_request(bad.to_string())
+    }
+}
+
+impl From<BadFact> for Problem {
+    fn from(bad: BadFact) -> Self {
+        match bad {
+            BadFact::NoSource { .. } => Self::misconfigured(bad.to_string()),
+            BadFact::NotUtf8 { .. } | BadFact::TooLong { .. } | BadFact::Twice { .. } => {
+                Self::bad_request(bad.to_string())
+            }
+        }
+    }
+}
+
+impl From<BadCredential> for Problem {
+    fn from(bad: BadCredential) -> Self {
+        Self::unauthorized(bad.to_string())
+    }
+}

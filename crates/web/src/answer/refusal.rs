@@ -1,0 +1,156 @@
+//! Refusals as they are written: a problem (RFC 9457), with the reasons beside it.
+//!
+//! A refusal is written far more often than an attack is worth, so it is written by hand, straight from
+//! the decision, and once.
+
+use std::borrow::Cow;
+
+use http::{HeaderValue, StatusCode};
+use tollgate_core::{Decision, Limit, Line, Origin, Reading, Span, Verdict, When};
+use tollgate_engine::Engine;
+
+use super::headers::whole_secs;
+use crate::correlation::id_text;
+use crate::json::Json;
+use crate::words::{self, Moment};
+
+/// A decision that does not let an attempt pass, and what is worth saying about it.
+pub struct Refusal<'d, 'a> {
+    decision: &'d Decision<'a>,
+    kind: &'static Kind,
+    /// The rule that is named, and its key as people may see it.
+    pub(super) named: Option<(Line<'d>, Cow<'d, str>)>,
+    wait: Option<Span>,
+}
+
+/// What every refusal of one kind says.
+struct Kind {
+    status: StatusCode,
+    /// The beginning of the problem, up to its detail.
+    opening: &'static str,
+    /// What stands between the request's id and the verdict.
+    error: &'static str,
+}
+
+const EXCEEDED: Kind = Kind {
+    status: StatusCode::TOO_MANY_REQUESTS,
+    opening: r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"#,
+    error: r#","error":"rate limit exceeded","allowed":false,"verdict":"#,
+};
+
+const OUTAGE: Kind = Kind {
+    status: StatusCode::SERVICE_UNAVAILABLE,
+    opening: r#"{"type":"/problems/store-unavailable","title":"Store unavailable","status":503,"detail":"#,
+    error: r#","error":"store unavailable","allowed":false,"verdict":"#,
+};
+
+impl<'d, 'a> Refusal<'d, 'a> {
+    /// About how long a refusal is, in bytes.
+    pub const USUAL_BYTES: usize = 640;
+
+    /// What there is to say about a decision, which is not to allow.
+    pub fn new(engine: &Engine, decision: &'d Decision<'a>) -> Self {
+        let named = decision.denied_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
+        let kind = if let Origin::Outage(_) = decision.origin { &OUTAGE } else { &EXCEEDED };
+        Self { decision, kind, named, wait: decision.wait() }
+    }
+
+    /// The status it is answered with: 429, or 503 if an outage denies.
+    pub fn status(&self) -> StatusCode {
+        self.kind.status
+    }
+
+    /// How long to wait before asking again.
+    pub fn wait(&self) -> Option<Span> {
+        self.wait
+    }
+
+    /// The name of the policy that decided.
+    pub(super) fn policy(&self) -> &str {
+        &self.decision.policy().name
+    }
+
+    /// The limit that binds, as it is written and as it is, and what it shows.
+    pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
+        let (line, _) = self.named.as_ref()?;
+        let (limit, reading) = line.binding()?;
+        let (_, text) = line.plan.written().find(|(own, _)| std::ptr::eq(*own, limit))?;
+        Some((text, limit, reading))
+    }
+
+    /// Writes it as a problem of the request with this id, all but what every rule shows and the brace
+    /// at the end: whoever has more to say goes on.
+    pub fn write(&self, id: &HeaderValue, json: &mut Json) {
+        json.piece(self.kind.opening);
+        json.quote();
+        self.add_default_detail(json);
+        json.quote();
+        self.write_reasons(id, json);
+    }
+
+    /// Writes who exceeded what, and when to come back, inside of quotes that stand already.
+    pub(super) fn add_default_detail(&self, json: &mut Json) {
+        let Some((line, key)) = &self.named else { return json.add("rate limit exceeded") };
+        json.add(&line.rule.name);
+        if !line.rule.by.is_empty() {
+            json.piece(" ");
+            json.add(key);
+        }
+        if let Origin::Outage(reason) = self.decision.origin {
+            json.piece(" cannot be counted: ");
+            json.piece(words::excuse(reason));
+        }
+        if let Some((limit, _)) = line.binding_written() {
+            json.piece(" exceeded ");
+            json.add(limit);
+        }
+        match (self.wait, self.decision.retry) {
+            (Some(wait), _) => {
+                json.piece("; retry after ");
+                json.number(whole_secs(wait));
+                json.piece(" s");
+            }
+            (None, When::OnRelease) => json.piece("; retry when a hold has ended"),
+            (None, _) => json.piece("; it can never pass"),
+        }
+    }
+
+    /// Writes what stands behind the detail.
+    pub(super) fn write_reasons(&self, id: &HeaderValue, json: &mut Json) {
+        json.piece(r#","correlationId":"#);
+        json.text(id_text(id));
+        json.piece(self.kind.error);
+        json.text(words::verdict(self.decision.verdict));
+        json.piece(r#","policy":"#);
+        json.text(self.policy());
+        write_origin(self.decision.origin, json);
+        if let Some((line, key)) = &self.named {
+            json.piece(r#","denied_by":"#);
+            json.text(&line.rule.name);
+            json.piece(r#","denied_key":"#);
+            json.text(key);
+        }
+        if let Some(wait) = self.wait {
+            json.piece(r#","retry_after":"#);
+            json.number(whole_secs(wait));
+            json.piece(r#","retryAfter":"#);
+            json.number(whole_secs(wait));
+            json.piece(r#","retry_after_ms":"#);
+            json.number(wait.as_millis_ceil().max(1));
+        }
+        if let Verdict::Defer(at) = self.decision.verdict {
+            json.piece(r#","defer_until":"#);
+            json.text(&Moment(at).to_string());
+        }
+    }
+}
+
+/// Writes how a decision was reached, as members of an answer.
+pub fn write_origin(origin: Origin, json: &mut Json) {
+    json.piece(r#","origin":"#);
+    json.text(words::origin(origin));
+    if let Some(reason) = words::reason(origin) {
+        json.piece(r#","reason":"#);
+        json.text(reason);
+    }
+}

@@ -1,0 +1,173 @@
+//! Templates: text with placeholders, read once and filled again and again.
+//!
+//! `{name}` is a placeholder and `{{` is a brace. A brace that no name follows is just a brace, so that
+//! JSON can be written as it is.
+
+use std::fmt;
+
+use tollgate_core::policy::nearest;
+
+use crate::json::Json;
+
+/// What can be filled in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Blank {
+    RetryAfter,
+    Limit,
+    Number,
+    Period,
+    Burst,
+    Remaining,
+    Rule,
+    Key,
+    Policy,
+    CorrelationId,
+    Status,
+    Title,
+    Type,
+    Detail,
+}
+
+/// All of them, by name.
+const BLANKS: [(&str, Blank); 14] = [
+    ("retry_after", Blank::RetryAfter),
+    ("limit", Blank::Limit),
+    ("number", Blank::Number),
+    ("period", Blank::Period),
+    ("burst", Blank::Burst),
+    ("remaining", Blank::Remaining),
+    ("rule", Blank::Rule),
+    ("key", Blank::Key),
+    ("policy", Blank::Policy),
+    ("correlation_id", Blank::CorrelationId),
+    ("status", Blank::Status),
+    ("title", Blank::Title),
+    ("type", Blank::Type),
+    ("detail", Blank::Detail),
+];
+
+impl Blank {
+    /// Whether a number is filled in, or `null`; else it is text.
+    pub(super) fn is_number(self) -> bool {
+        matches!(self, Self::RetryAfter | Self::Number | Self::Burst | Self::Remaining | Self::Status)
+    }
+}
+
+/// A text with placeholders.
+#[derive(Clone, Debug)]
+pub(super) struct Template(Vec<Piece>);
+
+#[derive(Clone, Debug)]
+enum Piece {
+    /// JSON, or a piece of it, as it is written.
+    Fixed(Box<[u8]>),
+    Blank(Blank),
+}
+
+/// What a template is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A whole body: JSON, as it is written.
+    Json,
+    /// A sentence, which becomes a text in JSON.
+    Sentence,
+}
+
+/// A template that cannot be filled. The fault of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadTemplate {
+    /// Which setting it is.
+    pub setting: &'static str,
+    /// The character at which it goes wrong, from 1, if that is known.
+    pub character: Option<usize>,
+    /// What is wrong there, and what to write instead.
+    pub problem: String,
+}
+
+impl Template {
+    /// Reads a template.
+    pub(super) fn parse(setting: &'static str, text: &str, form: Form) -> Result<Self, BadTemplate> {
+        let mut pieces = Vec::new();
+        let mut fixed = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find('{') {
+            fixed.push_str(&rest[..at]);
+            rest = &rest[at + 1..];
+            let name =
+                &rest[..rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len())];
+            let character = || Some(text[..text.len() - rest.len()].chars().count());
+            let wrong = |problem| BadTemplate { setting, character: character(), problem };
+            if let Some(after) = rest.strip_prefix('{') {
+                fixed.push('{');
+                rest = after;
+            } else if name.is_empty() {
+                fixed.push('{');
+            } else if !rest[name.len()..].starts_with('}') {
+                return Err(wrong(format!(
+                    "`{{{name}` lacks its `}}`; a brace that stands for itself is written `{{{{`"
+                )));
+            } else {
+                let blank = blank(name, form).map_err(wrong)?;
+                pieces.extend([Piece::fixed(&std::mem::take(&mut fixed), form), Piece::Blank(blank)]);
+                rest = &rest[name.len() + 1..];
+            }
+        }
+        fixed.push_str(rest);
+        pieces.push(Piece::fixed(&fixed, form));
+        pieces.retain(|piece| !matches!(piece, Piece::Fixed(bytes) if bytes.is_empty()));
+        Ok(Self(pieces))
+    }
+
+    /// What has to be filled in.
+    pub(super) fn blanks(&self) -> impl Iterator<Item = Blank> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Blank(blank) => Some(*blank),
+            Piece::Fixed(_) => None,
+        })
+    }
+
+    /// Writes it, and lets `fill` write what has to be filled in.
+    pub(super) fn write(&self, json: &mut Json, mut fill: impl FnMut(Blank, &mut Json)) {
+        for piece in &self.0 {
+            match piece {
+                Piece::Fixed(bytes) => json.bytes().extend_from_slice(bytes),
+                Piece::Blank(blank) => fill(*blank, json),
+            }
+        }
+    }
+}
+
+impl Piece {
+    fn fixed(text: &str, form: Form) -> Self {
+        let mut json = Json::with_capacity(text.len());
+        match form {
+            Form::Json => json.bytes().extend_from_slice(text.as_bytes()),
+            Form::Sentence => json.add(text),
+        }
+        Self::Fixed(json.into_bytes().into())
+    }
+}
+
+fn blank(name: &str, form: Form) -> Result<Blank, String> {
+    // A sentence is the detail, so it cannot hold it.
+    let known = || BLANKS.into_iter().filter(|(_, blank)| form == Form::Json || *blank != Blank::Detail);
+    if let Some((_, blank)) = known().find(|(known, _)| *known == name) {
+        return Ok(blank);
+    }
+    let near = nearest(name, known().map(|(name, _)| name));
+    let hint = near.map_or_else(String::new, |near| format!(" (did you mean `{{{near}}}`?)"));
+    let all: Vec<String> = known().map(|(name, _)| format!("{{{name}}}")).collect();
+    Err(format!("there is no `{{{name}}}`{hint}; there are {}", all.join(" ")))
+}
+
+impl fmt::Display for BadTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.setting)?;
+        if let Some(character) = self.character {
+            write!(f, ", character {character}")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl std::error::Error for BadTemplate {}

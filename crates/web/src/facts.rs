@@ -1,0 +1,195 @@
+//! What a request says of the fields that rules count by.
+//!
+//! The name of a field says where its value comes from; [`Source`] has the names. Values are borrowed
+//! from the request wherever that is possible: asking by address, route, method, host, path, header,
+//! or by who somebody is, allocates nothing.
+//!
+//! Where a client can say a thing twice, it could say one thing to the rules and another to the service
+//! behind them. So a header, cookie or member of the query that is there several times, with values
+//! that differ, makes the request a bad one; neither value is chosen.
+
+mod said;
+mod source;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::net::IpAddr;
+
+use http::{HeaderMap, Method};
+use smallvec::SmallVec;
+use tollgate_core::Policy;
+use tollgate_core::key::MOST_FIELD_BYTES;
+
+use crate::identity::Identity;
+use said::IpText;
+pub use source::{Aliases, BadAlias, Source, UnknownField};
+
+/// What is known of a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts<'r> {
+    /// The name of the route it takes.
+    pub route: &'r str,
+    /// Whose it is: see [`crate::address`].
+    pub client: IpAddr,
+    /// Its method.
+    pub method: &'r Method,
+    /// Its path in the normal form: see [`crate::path`].
+    pub path: &'r str,
+    /// Its query, as it was sent.
+    pub query: Option<&'r str>,
+    /// Its host in the normal form: see [`crate::host`]; empty if it has none.
+    pub host: &'r str,
+    /// Its headers.
+    pub headers: &'r HeaderMap,
+    /// Who it proved to come from.
+    pub identity: &'r Identity,
+}
+
+/// Fields and values, in the order in which a policy knows them.
+#[derive(Debug)]
+pub struct Asked<'r> {
+    fields: SmallVec<[(&'r str, Value<'r>); 6]>,
+}
+
+/// Fields and values, as an [`Attempt`](tollgate_core::Attempt) holds them.
+pub type Pairs<'a> = SmallVec<[(&'a str, &'a str); 6]>;
+
+/// A value: borrowed, or as small as an address.
+#[derive(Debug)]
+enum Value<'r> {
+    Text(Cow<'r, str>),
+    Ip(IpText),
+}
+
+/// Why a request cannot be asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadFact {
+    /// A value is not UTF-8. The caller's fault.
+    NotUtf8 {
+        /// Where it was looked for.
+        source: String,
+    },
+    /// A value is longer than [`MOST_FIELD_BYTES`]. The caller's fault.
+    TooLong {
+        /// Where it was looked for.
+        source: String,
+        /// How long it is.
+        bytes: usize,
+    },
+    /// There are several values, and they differ. The caller's fault.
+    Twice {
+        /// Where it was looked for.
+        source: String,
+    },
+    /// No source has this name. The fault of whoever gave the policy to the route.
+    NoSource {
+        /// The field.
+        field: String,
+    },
+}
+
+/// What is wrong with a value, wherever it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wrong {
+    NotUtf8,
+    TooLong(usize),
+    Twice,
+}
+
+impl<'r> Facts<'r> {
+    /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
+    pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
+        let mut fields = SmallVec::new();
+        for name in policy.fields() {
+            let Some(source) = aliases.source(name) else {
+                missing(name, policy)?;
+                continue;
+            };
+            if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
+                fields.push((name, value));
+            }
+        }
+        Ok(Asked { fields })
+    }
+
+    /// The value of one source; `None` if the request says nothing of it.
+    #[inline]
+    fn value(&self, source: Source<'r>) -> Result<Option<Value<'r>>, Wrong> {
+        let text = match source {
+            Source::Ip => return Ok(Some(Value::Ip(IpText::of(self.client.to_canonical())))),
+            Source::Route => Some(self.route.into()),
+            Source::Method => Some(self.method.as_str().into()),
+            Source::Path => Some(self.path.into()),
+            Source::Host => Some(self.host.into()),
+            Source::Header(name) => said::header(self.headers, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => said::cookie(self.headers, name)?.map(Cow::Borrowed),
+            Source::Query(name) => self.query.map_or(Ok(None), |query| said::query(query, name))?,
+            Source::Subject => self.identity.subject.as_deref().map(Cow::Borrowed),
+            Source::Claim(name) => self.identity.claim(name).map(Cow::Borrowed),
+            Source::ApiKey => self.identity.api_key.as_deref().map(Cow::Borrowed),
+            Source::Consumer => self.identity.consumer.as_deref().map(Cow::Borrowed),
+        };
+        match text {
+            Some(text) if text.len() > MOST_FIELD_BYTES => Err(Wrong::TooLong(text.len())),
+            // Nothing is as good as absent.
+            text => Ok(text.filter(|text| !text.is_empty()).map(Value::Text)),
+        }
+    }
+}
+
+/// A key cannot do without a field that has no source. A number that some limit bounds can: such a
+/// limit may be set at run time, and must not take the whole service down.
+#[cold]
+fn missing(name: &str, policy: &Policy) -> Result<(), BadFact> {
+    let mut keys = policy.rules.iter().flat_map(|rule| &rule.by);
+    let in_a_key = keys.any(|field| *field.name == *name);
+    if in_a_key { Err(BadFact::NoSource { field: name.to_owned() }) } else { Ok(()) }
+}
+
+impl Asked<'_> {
+    /// The fields of an attempt.
+    #[inline]
+    pub fn pairs(&self) -> Pairs<'_> {
+        self.fields.iter().map(|(name, value)| (*name, value.as_str())).collect()
+    }
+}
+
+impl Value<'_> {
+    #[inline]
+    fn as_str(&self) -> &str {
+        match self {
+            Self::Text(text) => text,
+            Self::Ip(text) => text.as_str(),
+        }
+    }
+}
+
+impl Wrong {
+    #[cold]
+    fn of(self, source: Source<'_>) -> BadFact {
+        let source = source.to_string();
+        match self {
+            Self::NotUtf8 => BadFact::NotUtf8 { source },
+            Self::TooLong(bytes) => BadFact::TooLong { source, bytes },
+            Self::Twice => BadFact::Twice { source },
+        }
+    }
+}
+
+impl fmt::Display for BadFact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotUtf8 { source } => write!(f, "the value of `{source}` is not UTF-8"),
+            Self::TooLong { source, bytes } => {
+                write!(
+                    f,
+                    "the value of `{source}` is {bytes} bytes long; at most {MOST_FIELD_BYTES} are allowed"
+                )
+            }
+            Self::Twice { source } => write!(f, "`{source}` is there several times, with values that differ"),
+            Self::NoSource { field } => write!(f, "no part of a request is called `{field}`"),
+        }
+    }
+}
+
+impl std::error::Error for BadFact {}

@@ -1,0 +1,135 @@
+//! What headers, cookies and queries say, if they say one thing only.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::net::IpAddr;
+
+use http::HeaderMap;
+use http::header::COOKIE;
+
+use super::Wrong;
+
+/// An address as text, beside the call instead of on the heap.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct IpText {
+    bytes: [u8; Self::MOST],
+    len: u8,
+}
+
+impl IpText {
+    /// The longest way to write an address.
+    const MOST: usize = "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255".len();
+
+    #[inline]
+    pub(super) fn of(address: IpAddr) -> Self {
+        let mut text = Self { bytes: [0; Self::MOST], len: 0 };
+        match address {
+            IpAddr::V4(address) => {
+                // The formatter takes longer than a decision.
+                for (index, part) in address.octets().into_iter().enumerate() {
+                    text.push(if index == 0 { "" } else { "." });
+                    text.push(itoa::Buffer::new().format(part));
+                }
+            }
+            IpAddr::V6(address) => write!(text, "{address}").expect("there is room for any address"),
+        }
+        text
+    }
+
+    #[inline]
+    pub(super) fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..usize::from(self.len)]).expect("addresses are written in ASCII")
+    }
+
+    #[inline]
+    fn push(&mut self, part: &str) {
+        let start = usize::from(self.len);
+        self.bytes[start..start + part.len()].copy_from_slice(part.as_bytes());
+        self.len += u8::try_from(part.len()).expect("parts are short");
+    }
+}
+
+impl Write for IpText {
+    fn write_str(&mut self, part: &str) -> std::fmt::Result {
+        if usize::from(self.len) + part.len() > Self::MOST {
+            return Err(std::fmt::Error);
+        }
+        self.push(part);
+        Ok(())
+    }
+}
+
+/// What a header says.
+pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
+    let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
+    one(values)?.map(utf8).transpose()
+}
+
+/// What a cookie says. Several lines of cookies are one list: HTTP/2 sends them apart.
+pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
+    let lines = headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
+    let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
+    let values = pairs.filter_map(|pair| {
+        let equals = pair.iter().position(|byte| *byte == b'=')?;
+        let (found, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
+        (found == name.as_bytes()).then(|| unquoted(value))
+    });
+    one(values)?.map(utf8).transpose()
+}
+
+/// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it.
+pub(super) fn query<'r>(query: &'r str, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let mut found: Option<Cow<'r, [u8]>> = None;
+    for member in query.split('&') {
+        let (member, value) = member.split_once('=').unwrap_or((member, ""));
+        if *decoded(member) != *name.as_bytes() {
+            continue;
+        }
+        let value = decoded(value);
+        if found.as_ref().is_some_and(|earlier| *earlier != value) {
+            return Err(Wrong::Twice);
+        }
+        found = Some(value);
+    }
+    match found {
+        Some(Cow::Borrowed(bytes)) => utf8(bytes).map(|text| Some(Cow::Borrowed(text))),
+        Some(Cow::Owned(bytes)) => {
+            String::from_utf8(bytes).map(|text| Some(Cow::Owned(text))).map_err(|_| Wrong::NotUtf8)
+        }
+        None => Ok(None),
+    }
+}
+
+/// The one value there is, however often it is said.
+fn one<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, Wrong> {
+    let Some(first) = values.next() else { return Ok(None) };
+    if values.all(|value| value == first) { Ok(Some(first)) } else { Err(Wrong::Twice) }
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, Wrong> {
+    str::from_utf8(bytes).map_err(|_| Wrong::NotUtf8)
+}
+
+/// Some put the value of a cookie into quotes, which are no part of it.
+fn unquoted(value: &[u8]) -> &[u8] {
+    let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+    inner.unwrap_or(value)
+}
+
+/// What forms mean: `+` is a space, and `%` with two digits is a byte; a `%` without them is itself.
+fn decoded(text: &str) -> Cow<'_, [u8]> {
+    let bytes = text.as_bytes();
+    if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
+        return Cow::Borrowed(bytes);
+    }
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while let [byte, after @ ..] = rest {
+        let digit = |at: usize| char::from(*after.get(at)?).to_digit(16);
+        let escaped = if *byte == b'%' { digit(0).zip(digit(1)) } else { None };
+        let escaped = escaped.and_then(|(high, low)| u8::try_from(high << 4 | low).ok());
+        out.push(escaped.unwrap_or(if *byte == b'+' { b' ' } else { *byte }));
+        rest = if escaped.is_some() { &after[2..] } else { after };
+    }
+    Cow::Owned(out)
+}

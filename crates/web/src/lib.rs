@@ -1,0 +1,21 @@
+//! What an HTTP request says to rules, and how decisions are said over HTTP: the part that every door
+//! which speaks HTTP has in common.
+//!
+//! It knows the types of the `http` crate. Absent on purpose: sockets, servers, clients and runtimes,
+//! and every rule of who may pass.
+
+pub mod address;
+pub mod answer;
+pub mod correlation;
+pub mod facts;
+pub mod host;
+pub mod identity;
+pub mod json;
+pub mod path;
+pub mod words;
+
+pub use address::TrustedProxies;
+pub use answer::{AnswerSettings, Answers, Problem};
+pub use correlation::Correlation;
+pub use facts::{Aliases, Asked, Facts};
+pub use identity::{Credentials, Identity};

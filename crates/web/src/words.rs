@@ -1,0 +1,108 @@
+//! Decisions in words: verdicts, origins, reasons, moments, periods.
+
+use std::fmt::{self, Display};
+
+use serde::{Serialize, Serializer};
+use tollgate_core::limit::{Limit, Unit};
+use tollgate_core::{Origin, Reason, Timestamp, Verdict};
+
+use crate::json::Json;
+
+/// A moment in RFC 3339, UTC.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment(pub Timestamp);
+
+impl Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = i64::try_from(self.0.as_micros()).unwrap_or(i64::MAX);
+        jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX).fmt(f)
+    }
+}
+
+impl Serialize for Moment {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A verdict in a word.
+pub fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Wait(_) => "wait",
+        Verdict::Defer(_) => "defer",
+        Verdict::Deny => "deny",
+    }
+}
+
+/// How a decision was reached, in a word.
+pub fn origin(origin: Origin) -> &'static str {
+    match origin {
+        Origin::Store => "store",
+        Origin::Local(_) => "local",
+        Origin::Outage(_) => "outage",
+        Origin::Fixed => "fixed",
+    }
+}
+
+/// Why a decision was reached without the store, in a word.
+pub fn reason(origin: Origin) -> Option<&'static str> {
+    match origin {
+        Origin::Local(reason) | Origin::Outage(reason) => Some(reason.name()),
+        Origin::Store | Origin::Fixed => None,
+    }
+}
+
+/// Why the store could not be used, in a sentence.
+pub(crate) fn excuse(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Timeout => "the store did not answer in time",
+        Reason::Unreachable => "the store cannot be reached",
+        Reason::Open => "the store failed a moment ago",
+        Reason::Full => "the store is full",
+        Reason::Damaged => "what the store keeps there cannot be read",
+    }
+}
+
+/// The period of a limit, as people say it behind “per”: `minute`, or `15 minutes`. `None` if it
+/// counts over no period.
+pub(crate) fn period(limit: &Limit) -> Option<Period> {
+    const UNITS: [(u64, &str); 6] = [
+        (604_800_000_000, "week"),
+        (86_400_000_000, "day"),
+        (3_600_000_000, "hour"),
+        (60_000_000, "minute"),
+        (1_000_000, "second"),
+        (1_000, "millisecond"),
+    ];
+    if let Limit::Calendar(calendar) = limit
+        && calendar.period().unit == Unit::Month
+    {
+        return Some(Period { count: 1, unit: "month" });
+    }
+    let micros = limit.period()?.as_micros();
+    let fitting = UNITS.into_iter().find(|(size, _)| micros >= *size && micros.is_multiple_of(*size));
+    let (size, unit) = fitting.unwrap_or((1, "microsecond"));
+    Some(Period { count: micros / size, unit })
+}
+
+/// So many of a unit of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Period {
+    pub(crate) count: u64,
+    pub(crate) unit: &'static str,
+}
+
+impl Period {
+    /// Writes it into a text.
+    pub(crate) fn add_to(self, json: &mut Json) {
+        if self.count != 1 {
+            json.number(self.count);
+            json.piece(" ");
+        }
+        json.piece(self.unit);
+        if self.count != 1 {
+            json.piece("s");
+        }
+    }
+}

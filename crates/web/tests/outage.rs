@@ -1,0 +1,78 @@
+//! Refusals while the store cannot be used: nobody did anything wrong, and it may be over in a moment.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use serde_json::{Value, json};
+use support::{clock, policies, rule};
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::{Attempt, Charges, OnOutage, Outcome, Records, Rule, Span, Store, StoreError, Timestamp};
+use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_store::MemoryStore;
+use tollgate_web::answer::Media;
+use tollgate_web::{AnswerSettings, Answers, Correlation};
+
+/// A store that others share, and that is gone.
+struct Gone;
+
+fn gone<'a, T>() -> Answer<'a, T> {
+    Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
+}
+
+impl Store for Gone {
+    fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
+        gone()
+    }
+
+    fn peek<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
+        gone()
+    }
+
+    fn give<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Given> {
+        gone()
+    }
+
+    fn holds<'a>(&'a self, _: &'a Spot<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        gone()
+    }
+
+    fn forget<'a>(&'a self, _: Forget<'a>) -> Answer<'a, ()> {
+        gone()
+    }
+}
+
+#[test]
+fn whom_an_outage_denies_is_told_so_whatever_refusals_are_made_to_look_like() {
+    let clock = clock();
+    let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 100));
+    let fallback =
+        Fallback { store: Arc::clone(&local) as _, clock: clock as _, probe_every: Span::from_secs(10) };
+    let parts = Parts { store: Arc::new(Gone), records: local as Arc<dyn Records>, fallback: Some(fallback) };
+    let denying = Rule { on_outage: OnOutage::Deny, ..rule("login", &["user"], &["5/min"]) };
+    let engine = block_on(Engine::start(policies(vec![denying]), parts)).unwrap();
+    let answers = Answers::new(AnswerSettings {
+        media: Media::Json,
+        type_uri: Some("urn:too-many".to_owned()),
+        title: Some("Too many".to_owned()),
+        detail: Some("slow down".to_owned()),
+        body: Some(r#"{"status": 429}"#.to_owned()),
+        ..AnswerSettings::default()
+    })
+    .unwrap();
+    let pinned = engine.pin();
+    let attempt = Attempt { policy: "api", fields: &[("user", "alice")], cost: 1, id: None };
+    let decision = block_on(engine.decide(&pinned, &attempt)).unwrap();
+    let response = answers.refusal(&engine, &decision, &Correlation::default());
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(response.headers()["content-type"], "application/json");
+    let body: Value = serde_json::from_slice(response.body()).unwrap();
+    assert_eq!(body["type"], "/problems/store-unavailable");
+    assert_eq!(body["detail"], "login alice cannot be counted: the store cannot be reached; retry after 1 s");
+    assert_eq!((&body["status"], &body["origin"]), (&json!(503), &json!("outage")));
+    assert_eq!(response.headers()["x-correlation-id"], body["correlationId"].as_str().unwrap());
+}
