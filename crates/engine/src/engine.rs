@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError, Ticket,
-    Timestamp, When,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
 pub use change_fault::ChangeFault;
@@ -117,7 +117,7 @@ impl Engine {
         let at_once = shared.is_none() && parts.store.answers_at_once();
         let laid = Books::default().over(&policies);
         let local = shared.is_some().then(|| laid.policies.in_outage());
-        let snapshot = Snapshot::new(laid, local, &Books::default(), &meters);
+        let (snapshot, _) = Snapshot::new(laid, local, &Books::default(), &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
         Self {
             current: ArcSwap::from_pointee(snapshot),
