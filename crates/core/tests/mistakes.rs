@@ -224,6 +224,7 @@ fn what_fields_hold_stays_with_the_set_when_its_rules_change() {
         &policies,
         &policies.with_rule(rule("one", &[("key", FieldKind::Text)], &["7/hour"])),
         &policies.in_outage(),
+        &policies.beside(&Policies::default()),
     ] {
         assert_eq!(set.kind_of("net"), FieldKind::Ip { v4: 24, v6: 48 });
         assert_eq!([set.kind_of("ip"), set.kind_of("other")], [FieldKind::Text; 2]);

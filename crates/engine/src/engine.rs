@@ -126,7 +126,7 @@ impl Engine {
         let at_once = shared.is_none() && parts.store.answers_at_once();
         let laid = Books::default().over(&policies);
         let local = shared.is_some().then(|| laid.policies.in_outage());
-        let snapshot = Snapshot::new(laid, local, &Books::default(), &meters);
+        let (snapshot, _) = Snapshot::new(laid, local, &Books::default(), &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
         Self {
             current: ArcSwap::from_pointee(snapshot),

@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
 
 use super::Fault;
-use crate::books::{Assignments, Books, Laid, MadePolicies, Subject};
+use crate::books::{Assignments, Books, Laid, LeftOut, MadePolicies, Subject};
 use crate::meter::{Meters, PolicyMeter};
 
 /// One consistent set of policies. Pin it, decide with it, let it go.
@@ -39,7 +39,13 @@ struct Pages {
 }
 
 impl Snapshot {
-    pub(super) fn new(laid: Laid, local: Option<Policies>, books: &Books, meters: &Meters) -> Self {
+    /// What holds, and what was left out of it.
+    pub(super) fn new(
+        laid: Laid,
+        local: Option<Policies>,
+        books: &Books,
+        meters: &Meters,
+    ) -> (Self, LeftOut) {
         let Laid { policies, configured, built_in_consumer, routes, left_out } = laid;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
@@ -53,7 +59,7 @@ impl Snapshot {
             routes,
             left_out: left_out.0.keys().filter_map(policy).collect(),
         };
-        Self::with_pages(policies, local, Arc::new(pages), meters)
+        (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
     }
 
     /// The same, with policies that differ in nothing but the limits of single keys.
