@@ -9,6 +9,7 @@ mod draws;
 mod flush;
 mod gateway;
 mod http;
+mod ladder;
 mod levels;
 mod lists;
 mod memory;
@@ -25,8 +26,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 8] =
-        [("decide", decide::run), ("levels", levels::run), ("lists", lists::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("gateway", gateway::run)];
+    let sections: [(&str, fn()); 10] =
+        [("decide", decide::run), ("ladder", ladder::run), ("levels", levels::run), ("lists", lists::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("gateway", gateway::run)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {

@@ -21,7 +21,7 @@ use alloc::sync::Arc;
 pub use bucket::{Bucket, Level};
 pub use calendar::{Calendar, Page, Period, Unit};
 pub use in_flight::{Hold, Holds, InFlight};
-pub use ladder::{Failure, Failures, Ladder, Pause, Step};
+pub use ladder::{Failure, Failures, Height, Ladder, Pause, Step};
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
 pub use state::State;
@@ -248,7 +248,7 @@ impl Limit {
             Self::Sliding(limit) => limit.when(state.log(), draft),
             Self::Slotted(limit) => limit.when(state.slots(), draft),
             Self::InFlight(limit) => limit.when(state.holds(), draft),
-            Self::Ladder(limit) => limit.when(state.failures(), draft),
+            Self::Ladder(limit) => limit.when(state.height(), draft),
             Self::Total { max } => match window::room(*max, state.total(), draft.cost, Span::ZERO) {
                 When::Now => When::Now,
                 _ => When::Never,
@@ -287,7 +287,7 @@ impl Limit {
             Self::Sliding(limit) => limit.read(state.log(), when, draft.now),
             Self::Slotted(limit) => limit.read(state.slots(), when, draft.now),
             Self::InFlight(limit) => limit.read(state.holds(), when, draft.now),
-            Self::Ladder(limit) => limit.read(state.failures(), when, draft.now),
+            Self::Ladder(limit) => limit.read(state.height(), when, draft.now),
             Self::Total { max } => {
                 Reading { capacity: *max, remaining: max.saturating_sub(state.total()), reset: None, when }
             }
@@ -423,7 +423,9 @@ impl Limit {
             (Self::InFlight(limit), State::Holds(holds)) => {
                 limit.idle_at(holds).map_or(Idle::Never, Idle::At)
             }
-            (Self::Ladder(limit), State::Failures(failures)) => Idle::At(limit.idle_at(failures)),
+            (Self::Ladder(limit), State::Failures(failures)) => {
+                Idle::At(failures.height().map_or(Timestamp::ZERO, |height| limit.idle_at(height)))
+            }
             (Self::Total { .. }, State::Total(1..)) => Idle::Never,
             _ => Idle::At(Timestamp::ZERO),
         }

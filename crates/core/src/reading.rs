@@ -21,7 +21,8 @@ pub enum When {
 /// What one limit shows, after what it was asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The most that can ever be taken at once.
+    /// The most that can ever be taken at once; of a ladder, the failures that its last step takes, or
+    /// those that there are if they are more.
     pub capacity: u64,
     /// What can still be taken now.
     pub remaining: u64,

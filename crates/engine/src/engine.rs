@@ -11,11 +11,12 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Mistake, Policies, Receipt, Records, Rule, Span, Store, StoreError, Ticket, Timestamp,
-    When,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError,
+    Ticket, Timestamp, When,
 };
 
 pub use change_fault::ChangeFault;
@@ -182,10 +183,23 @@ impl Engine {
 
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
+        self.give_each(pinned, receipt, |taken| taken.iter().map(|_| Fate::Back).collect()).await
+    }
+
+    /// Gives back what a receipt stands for, each charge in its own way: once.
+    pub(crate) async fn give_each(
+        &self,
+        pinned: &Snapshot,
+        receipt: &str,
+        fates: impl FnOnce(&[(&Rule, &Arc<Plan>)]) -> SmallVec<[Fate; 6]>,
+    ) -> Result<Given, GiveFault> {
         let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
         let policies = pinned.policies_of(home);
+        let (taken, keys): (Vec<_>, Vec<_>) = taken_by(policies, &receipt).unzip();
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
-        charges_of(policies, &receipt, &mut charges);
+        for (((_, plan), key), fate) in taken.iter().zip(keys).zip(fates(&taken)) {
+            charges.push_taken(plan, key, fate);
+        }
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
         let given = match home {
             Home::Store => self.ask(self.store.give(&charges, receipt.at)).await,
@@ -240,13 +254,15 @@ impl Engine {
     }
 }
 
-/// The charges that a receipt stands for, under the limits that hold now.
-fn charges_of<'a>(policies: &'a Policies, receipt: &'a Receipt, charges: &mut Charges<'a>) {
-    for (rule, key) in receipt.taken.iter().take(Charges::MOST) {
-        if let Some(rule) = policies.rule(rule) {
-            charges.push(rule.plan_at(key), key, true);
-        }
-    }
+/// The rules and keys that a receipt stands for, with the limits that hold there now.
+fn taken_by<'a>(
+    policies: &'a Policies,
+    receipt: &'a Receipt,
+) -> impl Iterator<Item = ((&'a Rule, &'a Arc<Plan>), &'a str)> {
+    receipt.taken.iter().take(Charges::MOST).filter_map(|(rule, key)| {
+        let rule = policies.rule(rule)?;
+        Some(((&**rule, rule.plan_at(key)), key.as_str()))
+    })
 }
 
 impl LogPace {

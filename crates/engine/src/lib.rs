@@ -11,6 +11,7 @@ pub mod calendar;
 mod denied;
 pub mod engine;
 mod gate;
+pub mod guard;
 pub mod journal;
 pub mod leases;
 pub mod lists;
@@ -26,6 +27,7 @@ mod tend;
 mod ticket;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
+pub use guard::Guard;
 pub use leases::{Lease, Leases};
 pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};

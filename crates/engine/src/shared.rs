@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
-    Timestamp,
+    Attempt, Charges, Clock, Decision, Fate, Limit, Origin, Outcome, Policies, Reason, Span, Store,
+    StoreError, Timestamp,
 };
 
 use crate::breaker::Pass;
@@ -351,9 +351,9 @@ impl Shared {
         }
     }
 
-    /// Something may have been freed by what these charges stand for.
+    /// Something may have been freed by what these charges stand for, unless it was kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
-        for charge in charges.iter() {
+        for charge in charges.iter().filter(|charge| charge.fate != Fate::Keep) {
             self.denied.free(charge.plan, charges.key(charge));
         }
     }

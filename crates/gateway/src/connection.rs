@@ -59,7 +59,18 @@ pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
     }
 }
 
+/// Tells a client that its connection may not stay, without listening to it.
+pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
+    let mut client = H1Client::new(Side::new(stream), Rc::clone(&visit.worker));
+    let date = visit.worker.date();
+    write::answer(&mut client.side.outbox.small, answer, &date, WithBody::Yes, client.manner);
+    if client.flush(&visit).await {
+        client.linger(&visit.alarm).await;
+    }
+}
+
 /// What comes next over a connection.
+#[expect(clippy::large_enum_variant, reason = "it is moved once, and boxing it would cost more")]
 enum Next {
     Request(RequestHead),
     Refused(Refused),

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_core::Clock;
-use tollgate_engine::Engine;
+use tollgate_engine::{Engine, Leases, Pacer};
 
 use crate::listen;
 use crate::meter::Meters;
@@ -34,6 +34,11 @@ pub struct Parts {
     pub engine: Arc<Engine>,
     /// What the dates of answers are read from.
     pub clock: Arc<dyn Clock>,
+    /// Who lets requests wait that exceed a limit which says so. Other doors that have the same limits
+    /// have the same one.
+    pub pacer: Pacer,
+    /// Who looks after what connections hold. Whoever made it tends it.
+    pub leases: Arc<Leases>,
 }
 
 /// Why a gateway does not start.
@@ -66,9 +71,16 @@ impl Gateway {
     pub fn start(settings: Settings, parts: Parts) -> Result<Self, StartError> {
         let plan = Plan::new(settings, None).map_err(StartError::Settings)?;
         let (listeners, addresses) = open(&plan.settings)?;
-        let Parts { engine, clock } = parts;
-        let shared =
-            Arc::new(Shared { engine, clock, plan: ArcSwap::from_pointee(plan), meters: Meters::default() });
+        let Parts { engine, clock, pacer, leases } = parts;
+        let shared = Arc::new(Shared {
+            engine,
+            clock,
+            pacer,
+            leases,
+            node: fastrand::u64(..),
+            plan: ArcSwap::from_pointee(plan),
+            meters: Meters::default(),
+        });
         let (orders, _) = watch::channel(Order::Serve);
         let gateway = Self { shared, orders, threads: Mutex::default(), addresses };
         for (number, own) in listeners.into_iter().enumerate() {

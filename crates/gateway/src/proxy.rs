@@ -1,6 +1,6 @@
 //! From a request to its response: the route, the limits, the upstream.
 
-mod limits;
+pub(crate) mod limits;
 mod note;
 mod tunnels;
 
@@ -80,9 +80,13 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     note.path = &path;
     note.route = Some(route);
     let case = Case { visit, request, local, route, path: &path, query, host: &host };
-    let passed = match case.weigh(&mut note).await {
-        Limited::Refused(answer) => Err(*answer),
-        Limited::Admitted(mut admitted) => {
+    let passed = match case.weigh(client, &mut note).await {
+        None => {
+            note.status = CLIENT_GONE;
+            Ok(Passed::Cut)
+        }
+        Some(Limited::Refused(answer)) => Err(*answer),
+        Some(Limited::Admitted(mut admitted)) => {
             let passed = case.forward(client, &mut admitted, &mut note).await;
             if let Err(answer) = &passed {
                 admitted.answered(visit, answer.status.as_u16());
@@ -157,13 +161,15 @@ impl Case<'_> {
         problem.answer(&correlation(self.request)).into()
     }
 
-    /// Asks what the request is allowed to do, before anything of it is passed on.
-    async fn weigh(&self, note: &mut Note<'_>) -> Limited {
+    /// Asks what the request is allowed to do, before anything of it is passed on. `None` if the client
+    /// went away meanwhile.
+    async fn weigh<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
         // A body that is too long is nobody's to count: it is not served.
         if matches!(self.request.body, Decoder::Length(length) if length > self.route().body_bytes) {
-            return Limited::Refused(Box::new(self.problem(&Problem::too_large(self.most_bytes()))));
+            let problem = Problem::too_large(self.most_bytes());
+            return Some(Limited::Refused(Box::new(self.problem(&problem))));
         }
-        self.limit(note).await
+        self.limit(client, note).await
     }
 
     /// Passes the request on to an upstream, and its response back. An error is the answer.

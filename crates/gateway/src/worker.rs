@@ -1,6 +1,7 @@
 //! One thread that serves: its own listeners, its own connections on both sides, its own clock.
 
 mod accept;
+mod admit;
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::Engine;
+use tollgate_engine::{Engine, Leases, Pacer};
 
 use crate::alarm::{Alarms, TICK};
 use crate::meter::{Meters, RouteMeter, UNMATCHED, UpstreamMeter, WorkerMeter};
@@ -25,6 +26,10 @@ pub(crate) use accept::Listener;
 pub(crate) struct Shared {
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) pacer: Pacer,
+    pub(crate) leases: Arc<Leases>,
+    /// What the ids of this process's connections begin with: no other's do.
+    pub(crate) node: u64,
     pub(crate) plan: ArcSwap<Plan>,
     pub(crate) meters: Meters,
 }
@@ -50,6 +55,8 @@ pub(crate) struct Worker {
     freed: Notify,
     date: RefCell<Bytes>,
     pub(crate) luck: RefCell<fastrand::Rng>,
+    /// How many connections were counted by their policy.
+    visits: Cell<u64>,
 }
 
 /// A plan with what one worker needs beside it.
@@ -84,6 +91,7 @@ impl Worker {
             freed: Notify::new(),
             date: RefCell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
+            visits: Cell::new(0),
         });
         worker.read_clock();
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());

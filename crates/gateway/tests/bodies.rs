@@ -1,5 +1,7 @@
 //! Bodies, both ways: whole, in pieces, with trailers, and no faster than the slower side.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Clients that speak HTTP/2, over plain connections and TLS.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::Duration;
@@ -226,7 +228,7 @@ async fn an_end_waits_for_streams_that_are_under_way() {
     let mut send = http2::connect(stage.address).await;
     let ask = tokio::spawn(send.send_request(get("/")));
     until("the request is under way", || upstream.requests().len() == 1).await;
-    let ending = tokio::spawn(stage.gateway.end(Duration::from_secs(3600)));
+    let ending = tokio::spawn(async move { stage.gateway.end(Duration::from_secs(3600)).await });
     let response = ask.await.unwrap().unwrap();
     assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "late");
     tokio::time::timeout(support::PATIENCE, ending).await.unwrap().unwrap();

@@ -38,7 +38,7 @@ async fn an_end_waits_for_requests_that_are_under_way() {
     busy.send(GET).await;
     until("the request is under way", || upstream.requests().len() == 1).await;
     let address = stage.address;
-    let ending = tokio::spawn(stage.gateway.end(Duration::from_secs(3600)));
+    let ending = tokio::spawn(async move { stage.gateway.end(Duration::from_secs(3600)).await });
     assert!(idle.is_closed().await, "who asks nothing is let go at once");
     assert!(TcpStream::connect(address).await.is_err(), "nobody else is let in");
     go.notify_one();

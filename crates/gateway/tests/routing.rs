@@ -1,5 +1,7 @@
 //! The most specific route wins, whatever way it is searched for.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::cmp::Ordering;
@@ -263,7 +265,7 @@ async fn settings_that_cannot_be_meant_are_refused_in_words() {
 
     let mut deaf = settings(upstream.address);
     deaf.listeners.clear();
-    let parts = tollgate_gateway::Parts { engine: stage.engine.clone(), clock: stage.clock.clone() };
+    let parts = stage.parts.clone();
     let error = Gateway::start(deaf, parts.clone()).unwrap_err();
     assert!(matches!(error, StartError::Settings(BadSettings::NoListeners)));
     let mut taken = settings(upstream.address);

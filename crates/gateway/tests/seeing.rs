@@ -4,8 +4,9 @@ mod support;
 
 use std::io::Write;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use support::rules::{alone, rule};
 use support::{Stage, Upstream, route, settings, until};
 use tollgate_gateway::settings::AccessLog;
@@ -66,7 +67,7 @@ struct Lines(Arc<Mutex<Vec<u8>>>);
 
 impl Write for Lines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        self.0.lock().write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -84,7 +85,7 @@ impl<'w> MakeWriter<'w> for Lines {
 
 impl Lines {
     fn of(&self, component: &str) -> Vec<String> {
-        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        let text = String::from_utf8(self.0.lock().clone()).expect("logs are text");
         let marked = format!("component=\"{component}\"");
         text.lines().filter(|line| line.contains(&marked)).map(ToOwned::to_owned).collect()
     }

@@ -1,5 +1,7 @@
 //! TLS on both sides.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;
@@ -106,7 +108,7 @@ fn a_key_that_does_not_fit_is_told_at_the_start() {
     runtime.block_on(async {
         let upstream = Upstream::saying("x").await;
         let stage = Stage::new(settings(upstream.address)).await;
-        let parts = tollgate_gateway::Parts { engine: stage.engine.clone(), clock: stage.clock.clone() };
+        let parts = stage.parts.clone();
         for (certificates, key, words) in [
             (certificate.as_str(), other.as_str(), "cannot be used"),
             (certificate.as_str(), "", "the key cannot be read"),

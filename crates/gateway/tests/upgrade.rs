@@ -1,5 +1,7 @@
 //! WebSockets and whatever else connections go over to.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::Duration;

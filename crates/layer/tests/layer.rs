@@ -12,8 +12,8 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tollgate_core::{Policies, Policy, Rule, Timestamp};
-use tollgate_engine::{Engine, Parts};
+use tollgate_core::{Author, Policies, Policy, Rule, Stance, Timestamp};
+use tollgate_engine::{Engine, Parts, Wish};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_tower::TollgateLayer;
 use tollgate_web::Identity;
@@ -33,7 +33,7 @@ fn rule(by: &[&str], limit: &str) -> Rule {
     Rule::new("r", by, vec![limit.parse().unwrap()]).unwrap()
 }
 
-fn get_from(peer: &str) -> Request<Body> {
+fn asked_by(peer: &str) -> Request<Body> {
     let peer: IpAddr = peer.parse().unwrap();
     Request::get("/").extension(peer).body(Body::empty()).unwrap()
 }
@@ -47,6 +47,31 @@ fn said(headers: &HeaderMap, name: &str) -> String {
 }
 
 #[tokio::test]
+async fn whoever_is_barred_does_not_reach_the_service_where_it_is_known_who_is_connected() {
+    let engine = engine(vec![rule(&["route"], "1000/min")]).await;
+    let wish = Wish {
+        target: engine.target("0.0.0.0/0").unwrap(),
+        stance: Stance::Block,
+        lasts: None,
+        reason: "".into(),
+        told: false,
+        author: Author::Key("ops".into()),
+    };
+    engine.list(vec![wish]).await.unwrap();
+    let app = |layer: TollgateLayer| Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    let known = app(by_peer(TollgateLayer::new(Arc::clone(&engine), "p")));
+    let answer = known.oneshot(asked_by("192.0.2.1")).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    assert_eq!(said(answer.headers(), "x-ratelimit-limit"), "");
+    let unknown = app(TollgateLayer::new(engine, "p"));
+    assert_eq!(
+        unknown.oneshot(asked_by("192.0.2.1")).await.unwrap().status(),
+        StatusCode::OK,
+        "nobody knows whose it is"
+    );
+}
+
+#[tokio::test]
 async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
     let seen = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&seen);
@@ -57,16 +82,16 @@ async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
     let layer = by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "2/min")]).await, "p"));
     let app = Router::new().route("/", handler).layer(layer);
     for left in ["1", "0"] {
-        let answer = app.clone().oneshot(get_from("192.0.2.1")).await.unwrap();
+        let answer = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
         assert_eq!(answer.status(), StatusCode::OK);
         assert_eq!(said(answer.headers(), "x-ratelimit-remaining"), left);
         assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "hello");
     }
-    let refused = app.clone().oneshot(get_from("192.0.2.1")).await.unwrap();
+    let refused = app.clone().oneshot(asked_by("192.0.2.1")).await.unwrap();
     assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
     assert_eq!(said(refused.headers(), "retry-after"), "60");
     assert_eq!(said(refused.headers(), "content-type"), "application/problem+json");
-    assert_eq!(app.oneshot(get_from("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
+    assert_eq!(app.oneshot(asked_by("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
     assert_eq!(seen.load(Ordering::Relaxed), 3);
 }
 
@@ -92,7 +117,7 @@ async fn answers_that_do_not_count_are_given_back() {
         .route("/wrong", get(|| async { StatusCode::UNAUTHORIZED }))
         .layer(layer);
     let ask = |path: &'static str| {
-        let mut request = get_from("192.0.2.1");
+        let mut request = asked_by("192.0.2.1");
         *request.uri_mut() = path.parse().unwrap();
         app.clone().oneshot(request)
     };
@@ -156,7 +181,7 @@ async fn only_a_trusted_proxy_says_who_the_client_is() {
         by_peer(TollgateLayer::new(engine(vec![rule(&["ip"], "1/min")]).await, "p").trusted_proxies(proxies));
     let app = Router::new().route("/", get(|| async {})).layer(layer);
     let ask = |peer: &str, told: &str| {
-        let mut request = get_from(peer);
+        let mut request = asked_by(peer);
         request.headers_mut().insert("x-forwarded-for", told.parse().unwrap());
         app.clone().oneshot(request)
     };

@@ -1,5 +1,6 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
+mod alone;
 mod hash;
 mod holds;
 mod ledger;
@@ -16,10 +17,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use tollgate_core::charge::Lone;
-use tollgate_core::limit::{Draft, Limit, State};
+use tollgate_core::limit::State;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Reading, Ticket, Timestamp, When};
+use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Ticket, Timestamp};
 
 use hash::Secrets;
 use records::RecordBook;
@@ -270,34 +270,6 @@ impl MemoryStore {
     #[cold]
     fn make_room(&self, shard: &mut Shard, now: Timestamp, keep: &[KeyHash]) -> Result<(), StoreError> {
         if shard.make_room(now, keep) { Ok(()) } else { Err(StoreError::Full { max_keys: self.max_keys }) }
-    }
-
-    /// Settles one bucket or window in its slot, if that is where it is: the shortest way there is.
-    #[inline]
-    fn settle_alone(&self, lone: &Lone<'_>, charges: &Charges<'_>) -> Option<(Reading, Timestamp)> {
-        let key = self.hash(lone.plan, lone.key);
-        let mut shard = self.shards[shard_of(key)].lock();
-        let (index, slot) = shard.find_single(key, lone.plan)?;
-        let now = self.clock.now();
-        let (cost, ticket) = (charges.cost, charges.ticket);
-        let draft = Draft { cost, id: None, ticket, now, amounts: &[], calendar: &[] };
-        let reading = match lone.limit {
-            Limit::Bucket(limit) => {
-                let (level, reading) = limit.settle(slot.level(), &draft);
-                slot.set_level(level);
-                reading
-            }
-            Limit::Window(limit) => {
-                let (tally, reading) = limit.settle(slot.tally(), &draft);
-                slot.set_tally(tally);
-                reading
-            }
-            _ => return None,
-        };
-        if reading.when == When::Now && cost > 0 {
-            shard.touch_at(Place::Narrow(index), key);
-        }
-        Some((reading, now))
     }
 
     #[inline]

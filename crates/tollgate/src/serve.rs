@@ -96,7 +96,7 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush, gateway } = assemble::assemble(&config).await?;
+    let Assembly { engine, registry, flush, gateway, leases } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -126,7 +126,7 @@ async fn serve(
     reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
-    let tending = Tending::start(&engine);
+    let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     loop {
         tokio::select! {

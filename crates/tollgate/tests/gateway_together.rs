@@ -133,7 +133,7 @@ fn what_a_stranger_says_about_addresses_is_not_believed() {
     let home =
         Home::with(&config(&upstream, "memory", rules, "p: [ip]", "all: { upstream: shop, policy: p }"));
     let server = home.start();
-    let mut ask = |address: &str| {
+    let ask = |address: &str| {
         let headers =
             [("x-forwarded-for", address), ("forwarded", "for=198.51.100.9"), ("x-real-ip", address)];
         server.gateway().ask("GET", "/", &headers, None).status

@@ -6,15 +6,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 8] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core"]),
     ("engine", &["core"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "web"]),
+    ("gateway", &["core", "engine", "web"]),
+    ("layer", &["core", "engine", "web"]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "redis", "store"]),
+    ("tollgate", &["core", "doors", "engine", "gateway", "redis", "store", "web"]),
 ];
 
 fn root() -> PathBuf {

@@ -54,6 +54,15 @@ pub struct Failures {
     count: u64,
 }
 
+/// How high a key has climbed: all that the next attempt has to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Height {
+    /// How many failures are remembered; at least one.
+    pub failures: u64,
+    /// When the last of them was.
+    pub last: Timestamp,
+}
+
 /// One attempt that failed, or may yet turn out not to have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
@@ -95,7 +104,7 @@ impl Ladder {
         self.at_once
     }
 
-    /// The failures of the last step: nothing changes from there on.
+    /// The failures of the last step: no pause gets longer from there on.
     pub fn top(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.from)
     }
@@ -121,28 +130,28 @@ impl Ladder {
     /// back) was now.
     #[inline]
     pub(super) fn freshen(&self, failures: &mut Failures, now: Timestamp) {
-        let newest = failures.newest();
-        if newest > now {
+        let Some(height) = failures.height() else { return };
+        if height.last > now {
             failures.log.iter_mut().for_each(|failure| failure.at = failure.at.min(now));
-        } else if newest + self.forget <= now {
-            *failures = Failures::default();
+        } else if self.idle_at(height) <= now {
+            failures.log.clear();
+            failures.count = 0;
         }
     }
 
     /// An attempt that costs more than one counts as that many at one moment: each but the first comes
     /// right after a failure, so none of them may have to wait.
     #[inline]
-    pub(super) fn when(&self, failures: Option<&Failures>, draft: &Draft<'_>) -> When {
-        let count = failures.map_or(0, |failures| failures.count);
+    pub(super) fn when(&self, height: Option<Height>, draft: &Draft<'_>) -> When {
         if draft.cost > self.at_once {
             return When::Never;
         }
-        if draft.cost == 0 || count + draft.cost <= self.at_once {
+        let Some(Height { failures, last }) = height else { return When::Now };
+        if draft.cost == 0 || failures + draft.cost <= self.at_once {
             return When::Now;
         }
-        let newest = failures.map_or(Timestamp::ZERO, Failures::newest);
-        let wait = if draft.cost == 1 { self.pause_after(count) } else { self.forget };
-        match (newest + wait).since(draft.now) {
+        let wait = if draft.cost == 1 { self.pause_after(failures) } else { self.forget };
+        match (last + wait).since(draft.now) {
             Span::ZERO => When::Now,
             left => When::After(left),
         }
@@ -156,12 +165,40 @@ impl Ladder {
 
     /// As much as the last step takes, or as there are failures if that is more, less the failures.
     #[inline]
-    pub(super) fn read(&self, failures: Option<&Failures>, when: When, now: Timestamp) -> Reading {
-        let count = failures.map_or(0, |failures| failures.count);
-        let newest = failures.and_then(|failures| failures.log.last());
+    pub(super) fn read(&self, height: Option<Height>, when: When, now: Timestamp) -> Reading {
+        let count = height.map_or(0, |height| height.failures);
         let capacity = self.top().max(count);
-        let reset = newest.map_or(now, |failure| failure.at + self.forget);
+        let reset = height.map_or(now, |height| self.idle_at(height));
         Reading { capacity, remaining: capacity - count, reset: Some(reset), when }
+    }
+
+    /// Freshens, weighs, takes if it conforms, and reads, in one go.
+    pub fn settle(&self, failures: &mut Failures, draft: &Draft<'_>) -> Reading {
+        self.freshen(failures, draft.now);
+        let when = self.when(failures.height(), draft);
+        if when == When::Now && draft.cost > 0 {
+            self.take(failures, draft);
+        }
+        self.read(failures.height(), when, draft.now)
+    }
+
+    /// What an attempt comes to that is refused by what is known of the height alone; `None` if the
+    /// failures themselves have to be looked at.
+    #[inline]
+    pub fn refuse(&self, height: Height, draft: &Draft<'_>) -> Option<Reading> {
+        let current = height.last <= draft.now && draft.now < self.idle_at(height);
+        let when = self.when(Some(height), draft);
+        (current && when > When::Now).then(|| self.read(Some(height), when, draft.now))
+    }
+
+    /// Whether the least attempt would be refused now.
+    pub fn blocks(&self, height: Height, now: Timestamp) -> bool {
+        now < height.last + self.pause_after(height.failures)
+    }
+
+    /// From when on this height says no more than none.
+    pub fn idle_at(&self, height: Height) -> Timestamp {
+        height.last + self.forget
     }
 
     /// Takes the ticket's failure out: what was before it holds again. After as long as a failure is
@@ -184,10 +221,6 @@ impl Ladder {
             failures.log.drain(..gone);
             failures.recount();
         }
-    }
-
-    pub(super) fn idle_at(&self, failures: &Failures) -> Timestamp {
-        if failures.is_empty() { Timestamp::ZERO } else { failures.newest() + self.forget }
     }
 }
 
@@ -212,13 +245,14 @@ impl Failures {
         self.count
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.log.is_empty()
+    /// How high that is; `None` if there are none.
+    #[inline]
+    pub fn height(&self) -> Option<Height> {
+        self.log.last().map(|last| Height { failures: self.count, last: last.at })
     }
 
-    #[inline]
-    fn newest(&self) -> Timestamp {
-        self.log.last().map_or(Timestamp::ZERO, |failure| failure.at)
+    pub(super) fn is_empty(&self) -> bool {
+        self.log.is_empty()
     }
 
     fn push(&mut self, failure: Failure) {

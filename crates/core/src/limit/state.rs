@@ -2,7 +2,7 @@
 
 use alloc::boxed::Box;
 
-use super::{Failures, Holds, Level, Log, Slots, Tally};
+use super::{Failures, Height, Holds, Level, Log, Slots, Tally};
 
 /// What a limit remembers of a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,8 +48,8 @@ impl State {
         if let Self::Holds(holds) = self { Some(holds) } else { None }
     }
 
-    pub(super) fn failures(&self) -> Option<&Failures> {
-        if let Self::Failures(failures) = self { Some(failures) } else { None }
+    pub(super) fn height(&self) -> Option<Height> {
+        if let Self::Failures(failures) = self { failures.height() } else { None }
     }
 
     pub(super) fn total(&self) -> u64 {

@@ -77,7 +77,8 @@ impl Meters {
     fn encode_workers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
         let workers = self.workers.lock();
         let level = |of: fn(&WorkerMeter) -> u64| workers.iter().map(|meter| of(meter)).sum::<u64>();
-        let gauges: [(&str, &str, fn(&WorkerMeter) -> u64); 2] = [
+        type Gauge = (&'static str, &'static str, fn(&WorkerMeter) -> u64);
+        let gauges: [Gauge; 2] = [
             ("tollgate_gateway_connections", "Connections of clients that are open", |meter| {
                 meter.connections.value()
             }),

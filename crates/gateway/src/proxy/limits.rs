@@ -1,19 +1,22 @@
 //! The limits of a request: which policy, what is known, and what is decided.
 
+mod queue;
+
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use arc_swap::Guard;
 use http::HeaderMap;
-use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy};
-use tollgate_engine::{Fault, Pending, Snapshot};
+use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
+use tollgate_engine::{Engine, Fault, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::Source;
-use tollgate_web::{Facts, Identity, Problem};
+use tollgate_web::{Answers, Correlation, Facts, Identity, Problem, words};
 
 use super::note::Note;
 use super::{Case, correlation};
 use crate::connection::Visit;
+use crate::exchange::Client;
 use crate::forward::Trust;
 use crate::h1::write::Answer;
 use crate::plan::Route;
@@ -35,6 +38,12 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
+    fn new(answers: &Answers, engine: &Engine, decision: &Decision<'_>) -> Self {
+        let mut lines = Lines(Vec::with_capacity(ROOM));
+        answers.headers(decision, &mut lines);
+        Self { lines: lines.0, pending: engine.pending(decision) }
+    }
+
     /// Takes note of the response's status.
     pub(super) fn answered(&mut self, visit: &Visit, status: u16) {
         let Some(pending) = self.pending.take() else { return };
@@ -76,65 +85,117 @@ const ROOM: usize = 320;
 
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 
+/// What could be decided without waiting for anybody.
+enum AtOnce {
+    Limited(Limited),
+    /// The store has to be waited for.
+    Later,
+    /// It has to queue: others do, or it exceeds a limit that lets it wait.
+    Queue,
+}
+
 impl Case<'_> {
-    /// Asks the limits.
-    pub(super) async fn limit(&self, note: &mut Note<'_>) -> Limited {
+    /// Asks the limits. `None` if the client went away while it had to wait.
+    pub(super) async fn limit<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
         let limited = match self.limit_at_once(note) {
-            // Boxed, since what waits for a store is large, and most stores need not be waited for.
-            Ok(None) => Box::pin(self.limit_in_time(note)).await,
-            Ok(Some(limited)) => Ok(limited),
+            Ok(AtOnce::Limited(limited)) => Ok(limited),
             Err(problem) => Err(problem),
+            // Boxed, since what waits is large, and few have to.
+            Ok(AtOnce::Later) => Box::pin(self.limit_in_time(client, note)).await?,
+            Ok(AtOnce::Queue) => Box::pin(self.queue(client, note)).await?,
         };
-        limited.unwrap_or_else(|problem| Limited::Refused(Box::new(self.problem(&problem))))
+        Some(limited.unwrap_or_else(|problem| Limited::Refused(Box::new(self.problem(&problem)))))
     }
 
-    /// Decides without waiting, if the store is one that answers at once.
-    fn limit_at_once(&self, note: &mut Note<'_>) -> Result<Option<Limited>, Problem> {
-        let engine = &self.visit.worker.shared.engine;
-        let pinned = engine.pin();
+    /// Decides without waiting, if nobody has to be waited for.
+    fn limit_at_once(&self, note: &mut Note<'_>) -> Result<AtOnce, Problem> {
+        let shared = &self.visit.worker.shared;
+        let pinned = shared.engine.pin();
+        let wanted = shared.engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(Some(Limited::Admitted(Admitted::default())));
+            return Ok(AtOnce::Limited(self.admit_unlimited(listed, note)?));
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy, note)?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
+            return Ok(AtOnce::Queue);
+        }
         let mut decision = Decision::blank();
-        let decided = engine.decide_at_once(&pinned, &attempt, &mut decision);
-        let decided = decided.map_err(|fault| self.fault(fault))?;
-        Ok(decided.then(|| self.conclude(&decision, note)))
+        let decided = shared.engine.decide_at_once(&pinned, &attempt, &mut decision);
+        if !decided.map_err(|fault| self.fault(fault))? {
+            return Ok(AtOnce::Later);
+        }
+        note.decided = Some(words::origin(decision.origin));
+        Ok(match decision.verdict {
+            Verdict::Wait(_) => AtOnce::Queue,
+            _ => AtOnce::Limited(self.conclude(&decision)),
+        })
     }
 
     /// Decides, however long the store takes.
-    async fn limit_in_time(&self, note: &mut Note<'_>) -> Result<Limited, Problem> {
+    async fn limit_in_time<C: Client>(
+        &self,
+        client: &mut C,
+        note: &mut Note<'_>,
+    ) -> Option<Result<Limited, Problem>> {
+        match self.decide_in_time(note).await {
+            Ok(Some(limited)) => Some(Ok(limited)),
+            Ok(None) => self.queue(client, note).await,
+            Err(problem) => Some(Err(problem)),
+        }
+    }
+
+    /// `None` if it has to wait for its turn.
+    async fn decide_in_time(&self, note: &mut Note<'_>) -> Result<Option<Limited>, Problem> {
         let engine = &self.visit.worker.shared.engine;
         let pinned = Guard::into_inner(engine.pin());
+        let wanted = engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(Limited::Admitted(Admitted::default()));
+            return self.admit_unlimited(listed, note).map(Some);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy, note)?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
         let decided = engine.decide_into(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
-        Ok(self.conclude(&decision, note))
+        note.decided = Some(words::origin(decision.origin));
+        let waits = matches!(decision.verdict, Verdict::Wait(_));
+        Ok((!waits).then(|| self.conclude(&decision)))
     }
 
-    /// Finds out what a policy needs to know.
-    fn know(&self, policy: &Policy, note: &mut Note<'_>) -> Result<Known, Problem> {
+    /// Admits a request that no policy is about, unless it is from somebody who is barred.
+    fn admit_unlimited(&self, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Limited, Problem> {
+        if !listed.is_empty() {
+            let known = self.know(listed.iter().map(|name| &**name), note)?;
+            let asked = self.facts(&known);
+            let asked = asked.ask_alone(listed, &self.local.plan.settings.aliases)?;
+            if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
+                note.decided = Some(words::origin(Origin::Barred));
+                return Err(Problem::banned(&listing));
+            }
+        }
+        Ok(Limited::Admitted(Admitted::default()))
+    }
+
+    /// Finds out what is needed to know these fields.
+    fn know<'n>(&self, fields: impl Iterator<Item = &'n str>, note: &mut Note<'_>) -> Result<Known, Problem> {
         let settings = &self.local.plan.settings;
         let needs = |field: &str| match settings.aliases.source(field) {
             Some(Source::Header(_) | Source::Cookie(_)) => Needs::Headers,
             Some(source) if proves(source) => Needs::Identity,
             _ => Needs::Nothing,
         };
-        let needs = policy.fields().map(needs).max().unwrap_or(Needs::Nothing);
+        let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
         let client = match origin.trust {
             Trust::Nobody => origin.peer,
@@ -162,24 +223,13 @@ impl Case<'_> {
     }
 
     /// What a decision means for the request.
-    fn conclude(&self, decision: &Decision<'_>, note: &mut Note<'_>) -> Limited {
-        note.decided = Some(match decision.origin {
-            Origin::Store => "store",
-            Origin::Local(_) => "local",
-            Origin::Outage(_) => "outage",
-            Origin::Fixed => "fixed",
-            Origin::Barred => "barred",
-        });
+    fn conclude(&self, decision: &Decision<'_>) -> Limited {
         let answers = &self.local.plan.settings.answers;
         let engine = &self.visit.worker.shared.engine;
-        let mut lines = Lines(Vec::with_capacity(ROOM));
         if decision.allowed() {
-            answers.headers(decision, &mut lines);
-            return Limited::Admitted(Admitted { lines: lines.0, pending: engine.pending(decision) });
+            return Limited::Admitted(Admitted::new(answers, engine, decision));
         }
-        let correlation = correlation(self.request);
-        let (status, body) = answers.refuse(engine, decision, &correlation, &mut lines);
-        Limited::Refused(Box::new(Answer { status, lines: lines.0, body }))
+        Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation(self.request))))
     }
 
     /// Why there is no decision.
@@ -209,4 +259,21 @@ impl Case<'_> {
 /// Whether a source is something that the client has to prove.
 fn proves(source: Source<'_>) -> bool {
     matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
+}
+
+/// Whether some rule lets those who exceed it wait.
+fn lets_wait(policy: &Policy) -> bool {
+    policy.rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)))
+}
+
+/// The answer to somebody who may not pass.
+pub(crate) fn refusal(
+    answers: &Answers,
+    engine: &Engine,
+    decision: &Decision<'_>,
+    correlation: &Correlation,
+) -> Answer {
+    let mut lines = Lines(Vec::with_capacity(ROOM));
+    let (status, body) = answers.refuse(engine, decision, correlation, &mut lines);
+    Answer { status, lines: lines.0, body }
 }

@@ -57,7 +57,7 @@ impl<'n> Note<'n> {
             duration_us = micros,
             client = %self.client.unwrap_or(self.visit.origin.peer),
             upstream = route.filter(|_| self.place.is_some()).map(|route| &*local.plan.upstreams[route.upstream].settings.name),
-            address = address.map(tracing::field::display),
+            address = address.map(display),
             decided = self.decided,
             "request"
         );

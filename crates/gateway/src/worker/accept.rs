@@ -10,7 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::{Order, Worker};
+use super::admit::Entry;
+use super::{Local, Order, Worker};
 use crate::alarm::Alarm;
 use crate::connection::{self, Visit};
 use crate::forward::{Origin, Scheme, Trust};
@@ -105,25 +106,51 @@ impl Kind {
         };
         // An answer is one small packet in most cases: do not wait for more to send.
         let _ = stream.set_nodelay(true);
-        let http2 = self.http2;
-        match self.tls.clone() {
-            None => {
-                tokio::task::spawn_local(async move {
-                    connection::serve(visit, Stream::Plain(stream), http2).await;
-                    drop(counted);
-                });
+        let (acceptor, http2) = (self.tls.clone(), self.http2);
+        if local.plan.settings.connections.is_none() && acceptor.is_none() {
+            tokio::task::spawn_local(async move {
+                connection::serve(visit, Stream::Plain(stream), http2).await;
+                drop(counted);
+            });
+            return;
+        }
+        tokio::task::spawn_local(async move {
+            serve_limited(visit, stream, acceptor, http2, &local).await;
+            drop(counted);
+        });
+    }
+}
+
+/// Serves a connection if its limits allow it, with TLS if there is any.
+async fn serve_limited(
+    visit: Visit,
+    stream: TcpStream,
+    acceptor: Option<TlsAcceptor>,
+    http2: bool,
+    local: &Local,
+) {
+    // Boxed, since it is only needed for a moment.
+    let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
+        Entry::Open(lease) => lease,
+        Entry::Refused(answer) => {
+            visit.worker.meter.refused.add(1);
+            // Who would have to agree on TLS first to hear why is let go without a word.
+            if acceptor.is_none() {
+                connection::turn_away(visit, Stream::Plain(stream), &answer).await;
             }
-            Some(acceptor) => {
-                let patience = local.plan.settings.bounds.head_timeout;
-                tokio::task::spawn_local(async move {
-                    if let Some((stream, http2)) = secure(&acceptor, stream, &visit.alarm, patience).await {
-                        connection::serve_secure(visit, stream, http2).await;
-                    }
-                    drop(counted);
-                });
+            return;
+        }
+    };
+    match acceptor {
+        None => connection::serve(visit, Stream::Plain(stream), http2).await,
+        Some(acceptor) => {
+            let patience = local.plan.settings.bounds.head_timeout;
+            if let Some((stream, http2)) = secure(&acceptor, stream, &visit.alarm, patience).await {
+                connection::serve_secure(visit, stream, http2).await;
             }
         }
     }
+    drop(lease);
 }
 
 /// Agrees on TLS. Answers whether HTTP/2 was agreed on too.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::PATIENCE;
@@ -28,6 +28,13 @@ pub(crate) struct Reply {
 impl Client {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         Self::over(TcpStream::connect(address).await.unwrap())
+    }
+
+    /// A connection from another address of loopback.
+    pub(crate) async fn connect_from(own: &str, address: SocketAddr) -> Self {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{own}:0").parse().unwrap()).unwrap();
+        Self::over(socket.connect(address).await.unwrap())
     }
 }
 

@@ -15,12 +15,12 @@ use std::time::Duration;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tollgate_core::{Clock, Policies, Timestamp};
-use tollgate_engine::Engine;
+use tollgate_engine::{Engine, Leases, Pacer, PacerOptions};
 use tollgate_gateway::settings::{
     AccessLog, Address, Bounds, ListenerSettings, RouteSettings, Settings, UpstreamSettings,
 };
 use tollgate_gateway::{Gateway, Parts};
-use tollgate_store::{ManualClock, MemoryStore};
+use tollgate_store::{ManualClock, MemoryStore, SystemClock};
 use tollgate_web::{Answers, Credentials, TrustedProxies};
 
 pub(crate) use client::{Client, Reply};
@@ -38,6 +38,7 @@ pub(crate) struct Stage {
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) address: SocketAddr,
+    pub(crate) parts: Parts,
 }
 
 impl Stage {
@@ -46,16 +47,36 @@ impl Stage {
         Self::with_policies(settings, Policies::new(true, Vec::new(), Vec::new())).await
     }
 
-    /// A gateway with limits.
+    /// A gateway with limits, whose clock stands still until it is moved.
     pub(crate) async fn with_policies(settings: Settings, policies: Policies) -> Self {
         let clock = Arc::new(ManualClock::at(START));
-        let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
+        Self::start(settings, policies, Arc::clone(&clock) as Arc<dyn Clock>, clock).await
+    }
+
+    /// A gateway with limits that go by the time of day.
+    pub(crate) async fn in_real_time(settings: Settings, policies: Policies) -> Self {
+        let clock = Arc::new(ManualClock::at(START));
+        Self::start(settings, policies, Arc::new(SystemClock::new()), clock).await
+    }
+
+    async fn start(
+        settings: Settings,
+        policies: Policies,
+        counts: Arc<dyn Clock>,
+        clock: Arc<ManualClock>,
+    ) -> Self {
+        let store = Arc::new(MemoryStore::new(counts, 100_000));
         let parts = tollgate_engine::Parts { store: store.clone(), records: store, fallback: None };
         let engine = Arc::new(Engine::start(policies, parts).await.unwrap());
-        let parts = Parts { engine: Arc::clone(&engine), clock: clock.clone() };
-        let gateway = Gateway::start(settings, parts).unwrap();
+        let parts = Parts {
+            engine: Arc::clone(&engine),
+            clock: clock.clone(),
+            pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
+            leases: Arc::new(Leases::new(Arc::clone(&engine), clock.clone())),
+        };
+        let gateway = Gateway::start(settings, parts.clone()).unwrap();
         let address = gateway.addresses()[0];
-        Self { gateway, engine, clock, address }
+        Self { gateway, engine, clock, address, parts }
     }
 
     /// A connection to the gateway.

@@ -3,7 +3,7 @@
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
 
-use super::shard::StateRow;
+use super::shard::{StateRow, only_ladder};
 use super::table::Slot;
 
 /// How many states of a plan are inline in a slot.
@@ -13,12 +13,17 @@ pub(crate) enum Fit {
     One,
     /// Two, in a wide slot.
     Two,
+    /// A ladder alone: a wide slot says how high it was climbed, and points to the rest.
+    Climb,
     /// None: a narrow slot points to them.
     Deep,
 }
 
 impl Fit {
     pub(crate) fn of(plan: &Plan) -> Self {
+        if only_ladder(plan).is_some() {
+            return Self::Climb;
+        }
         let mut inline = 0;
         for limit in plan.limits() {
             match limit {
@@ -33,6 +38,12 @@ impl Fit {
             _ => Self::Deep,
         }
     }
+}
+
+/// Whether a key of this plan is in a wide slot in all but a few cases: two limits, or a ladder.
+#[inline]
+pub(crate) fn is_probably_wide(plan: &Plan) -> bool {
+    plan.limits().len() == 2 || only_ladder(plan).is_some()
 }
 
 /// Whether a key of this plan is ever put in: there is nothing to remember of what one attempt shows

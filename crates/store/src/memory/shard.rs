@@ -1,5 +1,6 @@
 //! One shard: some of the keys, behind one lock.
 
+mod climb;
 mod evict;
 mod track;
 
@@ -9,8 +10,10 @@ use smallvec::SmallVec;
 use tollgate_core::limit::State;
 use tollgate_core::{Plan, Timestamp};
 
+pub(crate) use climb::only_ladder;
 pub(crate) use track::{Change, Dirty};
 
+use self::climb::Climbs;
 use super::pack::{self, Fit};
 use super::plans::Plans;
 use super::table::{KeyHash, Slot, Table, Tag};
@@ -23,6 +26,7 @@ pub(crate) struct Shard {
     wide: Table<2>,
     deep: Vec<Box<[State]>>,
     deep_free: Vec<usize>,
+    climbs: Climbs,
     plans: Plans,
     /// Where the search for a key to forget goes on.
     hand: usize,
@@ -57,6 +61,7 @@ impl Shard {
             wide: Table::new(),
             deep: Vec::new(),
             deep_free: Vec::new(),
+            climbs: Climbs::default(),
             plans: Plans::default(),
             hand: 0,
             all_pinned: false,
@@ -71,10 +76,10 @@ impl Shard {
 
     /// Finds a key. If it was written under another plan, its states are carried over first.
     pub(crate) fn locate(&mut self, key: KeyHash, plan: &Arc<Plan>, now: Timestamp) -> Located {
-        // Two limits are in a wide slot, in all but a few cases.
-        let place = match plan.limits().len() {
-            2 => self.find_wide(key).or_else(|| self.find_narrow(key)),
-            _ => self.find(key),
+        let place = if pack::is_probably_wide(plan) {
+            self.find_wide(key).or_else(|| self.find_narrow(key))
+        } else {
+            self.find(key)
         };
         let Some(place) = place else { return Located::Vacant };
         if self.plans.is(self.tag(place).plan(), plan) {
@@ -93,7 +98,7 @@ impl Shard {
     /// Touches the slot where a key of this plan probably is.
     #[inline]
     pub(crate) fn fetch(&self, key: KeyHash, plan: &Plan) -> bool {
-        if plan.limits().len() == 2 { self.wide.fetch(key) } else { self.narrow.fetch(key) }
+        if pack::is_probably_wide(plan) { self.wide.fetch(key) } else { self.narrow.fetch(key) }
     }
 
     /// The slot of a key and where it is, if its one state is in a narrow slot under this very plan.
@@ -135,6 +140,9 @@ impl Shard {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at_mut(index);
+                if slot.tag.is_deep() {
+                    return self.load_climb(index, row);
+                }
                 pack::unpack(plan, &slot.words, &slot.halves, row);
             }
             Place::Narrow(index) => {
@@ -153,6 +161,9 @@ impl Shard {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at_mut(index);
+                if slot.tag.is_deep() {
+                    return self.save_climb(index, states);
+                }
                 pack::pack(plan, states, &mut slot.words, &mut slot.halves);
             }
             Place::Narrow(index) => {
@@ -207,6 +218,7 @@ impl Shard {
                 pack::pack(plan, states, &mut words[..1], &mut halves[..1]);
                 Place::Narrow(self.narrow.insert(Slot { key, words: [words[0]], halves: [halves[0]], tag }))
             }
+            Fit::Climb => self.insert_climb(key, tag, states),
             Fit::Deep => {
                 let index = self.sink(states.to_vec().into());
                 Place::Narrow(self.narrow.insert(Slot {
@@ -234,7 +246,12 @@ impl Shard {
         let plan = Arc::clone(self.plans.plan(number));
         self.load(place, &plan, &mut row);
         match place {
-            Place::Wide(index) => drop(self.wide.remove(index)),
+            Place::Wide(index) => {
+                let slot = self.wide.remove(index);
+                if slot.tag.is_deep() {
+                    self.drop_climb(&slot);
+                }
+            }
             Place::Narrow(index) => {
                 let slot = self.narrow.remove(index);
                 if slot.tag.is_deep() {

@@ -6,7 +6,7 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::{AccessKey, ForwardAuthSettings};
-use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_engine::{Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
@@ -23,6 +23,8 @@ pub(crate) struct Assembly {
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
     /// The reverse proxy, which serves already.
     pub(crate) gateway: Option<Arc<Gateway>>,
+    /// What connections hold.
+    pub(crate) leases: Arc<Leases>,
 }
 
 /// How many keys are remembered while the shared store cannot be used.
@@ -45,15 +47,26 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
         .await
         .context("cannot read what was set at run time")?;
     let engine = Arc::new(engine);
-    let gateway = config.gateway.as_ref().map(|settings| start_gateway(settings, &engine)).transpose()?;
+    let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
+    let start = |settings| start_gateway(settings, &engine, &leases);
+    let gateway = config.gateway.as_ref().map(start).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
     }
-    Ok(Assembly { engine, registry, flush: kept.flush, gateway })
+    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases })
 }
 
-fn start_gateway(settings: &Settings, engine: &Arc<Engine>) -> anyhow::Result<Arc<Gateway>> {
-    let parts = GatewayParts { engine: Arc::clone(engine), clock: Arc::new(SystemClock::new()) };
+fn start_gateway(
+    settings: &Settings,
+    engine: &Arc<Engine>,
+    leases: &Arc<Leases>,
+) -> anyhow::Result<Arc<Gateway>> {
+    let parts = GatewayParts {
+        engine: Arc::clone(engine),
+        clock: Arc::new(SystemClock::new()),
+        pacer: Pacer::new(Arc::clone(engine), PacerOptions::default()),
+        leases: Arc::clone(leases),
+    };
     Ok(Arc::new(Gateway::start(settings.clone(), parts).context("the gateway does not start")?))
 }
 

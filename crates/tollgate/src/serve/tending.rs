@@ -1,40 +1,50 @@
-//! Looks after the engine, beside serving.
+//! Looks after the engine and after what connections hold, beside serving.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tollgate_engine::Engine;
+use tollgate_engine::{Engine, Leases};
 
 /// How often the engine is tended.
 const EVERY: Duration = Duration::from_millis(250);
+/// How long releasing may take at the end: what is not released runs out by itself.
+const MOST_RELEASE: Duration = Duration::from_secs(1);
 
 /// A task that tends an engine until it is ended.
 pub(crate) struct Tending {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
+    leases: Arc<Leases>,
 }
 
 impl Tending {
-    /// Tends an engine.
-    pub(crate) fn start(engine: &Arc<Engine>) -> Self {
+    /// Tends an engine and its leases.
+    pub(crate) fn start(engine: &Arc<Engine>, leases: &Arc<Leases>) -> Self {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, task: tokio::spawn(tend(Arc::clone(engine), stopped)) }
+        let task = tokio::spawn(tend(Arc::clone(engine), Arc::clone(leases), stopped));
+        Self { stop, task, leases: Arc::clone(leases) }
     }
 
-    /// Ends it. What it does is given up where it stands: nothing there must be finished.
+    /// Ends it. What it does is given up where it stands: nothing there must be finished. What is still
+    /// held is released, if that does not take long.
     pub(crate) async fn end(self) {
         let _ = self.stop.send(true);
         // A task that panicked has nothing left to do either.
         let _ = self.task.await;
+        let _ = tokio::time::timeout(MOST_RELEASE, self.leases.end()).await;
     }
 }
 
-async fn tend(engine: Arc<Engine>, mut stopped: watch::Receiver<bool>) {
+async fn tend(engine: Arc<Engine>, leases: Arc<Leases>, mut stopped: watch::Receiver<bool>) {
+    let tend_all = async || {
+        engine.tend().await;
+        leases.tend().await;
+    };
     loop {
         tokio::select! {
-            () = engine.tend() => {}
+            () = tend_all() => {}
             _ = stopped.changed() => return,
         }
         tokio::select! {

@@ -5,7 +5,7 @@ use tollgate_core::limit::{Idle, State};
 use tollgate_core::{Limit, Plan, Timestamp};
 
 use super::pack;
-use super::{KeyHash, Place, Shard, StateRow};
+use super::{KeyHash, Place, Shard, StateRow, only_ladder};
 
 /// What may be done with a key to make room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,6 +130,10 @@ impl Shard {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at(index).expect("a place is not empty");
+                if let Some(ladder) = only_ladder(plan) {
+                    let (idle, blocks) = Self::outlook(slot, ladder, now);
+                    return (Standing::of(idle, now, || blocks), idle);
+                }
                 pack::unpack(plan, &slot.words, &slot.halves, &mut row);
             }
             Place::Narrow(index) => {
@@ -162,13 +166,18 @@ impl Shard {
 
 fn judge(plan: &Plan, states: &[State], now: Timestamp) -> (Standing, Idle) {
     let idle = plan.idle(states);
-    let standing = match idle {
-        Idle::Never => Standing::Pinned,
-        Idle::At(at) if at <= now => Standing::Idle,
-        Idle::At(_) if plan.blocks(states, now) => Standing::Blocked,
-        Idle::At(_) => Standing::Open,
-    };
-    (standing, idle)
+    (Standing::of(idle, now, || plan.blocks(states, now)), idle)
+}
+
+impl Standing {
+    fn of(idle: Idle, now: Timestamp, blocks: impl FnOnce() -> bool) -> Self {
+        match idle {
+            Idle::Never => Self::Pinned,
+            Idle::At(at) if at <= now => Self::Idle,
+            Idle::At(_) if blocks() => Self::Blocked,
+            Idle::At(_) => Self::Open,
+        }
+    }
 }
 
 impl Search {

@@ -1,0 +1,305 @@
+//! Guarding logins: what each ending does, and an hour of guessing.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use futures_lite::future::block_on;
+use support::cluster::{Centre, Mode};
+use support::{START, Stand, policies, rule};
+use tollgate_core::store::Given;
+use tollgate_core::{OnExceed, Origin, Policies, Reason, Rule, Span, StoreError, Timestamp};
+use tollgate_engine::Guard;
+use tollgate_engine::engine::GiveFault;
+use tollgate_engine::guard::{Advice, Clears, Ending};
+
+/// As the table has it: nothing, a delay, a delay and a CAPTCHA, a lock.
+const LADDER: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
+
+fn secs(secs: u64) -> Span {
+    Span::from_secs(secs)
+}
+
+/// By the account alone.
+fn plain() -> Policies {
+    policies(vec![rule::rejecting("login", &["user"], &[LADDER])], &[("login", &["login"])])
+}
+
+/// Locks an account at an address, asks for a CAPTCHA wherever an account is attacked from, and slows
+/// down an address that tries many accounts.
+fn recommended() -> Policies {
+    let account =
+        rule::with("account", &["user"], &["ladder 10 captcha then 100 +1m captcha"], OnExceed::Observe);
+    let rules: Vec<Rule> = vec![
+        rule::rejecting("own", &["user", "ip"], &[LADDER]),
+        account,
+        rule::rejecting("address", &["ip"], &["ladder 30 +10s then 100 lock 1h"]),
+    ];
+    policies(rules, &[("login", &["own", "account", "address"])])
+}
+
+/// What one attempt came to.
+struct Seen {
+    ticket: Option<String>,
+    now: Advice,
+    next: Advice,
+}
+
+struct Login {
+    stand: Stand,
+    guard: Guard,
+}
+
+impl Login {
+    fn new(policies: Policies) -> Self {
+        Self { stand: Stand::new(policies), guard: Guard::new("login") }
+    }
+
+    fn begin(&self, fields: &[(&str, &str)]) -> Seen {
+        let pinned = self.stand.pin();
+        let begun = block_on(self.guard.begin(&self.stand.engine, &pinned, fields)).unwrap();
+        assert_eq!(begun.allowed(), begun.ticket.is_some());
+        Seen { now: begun.advice(), next: begun.if_failed(), ticket: begun.ticket }
+    }
+
+    fn end(&self, ticket: &str, ending: Ending) -> Given {
+        let pinned = self.stand.pin();
+        block_on(self.guard.finish(&self.stand.engine, &pinned, ticket, ending)).unwrap()
+    }
+
+    /// Begins and ends at once; answers whether it was let through.
+    fn attempt(&self, fields: &[(&str, &str)], ending: Ending) -> bool {
+        let Some(ticket) = self.begin(fields).ticket else { return false };
+        assert_eq!(self.end(&ticket, ending), Given::Back);
+        true
+    }
+
+    /// How many failures a rule remembers at a key.
+    fn failures(&self, rule: &str, key: &str) -> u64 {
+        let pinned = self.stand.pin();
+        let plan = &pinned.policies.rule(rule).unwrap().plan;
+        let reading = block_on(self.stand.engine.look(plan, key)).unwrap().readings[0];
+        reading.capacity - reading.remaining
+    }
+
+    /// What an attempt at the account from an address says, as far as the policy asks.
+    fn fields<'a>(&self, ip: &'a str) -> Vec<(&'static str, &'a str)> {
+        let pinned = self.stand.pin();
+        let policy = pinned.policies.find("login").unwrap();
+        let asked = |(name, _): &(&str, &str)| policy.fields().any(|field| field == *name);
+        [("user", "ada"), ("ip", ip)].into_iter().filter(asked).collect()
+    }
+
+    fn now(&self) -> Timestamp {
+        tollgate_core::Clock::now(&*self.stand.clock)
+    }
+}
+
+const ADA: [(&str, &str); 1] = [("user", "ada")];
+const ADA_AT_HOME: [(&str, &str); 2] = [("user", "ada"), ("ip", "192.0.2.1")];
+
+#[test]
+fn failures_bring_delays_a_captcha_and_a_lock_as_the_table_has_it() {
+    let login = Login::new(plain());
+    // The number of the failure, and what the next attempt has to do.
+    let delay = |secs| Advice { delay: Span::from_secs(secs), ..Advice::default() };
+    for number in 1..=11_u64 {
+        let seen = login.begin(&ADA);
+        assert_eq!(seen.now, Advice { captcha: number > 6, ..Advice::default() }, "attempt {number}");
+        let expected = match number {
+            1..=3 => delay(0),
+            4..=5 => delay(2),
+            6..=10 => Advice { captcha: true, ..delay(5) },
+            _ => {
+                let locked_until = Some(login.now() + secs(900));
+                Advice { locked_until, notify: true, ..delay(900) }
+            }
+        };
+        assert_eq!(seen.next, expected, "after failure {number}");
+        assert_eq!(login.end(&seen.ticket.unwrap(), Ending::Failure), Given::Back);
+        if number < 11 {
+            login.stand.clock.advance(seen.next.delay);
+        }
+    }
+    let locked_until = Some(login.now() + secs(900));
+    login.stand.clock.advance(secs(60));
+    let seen = login.begin(&ADA);
+    assert_eq!(seen.ticket, None);
+    assert_eq!(seen.now, Advice { delay: secs(840), locked_until, ..Advice::default() });
+    assert_eq!(seen.next, seen.now, "it changes nothing, and nobody is notified again");
+    login.stand.clock.advance(secs(840));
+    assert!(login.attempt(&ADA, Ending::Success), "the lock is over, and all is forgotten");
+}
+
+#[test]
+fn a_success_clears_a_failure_stays_and_what_was_abandoned_never_was() {
+    let login = Login::new(plain());
+    for _ in 0..2 {
+        assert!(login.attempt(&ADA, Ending::Failure));
+    }
+    assert!(login.attempt(&ADA, Ending::Abandoned));
+    assert_eq!(login.failures("login", "ada"), 2);
+    let open = login.begin(&ADA).ticket;
+    assert_eq!(login.failures("login", "ada"), 3, "what is not ended is a failure");
+    assert!(login.attempt(&ADA, Ending::Success));
+    assert_eq!(login.failures("login", "ada"), 0);
+    assert_eq!(login.end(&open.unwrap(), Ending::Failure), Given::Back, "it began before the success");
+    assert_eq!(login.failures("login", "ada"), 0);
+}
+
+#[test]
+fn guesses_made_side_by_side_do_not_slip_through() {
+    let login = Login::new(plain());
+    let open: Vec<Seen> = (0..20).map(|_| login.begin(&ADA)).collect();
+    assert_eq!(open.iter().filter(|seen| seen.ticket.is_some()).count(), 4);
+    assert!(open[5].now.delay == secs(2) && open[5].now.locked_until.is_none());
+}
+
+#[test]
+fn a_ticket_ends_once_and_only_as_it_was_made() {
+    let login = Login::new(plain());
+    let ticket = login.begin(&ADA).ticket.unwrap();
+    assert_eq!(login.end(&ticket, Ending::Failure), Given::Back);
+    for ending in [Ending::Success, Ending::Failure, Ending::Abandoned] {
+        assert_eq!(login.end(&ticket, ending), Given::Already, "{ending:?}");
+    }
+    assert_eq!(login.failures("login", "ada"), 1);
+    let forged = format!("{}AAAA", &ticket[..ticket.len() - 4]);
+    let pinned = login.stand.pin();
+    let answer = block_on(login.guard.finish(&login.stand.engine, &pinned, &forged, Ending::Success));
+    assert_eq!(answer, Err(GiveFault::Forged));
+}
+
+#[test]
+fn a_success_clears_the_narrowest_ladder_and_takes_back_its_own_failure_elsewhere() {
+    let counts = |login: &Login| {
+        [("own", "ada,192.0.2.1"), ("account", "ada"), ("address", "192.0.2.1")]
+            .map(|(rule, key)| login.failures(rule, key))
+    };
+    let login = Login::new(recommended());
+    for _ in 0..3 {
+        assert!(login.attempt(&ADA_AT_HOME, Ending::Failure));
+    }
+    assert_eq!(counts(&login), [3, 3, 3]);
+    assert!(login.attempt(&ADA_AT_HOME, Ending::Success));
+    assert_eq!(counts(&login), [0, 3, 3], "whoever knows one password has not proved to be harmless");
+    let all = Guard { clears: Clears::Rules(vec!["own".into(), "account".into()]), ..login.guard };
+    let login = Login { guard: all, ..login };
+    assert!(login.attempt(&ADA_AT_HOME, Ending::Success));
+    assert_eq!(counts(&login), [0, 0, 3]);
+}
+
+#[test]
+fn nobody_reads_an_account_in_the_ticket_of_a_secret_rule() {
+    let secret = rule::rejecting("login", &["user"], &[LADDER]).with_secret_keys();
+    let login = Login::new(policies(vec![secret], &[("login", &["login"])]));
+    let user = "ada.lovelace@example.com";
+    let ticket = login.begin(&[("user", user)]).ticket.unwrap();
+    let bytes = data_encoding::BASE64URL_NOPAD.decode(ticket.as_bytes()).unwrap();
+    assert!(!bytes.windows(3).any(|window| window == b"ada"));
+    assert_eq!(login.end(&ticket, Ending::Success), Given::Back);
+    assert_eq!(login.failures("login", user), 0);
+}
+
+/// What came of an hour of guessing.
+struct Attack {
+    /// How often the owner was refused.
+    refused: u64,
+    /// How often the owner was asked for a CAPTCHA.
+    captchas: u64,
+    /// How many guesses were let through.
+    guesses: u64,
+}
+
+/// An hour in which an attacker at a hundred addresses tries one account whenever they may, and its
+/// owner logs in once a minute.
+fn attacked(login: &Login) -> Attack {
+    let mut seen = Attack { refused: 0, captchas: 0, guesses: 0 };
+    for second in 0..3_600_u64 {
+        for address in 0..3 {
+            let address = format!("198.51.100.{}", (second * 3 + address) % 100);
+            seen.guesses += u64::from(login.attempt(&login.fields(&address), Ending::Failure));
+        }
+        if second % 60 == 30 {
+            let begun = login.begin(&login.fields("192.0.2.1"));
+            seen.captchas += u64::from(begun.now.captcha);
+            match begun.ticket {
+                Some(ticket) => assert_eq!(login.end(&ticket, Ending::Success), Given::Back),
+                None => seen.refused += 1,
+            }
+        }
+        login.stand.clock.advance(secs(1));
+    }
+    seen
+}
+
+#[test]
+fn in_the_recommended_setup_nobody_locks_the_owner_out_from_elsewhere() {
+    let login = Login::new(recommended());
+    let Attack { refused, captchas, guesses } = attacked(&login);
+    assert_eq!(refused, 0);
+    assert!(captchas >= 59, "{captchas}: the account is under attack, and the owner can tell");
+    // A hundred addresses, each of which is locked for fifteen minutes after eleven guesses.
+    assert!((1_100..=4 * 1_100).contains(&guesses), "{guesses} guesses of 10,800");
+    assert_eq!(login.now(), START + secs(3_600));
+}
+
+#[test]
+fn by_the_account_alone_an_attacker_locks_the_owner_out_too() {
+    let login = Login::new(plain());
+    let Attack { refused, guesses, .. } = attacked(&login);
+    assert!(refused > 50, "the owner got in {} times of 60", 60 - refused);
+    // Eleven for each lock, and a few more where the owner came between them and cleared the ladder.
+    assert!((4 * 11..5 * 11).contains(&guesses), "{guesses} guesses of 10,800");
+}
+
+#[test]
+fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
+    let node = Centre::new().node(plain());
+    let guard = Guard::new("login");
+    let pinned = node.engine.pin();
+    let begin = || block_on(guard.begin(&node.engine, &pinned, &ADA)).unwrap();
+    let finish = |ticket: &str| block_on(guard.finish(&node.engine, &pinned, ticket, Ending::Success));
+    for _ in 0..3 {
+        assert!(begin().allowed());
+    }
+    let ticket = begin().ticket.unwrap();
+    assert!(!begin().allowed(), "it has to wait now");
+    node.link.set(Mode::Unreachable);
+    assert!(matches!(finish(&ticket), Err(GiveFault::Store(StoreError::Unavailable { .. }))));
+    assert_eq!(begin().decision.origin, Origin::Outage(Reason::Open));
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!(finish(&ticket), Ok(Given::Back));
+    assert!(begin().allowed(), "and what was denied a moment ago is asked again");
+}
+
+#[test]
+fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
+    let node = Centre::new().node(plain());
+    let guard = Guard::new("login");
+    let pinned = node.engine.pin();
+    let begin = || block_on(guard.begin(&node.engine, &pinned, &ADA)).unwrap();
+    let tickets: Vec<String> = (0..4).map(|_| begin().ticket.unwrap()).collect();
+    let finish = |ticket: &str, ending| block_on(guard.finish(&node.engine, &pinned, ticket, ending));
+    assert!(!begin().allowed());
+    assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Given::Back));
+    let before = node.calls();
+    assert!(!begin().allowed());
+    assert_eq!(node.calls(), before, "nothing was freed, so nobody had to be asked");
+    assert_eq!(finish(&tickets[3], Ending::Success), Ok(Given::Back));
+    assert!(begin().allowed(), "within the same moment");
+}
+
+#[test]
+fn a_rule_that_only_observes_hints_and_keeps_nobody_out() {
+    let observed = rule::observed("login", &["user"], &["ladder 1 lock 1m captcha notify"]);
+    let login = Login::new(policies(vec![observed], &[("login", &["login"])]));
+    let hints = |captcha, notify| Advice { captcha, notify, ..Advice::default() };
+    let seen = login.begin(&ADA);
+    assert_eq!((seen.now, seen.next), (hints(false, false), hints(true, true)));
+    let pinned = login.stand.pin();
+    let begun = block_on(login.guard.begin(&login.stand.engine, &pinned, &ADA)).unwrap();
+    assert!(begun.allowed() && begun.ticket.is_none(), "it passes, and there is nothing to end");
+    assert_eq!((begun.advice(), begun.if_failed()), (hints(true, false), hints(true, false)));
+}

@@ -1,0 +1,93 @@
+//! Requests that exceed a limit which lets them wait: first come, first served.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+
+use arc_swap::Guard;
+use http::header::RETRY_AFTER;
+use http::{HeaderValue, StatusCode};
+use tollgate_core::{Attempt, Span};
+use tollgate_engine::pacer::{Ask, Unpaced};
+use tollgate_web::{Problem, words};
+
+use super::{Admitted, Limited, policy_of, refusal};
+use crate::exchange::Client;
+use crate::h1::write::Answer;
+use crate::proxy::note::Note;
+use crate::proxy::{Case, correlation};
+
+/// What was seen of a decision, wherever it was made.
+struct Seen {
+    limited: Limited,
+    origin: &'static str,
+}
+
+impl Case<'_> {
+    /// Waits for the request's turn. `None` if the client does not.
+    pub(super) async fn queue<C: Client>(
+        &self,
+        client: &mut C,
+        note: &mut Note<'_>,
+    ) -> Option<Result<Limited, Problem>> {
+        let mut waiting = pin!(self.wait(note));
+        poll_fn(|cx| {
+            if let Poll::Ready(limited) = waiting.as_mut().poll(cx) {
+                return Poll::Ready(Some(limited));
+            }
+            client.poll_gone(cx).map(|()| None)
+        })
+        .await
+    }
+
+    async fn wait(&self, note: &mut Note<'_>) -> Result<Limited, Problem> {
+        let shared = &self.visit.worker.shared;
+        let pinned = Guard::into_inner(shared.engine.pin());
+        let wanted = shared.engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let Some(policy) = policy_of(&pinned, self.route()) else {
+            return self.admit_unlimited(listed, note);
+        };
+        let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
+        let facts = self.facts(&known);
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
+        let pairs = asked.pairs();
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));
+        let see = move |engine: &tollgate_engine::Engine, decision: &tollgate_core::Decision<'_>| {
+            let answers = &plan.settings.answers;
+            let limited = if decision.allowed() {
+                Limited::Admitted(Admitted::new(answers, engine, decision))
+            } else {
+                Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation)))
+            };
+            Seen { limited, origin: words::origin(decision.origin) }
+        };
+        let seen = match shared.pacer.acquire_with(Ask::from(attempt), see).await {
+            Ok(paced) => paced.seen,
+            Err(Unpaced::Denied { seen, .. }) => seen,
+            Err(Unpaced::TooLate { wait, .. }) => return Ok(self.crowded(Some(wait))),
+            Err(Unpaced::Full { .. }) => return Ok(self.crowded(None)),
+            Err(Unpaced::Fault(fault)) => return Err(self.fault(fault)),
+            Err(Unpaced::Ended) => return Err(Problem::unavailable("the gateway is ending")),
+        };
+        note.decided = Some(seen.origin);
+        Ok(seen.limited)
+    }
+
+    /// The answer to somebody whose turn would come too late.
+    fn crowded(&self, wait: Option<Span>) -> Limited {
+        let problem = Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "/problems/rate-limit-exceeded",
+            "Rate limit exceeded",
+            "too many requests wait for their turn already",
+        );
+        let mut answer = problem.answer(&correlation(self.request));
+        let seconds = wait.map_or(1, |wait| wait.as_secs_ceil().max(1));
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        Limited::Refused(Box::new(Answer::from(answer)))
+    }
+}
