@@ -28,6 +28,8 @@ pub(crate) use book::Counts;
 /// The lists, and what stands behind them.
 pub(crate) struct Barrier {
     in_force: ArcSwap<Lists>,
+    /// The fields that the lists look at and that every attempt may bring.
+    wanted: ArcSwap<Vec<Arc<str>>>,
     /// Whether anybody is listed.
     any: AtomicBool,
     book: Mutex<Book>,
@@ -49,6 +51,7 @@ impl Barrier {
         let chance = getrandom::u64().expect("the system gives random numbers");
         let barrier = Self {
             in_force: ArcSwap::default(),
+            wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
             book: Mutex::new(Book::default()),
             ahead: AtomicI64::new(UNKNOWN),
@@ -68,6 +71,8 @@ impl Barrier {
 
     fn put_in_force(&self, lists: Lists, book: &Book) {
         let any = !lists.is_empty();
+        let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
+        self.wanted.store(Arc::new(wanted.collect()));
         self.in_force.store(Arc::new(lists));
         self.any.store(any, Ordering::Release);
         self.meters.set_entries(book.counts());
@@ -89,6 +94,24 @@ impl Engine {
     /// What was set at run time for a target.
     pub(crate) fn listed(&self, target: &Target) -> Option<Arc<Listing>> {
         self.barrier.book.lock().find(target).cloned()
+    }
+
+    /// The fields that the lists look at, beyond those of its policy, and that every attempt may bring;
+    /// `None` while nobody is listed. A door that knows such a field of an attempt brings it along.
+    #[inline]
+    pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
+        self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
+    }
+
+    /// The entry that bars whoever these fields are about, for doors that let pass what no policy is
+    /// about. It is noted like any other.
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
+        if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
+            return None;
+        }
+        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
+        self.note_barred("", &listing, self.store_time());
+        Some(listing)
     }
 
     /// The lists in force.

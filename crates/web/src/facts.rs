@@ -14,6 +14,7 @@ mod source;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
@@ -99,6 +100,42 @@ enum Wrong {
 impl<'r> Facts<'r> {
     /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
+        self.ask_beside(policy, &[], aliases)
+    }
+
+    /// As [`Facts::ask`], with what it says of other fields beside those of the policy. Of these, what no
+    /// part of a request is called is left out too.
+    pub fn ask_beside(
+        &self,
+        policy: &'r Policy,
+        beside: &'r [Arc<str>],
+        aliases: &'r Aliases,
+    ) -> Result<Asked<'r>, BadFact> {
+        let mut asked = self.ask_policy(policy, aliases)?;
+        self.add(beside, aliases, &mut asked)?;
+        Ok(asked)
+    }
+
+    /// What the request says of these fields. What no part of a request is called is left out too.
+    pub fn ask_alone(&self, fields: &'r [Arc<str>], aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
+        let mut asked = Asked { fields: SmallVec::new() };
+        self.add(fields, aliases, &mut asked)?;
+        Ok(asked)
+    }
+
+    /// Adds what it says of other fields.
+    fn add(&self, names: &'r [Arc<str>], aliases: &'r Aliases, asked: &mut Asked<'r>) -> Result<(), BadFact> {
+        for name in names {
+            let known = asked.fields.iter().any(|(field, _)| **field == **name);
+            let Some(source) = aliases.source(name).filter(|_| !known) else { continue };
+            if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
+                asked.fields.push((name, value));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_policy(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut fields = SmallVec::new();
         for name in policy.fields() {
             let Some(source) = aliases.source(name) else {

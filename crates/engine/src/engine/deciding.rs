@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::Answer;
 use tollgate_core::{
-    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, StoreError, Ticket, Verdict, When,
+    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, StoreError, Ticket, Timestamp, Verdict,
+    When,
 };
 
 use super::{Engine, Fault, Snapshot};
@@ -220,7 +221,7 @@ impl Engine {
     #[cold]
     fn note_refusal(&self, decision: &Decision<'_>) {
         if let Some(listing) = decision.barred() {
-            return self.note_barred(decision, listing);
+            return self.note_barred(&decision.policy().name, listing, decision.outcome.now);
         }
         self.note_denial(decision);
         let Some(line) = decision.denied_by() else { return };
@@ -257,11 +258,10 @@ impl Engine {
     }
 
     /// Takes note of somebody who is on the blocklist, and came all the same.
-    fn note_barred(&self, decision: &Decision<'_>, listing: &Listing) {
-        let (now, target) = (decision.outcome.now, listing.target.to_string());
+    pub(crate) fn note_barred(&self, policy: &str, listing: &Listing, now: Timestamp) {
+        let target = listing.target.to_string();
         self.offenders.note(BLOCKLIST, &target, now);
         if let Some(held_back) = self.log_pace.lock().admit(now) {
-            let policy = &*decision.policy().name;
             tracing::info!(component = "lists", policy, target, held_back, "barred");
         }
     }

@@ -107,6 +107,11 @@ impl Book {
         self.counts
     }
 
+    /// Whether every attempt may bring a field.
+    pub(super) fn accepts(&self, field: &str) -> bool {
+        self.roster.knows(field).is_some()
+    }
+
     /// How many were set at run time.
     pub(super) fn size(&self) -> usize {
         self.set.len()
