@@ -43,7 +43,7 @@ gateway:
     let open = || {
         let stream = TcpStream::connect(server.gateways[0]).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        client(format!("ws://{}/chat", server.gateways[0]), stream)
+        client(format!("ws://{}/chat", server.gateways[0]), stream).map_err(Box::new)
     };
     let (mut first, answer) = open().unwrap();
     assert_eq!(answer.status(), 101);
@@ -54,7 +54,7 @@ gateway:
         }
     }
     let (mut second, _) = open().unwrap();
-    let tungstenite::HandshakeError::Failure(tungstenite::Error::Http(refused)) = open().unwrap_err() else {
+    let tungstenite::HandshakeError::Failure(tungstenite::Error::Http(refused)) = *open().unwrap_err() else {
         panic!("the third is refused");
     };
     assert_eq!(refused.status(), 429);
