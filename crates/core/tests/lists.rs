@@ -1,5 +1,7 @@
 //! The lists find what a plain search through all entries finds, whatever was put and removed before.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
