@@ -20,7 +20,7 @@ use crate::settings::Rewrite;
 pub(crate) struct Origin {
     pub(crate) peer: IpAddr,
     /// The peer's address as text.
-    text: Box<str>,
+    pub(crate) text: Box<str>,
     pub(crate) scheme: Scheme,
     /// Whether what the peer says of where requests come from is believed.
     pub(crate) trust: Trust,

@@ -99,12 +99,27 @@ enum Wrong {
 impl<'r> Facts<'r> {
     /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
+        self.ask_for(policy, aliases, None)
+    }
+
+    /// As [`Facts::ask`], for callers who have the client's address as text already: as it prints, and
+    /// an IPv4 address inside an IPv6 one as IPv4.
+    pub fn ask_for(
+        &self,
+        policy: &'r Policy,
+        aliases: &'r Aliases,
+        address: Option<&'r str>,
+    ) -> Result<Asked<'r>, BadFact> {
         let mut fields = SmallVec::new();
         for name in policy.fields() {
             let Some(source) = aliases.source(name) else {
                 missing(name, policy)?;
                 continue;
             };
+            if let (Source::Ip, Some(address)) = (source, address) {
+                fields.push((name, Value::Text(address.into())));
+                continue;
+            }
             if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
                 fields.push((name, value));
             }

@@ -117,7 +117,7 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know(policy, note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
@@ -158,7 +158,7 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know(policy, note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
@@ -189,6 +189,12 @@ impl Case<'_> {
             Needs::Nothing | Needs::Headers => Identity::default(),
         };
         Ok(Known { client, needs, identity })
+    }
+
+    /// The client's address as text, if it is the peer's, which was written down when it came.
+    fn address(&self, known: &Known) -> Option<&str> {
+        let origin = &self.visit.origin;
+        (known.client == origin.peer).then_some(&*origin.text)
     }
 
     fn facts<'f>(&'f self, known: &'f Known) -> Facts<'f> {

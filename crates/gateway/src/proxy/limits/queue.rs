@@ -50,7 +50,7 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know(policy, note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask(policy, &self.local.plan.settings.aliases)?;
+        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));
