@@ -70,6 +70,7 @@ pub fn policies() -> Policies {
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::Deny,
+            ban: None,
             count_when: None,
             enabled: true,
             secret: false,
@@ -113,7 +114,7 @@ pub fn ready<F: Future>(future: F) -> F::Output {
 }
 
 /// Records that are never written.
-struct Nothing;
+pub struct Nothing;
 
 impl Records for Nothing {
     fn put<'a>(&'a self, _: &'a str, _: &'a [u8]) -> Answer<'a, ()> {

@@ -209,12 +209,12 @@ impl<'a> Charges<'a> {
         Ok(outcome)
     }
 
-    /// The one limit that decides, if there is only one and it counts no holds.
+    /// The one limit that decides, if there is only one and it counts neither holds nor failures.
     #[inline(always)]
     pub fn lone(&self) -> Option<Lone<'_>> {
         let [charge] = &*self.list else { return None };
         let [limit] = charge.plan.limits() else { return None };
-        let lone = charge.enforced && !limit.holds();
+        let lone = charge.enforced && !matches!(limit, Limit::InFlight(_) | Limit::Ladder(_));
         lone.then(|| Lone { plan: charge.plan, limit, key: self.key(charge) })
     }
 

@@ -1,11 +1,13 @@
 //! What a policy makes of an outcome.
 
 use alloc::string::{String, ToString};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
 use crate::limit::Limit;
+use crate::lists::Listing;
 use crate::outage::Reason;
 use crate::plan::Plan;
 use crate::policy::Policy;
@@ -42,6 +44,8 @@ pub enum Origin {
     Outage(Reason),
     /// Without any counter: limits are switched off, or none applies.
     Fixed,
+    /// By the blocklist, before anything was counted.
+    Barred,
 }
 
 /// The decision on one attempt: the verdict, and why.
@@ -59,6 +63,7 @@ pub struct Decision<'a> {
     /// What the store said.
     pub outcome: Outcome,
     bound: Option<usize>,
+    barred: Option<Arc<Listing>>,
 }
 
 /// One rule's part in a decision.
@@ -114,6 +119,7 @@ impl<'a> Decision<'a> {
             charges: Charges::new(Ticket(0), 1, None),
             outcome: Outcome::default(),
             bound: None,
+            barred: None,
         }
     }
 
@@ -126,6 +132,7 @@ impl<'a> Decision<'a> {
             self.verdict = Verdict::Deny;
             self.retry = When::Now;
             self.bound = None;
+            self.barred = None;
         }
         self.policy = Some(policy);
         (self.charges.ticket, self.charges.cost, self.charges.id) = (ticket, cost, id);
@@ -156,6 +163,20 @@ impl<'a> Decision<'a> {
         self.verdict = Verdict::Deny;
         self.retry = When::After(RETRY_IN_OUTAGE);
         self.bound = Some(index);
+    }
+
+    /// Denies because an entry of the blocklist says so, whatever could be charged.
+    pub fn bar(&mut self, listing: Arc<Listing>, now: Timestamp) {
+        self.outcome = Outcome { now, ..Outcome::default() };
+        self.origin = Origin::Barred;
+        self.verdict = Verdict::Deny;
+        self.retry = listing.until.map_or(When::Never, |until| When::After(until.since(now)));
+        self.barred = Some(listing);
+    }
+
+    /// The entry of the blocklist that bars the attempt, if one does.
+    pub fn barred(&self) -> Option<&Arc<Listing>> {
+        self.barred.as_ref()
     }
 
     /// The first charge that its rule denies while the store cannot be used.

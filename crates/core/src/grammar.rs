@@ -13,6 +13,8 @@
 //! duration := ( N ( "us" | "ms" | "s" | "m" | "h" | "d" | "w" ) )+
 //! outage   := "allow" | "deny" | "local" ( N "%" | "1/" N )
 //! ```
+//!
+//! What a rule bans by is in [`banning`](crate::banning), in the same words.
 
 mod ladder;
 mod on_exceed;
@@ -228,13 +230,17 @@ const PERIODS: [(&str, u64, Option<Unit>); 5] = [
 ];
 
 /// The text, cut into words as the grammar needs them: runs of letters, runs of digits, signs.
-struct Words<'t> {
+pub(crate) struct Words<'t> {
     text: &'t str,
     at: usize,
 }
 
 impl<'t> Words<'t> {
-    fn skip_space(&mut self) -> usize {
+    pub(crate) fn of(text: &'t str) -> Self {
+        Self { text, at: 0 }
+    }
+
+    pub(crate) fn skip_space(&mut self) -> usize {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_start().len();
         self.at
@@ -245,7 +251,7 @@ impl<'t> Words<'t> {
         &rest[..rest.find(|c| !belongs(c)).unwrap_or(rest.len())]
     }
 
-    fn peek(&mut self) -> &'t str {
+    pub(crate) fn peek(&mut self) -> &'t str {
         let from = self.skip_space();
         match self.text[from..].chars().next() {
             None => "",
@@ -255,13 +261,13 @@ impl<'t> Words<'t> {
         }
     }
 
-    fn next(&mut self) -> &'t str {
+    pub(crate) fn next(&mut self) -> &'t str {
         let word = self.peek();
         self.at += word.len();
         word
     }
 
-    fn number(&mut self, otherwise: &str) -> Result<u64, GrammarError> {
+    pub(crate) fn number(&mut self, otherwise: &str) -> Result<u64, GrammarError> {
         let start = self.skip_space();
         let word = self.peek();
         if !word.starts_with(|c: char| c.is_ascii_digit()) {
@@ -310,7 +316,7 @@ impl<'t> Words<'t> {
         Ok(Length::Fixed(Span::from_secs(secs)))
     }
 
-    fn duration(&mut self) -> Result<Span, GrammarError> {
+    pub(crate) fn duration(&mut self) -> Result<Span, GrammarError> {
         let start = self.skip_space();
         let mut micros = 0_u64;
         loop {
@@ -348,7 +354,7 @@ impl<'t> Words<'t> {
         Ok(name)
     }
 
-    fn expect(&mut self, word: &str, example: &str) -> Result<(), GrammarError> {
+    pub(crate) fn expect(&mut self, word: &str, example: &str) -> Result<(), GrammarError> {
         if self.peek() == word {
             self.next();
             return Ok(());
@@ -356,7 +362,7 @@ impl<'t> Words<'t> {
         Err(self.wrong(&alloc::format!("expected `{word}`, as in `{example}`")))
     }
 
-    fn end<T>(&mut self, value: T) -> Result<T, GrammarError> {
+    pub(crate) fn end<T>(&mut self, value: T) -> Result<T, GrammarError> {
         match self.peek() {
             "" => Ok(value),
             word => {
@@ -370,7 +376,7 @@ impl<'t> Words<'t> {
         self.wrong_at(self.at, problem)
     }
 
-    fn wrong_at(&self, at: usize, problem: &str) -> GrammarError {
+    pub(crate) fn wrong_at(&self, at: usize, problem: &str) -> GrammarError {
         GrammarError { text: self.text.to_owned(), at, problem: problem.to_owned() }
     }
 }

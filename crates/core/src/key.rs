@@ -3,11 +3,15 @@
 //! The encoding is injective. A rule with one field uses its value as it is; with several, values
 //! are joined by commas, and commas and backslashes inside them are escaped.
 
+use alloc::collections::BTreeMap;
+use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt::Write;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::charge::KeyText;
+pub(crate) use crate::policy::same;
 
 /// The longest value a field may have, in bytes.
 pub const MOST_FIELD_BYTES: usize = 1_024;
@@ -47,6 +51,10 @@ pub enum ValueError {
     NotANumber,
 }
 
+/// What fields hold: what was said of them, else what their names say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kinds(BTreeMap<Arc<str>, FieldKind>);
+
 /// Whether a value says anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
@@ -54,11 +62,57 @@ pub(crate) enum Presence {
     Absent,
 }
 
+/// The fields that hold addresses by their names.
+const ADDRESSES: [&str; 2] = ["client_ip", "ip"];
+
+/// What is wrong with the name of a field, if anything is.
+pub fn check_field_name(name: &str) -> Result<(), String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
+    if (1..=64).contains(&name.len()) && name.chars().all(fits) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(64).flat_map(char::escape_debug).collect();
+    Err(format!("`{shown}` cannot name a field: use up to 64 of `A-Z a-z 0-9 _ . -`"))
+}
+
+impl Kinds {
+    /// What was said of these fields.
+    pub fn new(said: impl IntoIterator<Item = (Arc<str>, FieldKind)>) -> Self {
+        Self(said.into_iter().collect())
+    }
+
+    /// The same, with what else was said of fields of which nothing was.
+    #[must_use]
+    pub(crate) fn or(mut self, said: impl Iterator<Item = (Arc<str>, FieldKind)>) -> Self {
+        for (name, kind) in said {
+            self.0.entry(name).or_insert(kind);
+        }
+        self
+    }
+
+    /// What a field holds.
+    pub fn of(&self, name: &str) -> FieldKind {
+        self.0.get(name).copied().unwrap_or_else(|| FieldKind::of_name(name))
+    }
+
+    /// Whether something was said of a field.
+    pub fn tells(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
+    /// The fields that hold addresses.
+    pub fn addresses(&self) -> impl Iterator<Item = Arc<str>> {
+        let named = ADDRESSES.iter().filter(|name| !self.tells(name)).map(|name| Arc::from(*name));
+        let said = self.0.iter().filter(|(_, kind)| matches!(kind, FieldKind::Ip { .. }));
+        named.chain(said.map(|(name, _)| Arc::clone(name)))
+    }
+}
+
 impl FieldKind {
     /// The kind that fields of well-known names have unless told otherwise.
     pub fn of_name(name: &str) -> Self {
         match name {
-            "ip" | "client_ip" => Self::Ip { v4: 32, v6: 64 },
+            name if ADDRESSES.contains(&name) => Self::Ip { v4: 32, v6: 64 },
             "sender" | "recipient" => Self::Address,
             "domain" | "sender_domain" | "recipient_domain" => Self::Domain,
             _ => Self::Text,
@@ -81,6 +135,11 @@ impl FieldKind {
             Self::Domain => !value.ends_with('.') && lower(),
             Self::Address => !value.starts_with('<') && !value.ends_with(['.', '>']) && lower(),
         }
+    }
+
+    /// Whether a value can be used; that it says nothing is well.
+    pub(crate) fn check(self, value: &str) -> Result<(), ValueError> {
+        self.write(value, &mut KeyText::new()).map(|_| ())
     }
 
     /// Appends a value in its comparable form.

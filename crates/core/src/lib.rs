@@ -11,14 +11,18 @@
 
 extern crate alloc;
 
+pub mod banning;
 pub mod charge;
 pub mod clash;
 pub mod climb;
 pub mod decision;
 pub mod grammar;
 pub mod key;
+pub mod ledger;
 pub mod limit;
+pub mod lists;
 mod mistake;
+pub mod net;
 pub mod numbers;
 pub mod outage;
 pub mod plan;
@@ -30,11 +34,14 @@ pub mod store;
 pub mod ticket;
 pub mod time;
 
+pub use banning::Banning;
 pub use charge::{Charge, Charges, Fate, Outcome};
 pub use clash::Clash;
 pub use climb::Climb;
 pub use decision::{Decision, Line, Origin, Receipt, Verdict};
 pub use limit::{Limit, State};
+pub use lists::{Author, Listing, Lists, Roster, Stance, Target};
+pub use net::Net;
 pub use outage::{OnOutage, Reason, Share};
 pub use plan::Plan;
 pub use policy::{Attempt, Mistake, Policies, Policy};

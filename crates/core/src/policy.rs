@@ -8,7 +8,8 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
-use crate::key::{FieldKind, ValueError};
+use crate::key::{FieldKind, Kinds, ValueError};
+use crate::lists::Roster;
 use crate::mistake::shown;
 pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
@@ -26,8 +27,7 @@ pub struct Policies {
     by_name: HashMap<Arc<str>, usize>,
     /// Where in `rules` a name is.
     rules_by_name: HashMap<Arc<str>, usize>,
-    /// What fields hold, where that is not what their names say.
-    kinds: HashMap<Arc<str>, FieldKind>,
+    roster: Arc<Roster>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -80,18 +80,29 @@ impl Policies {
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
         let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
         let rules_by_name = names.collect();
-        Self { enabled, rules, policies, by_name, rules_by_name, kinds: HashMap::new() }
+        Self { enabled, rules, policies, by_name, rules_by_name, roster: Arc::default() }
     }
 
-    /// The same set, where these fields hold something else than their names say.
+    /// The same set with these lists of whom is barred and who never is, and what fields hold.
     #[must_use]
-    pub fn with_kinds(self, kinds: HashMap<Arc<str>, FieldKind>) -> Self {
-        Self { kinds, ..self }
+    pub fn with_roster(self, roster: Arc<Roster>) -> Self {
+        Self { roster, ..self }
+    }
+
+    /// What is configured of the blocklist and the allowlist.
+    pub fn roster(&self) -> &Arc<Roster> {
+        &self.roster
     }
 
     /// What a field holds, for whoever makes a rule by it.
     pub fn kind_of(&self, field: &str) -> FieldKind {
-        self.kinds.get(field).copied().unwrap_or_else(|| FieldKind::of_name(field))
+        self.roster.kinds().of(field)
+    }
+
+    /// What fields hold: as the configuration says, or as some rule has it.
+    pub fn kinds(&self) -> Kinds {
+        let fields = self.rules.iter().flat_map(|rule| rule.by.iter());
+        self.roster.kinds().clone().or(fields.map(|field| (Arc::clone(&field.name), field.kind)))
     }
 
     /// All rules, in the order in which they were written.
@@ -144,13 +155,12 @@ impl Policies {
     pub fn beside(&self, other: &Self) -> Self {
         let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
         let rules = other.rules.iter().filter(|rule| self.rule(&rule.name).is_none());
-        let policies = other.policies.iter().filter(|policy| self.find(&policy.name).is_err());
+        let policies = other.policies.iter().filter(|policy| self.named(&policy.name).is_none());
         let policies = policies.map(|policy| {
             let rules = policy.rules.iter().map(own_rule).collect();
             Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
         });
-        Self::new(
-            self.enabled,
+        self.with(
             self.rules.iter().chain(rules).cloned().collect(),
             self.policies.iter().cloned().chain(policies).collect(),
         )
@@ -169,7 +179,7 @@ impl Policies {
     /// Other rules and policies under the same settings.
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
-        Self::new(self.enabled, rules, policies).with_kinds(self.kinds.clone())
+        Self::new(self.enabled, rules, policies).with_roster(Arc::clone(&self.roster))
     }
 
     /// The same policies over other rules, which have the same names in the same order.
@@ -244,13 +254,23 @@ impl Policy {
     /// As [`Policy::charges`], into charges that are empty yet: they are too large to be handed from
     /// call to call.
     pub fn charge<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
+        self.charge_listed(attempt, &Roster::default(), charges)
+    }
+
+    /// As [`Policy::charge`], where fields that the lists know may be among those of the attempt.
+    pub fn charge_listed<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        roster: &Roster,
+        charges: &mut Charges<'a>,
+    ) -> Result<(), Mistake> {
         if attempt.cost > MAX_EXACT {
             return Err(Mistake::CostTooBig { cost: attempt.cost });
         }
         if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
             return Err(Mistake::IdTooLong { bytes: id.len() });
         }
-        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, charges) }
+        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, roster, charges) }
     }
 
     /// Charges the one rule of a policy for its one field, if that is all there is and needs no
@@ -270,7 +290,12 @@ impl Policy {
     }
 
     #[inline(never)]
-    fn charge_any<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> Result<(), Mistake> {
+    fn charge_any<'a>(
+        &'a self,
+        attempt: &Attempt<'a>,
+        roster: &Roster,
+        charges: &mut Charges<'a>,
+    ) -> Result<(), Mistake> {
         // Few policies use more fields than fit beside the call.
         let mut few = [None; 8];
         let mut many = Vec::new();
@@ -278,7 +303,7 @@ impl Policy {
             many.resize(self.fields.len(), None);
             &mut many
         });
-        self.find_values(attempt, charges, values)?;
+        self.find_values(attempt, roster, charges, values)?;
         for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
             let charged = rule.charge(Values { all: values, by }, charges);
             charged.map_err(|(index, error)| Mistake::BadValue {
@@ -316,11 +341,12 @@ impl Policy {
     fn find_values<'a>(
         &'a self,
         attempt: &Attempt<'a>,
+        roster: &Roster,
         charges: &mut Charges<'a>,
         values: &mut [Option<&'a str>],
     ) -> Result<(), Mistake> {
         let mut next = 0;
-        for (name, value) in attempt.fields {
+        for (index, (name, value)) in attempt.fields.iter().enumerate() {
             let number = self.note_number(name, value, charges)?;
             match self.position_of(name, next) {
                 Some(index) if values[index].is_some() => {
@@ -331,7 +357,7 @@ impl Policy {
                     next = index + 1;
                 }
                 None if number => {}
-                None => return Err(self.unknown(name)),
+                None => self.check_listed(roster, (name, value), &attempt.fields[..index])?,
             }
         }
         Ok(())
@@ -367,6 +393,21 @@ impl Policy {
         Ok(true)
     }
 
+    /// Checks a field that no rule knows: it is there for the lists, or a mistake.
+    #[cold]
+    fn check_listed(
+        &self,
+        roster: &Roster,
+        (name, value): (&str, &str),
+        before: &[(&str, &str)],
+    ) -> Result<(), Mistake> {
+        let kind = roster.knows(name).ok_or_else(|| self.unknown(name))?;
+        if before.iter().any(|(earlier, _)| same(earlier, name)) {
+            return Err(Mistake::RepeatedField { field: shown(name) });
+        }
+        kind.check(value).map_err(|error| Mistake::BadValue { field: shown(name), error })
+    }
+
     #[cold]
     fn unknown(&self, name: &str) -> Mistake {
         Mistake::UnknownField {
@@ -380,7 +421,7 @@ impl Policy {
 /// Whether two names are equal. Names are short: calling a function that compares takes longer than
 /// comparing them.
 #[inline]
-fn same(one: &str, other: &str) -> bool {
+pub(crate) fn same(one: &str, other: &str) -> bool {
     /// Whether both begin and end alike: all there is of up to twice as many bytes.
     #[inline]
     fn ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use hashbrown::HashMap;
 
+use crate::banning::Banning;
 use crate::charge::{Charges, KeyText};
 use crate::key::{self, FieldKind, Presence, ValueError};
 use crate::limit::Limit;
@@ -30,6 +31,8 @@ pub struct Rule {
     pub on_exceed: OnExceed,
     /// What happens while the store cannot be used.
     pub on_outage: OnOutage,
+    /// When it bans a key that it keeps denying.
+    pub ban: Option<Banning>,
     /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
     /// is charged at first like any other, and given back once it is answered otherwise.
     pub count_when: Option<Statuses>,
@@ -103,6 +106,7 @@ impl Rule {
             on_outage: OnOutage::of(&plan),
             plan: Arc::new(plan),
             count_when: None,
+            ban: None,
             enabled: true,
             secret: false,
         })

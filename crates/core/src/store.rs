@@ -1,6 +1,7 @@
 //! What the engine asks of a place that keeps counters, and of one that keeps records.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -11,6 +12,7 @@ use core::task::{Context, Poll};
 
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
+use crate::ledger::{self, Edit, News, PREFIX, Scope};
 use crate::limit::Hold;
 use crate::outage::Reason;
 use crate::plan::Plan;
@@ -64,13 +66,50 @@ pub trait Records: Send + Sync {
     /// Of all who change the same record at once, one succeeds. It is durable when the answer comes.
     fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool>;
 
-    /// All records, sorted by name.
+    /// All records but those of the ledger, sorted by name.
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
 
     /// A number that changes whenever somebody writes or removes a record. Where nobody else can,
     /// it need not change.
     fn version(&self) -> Answer<'_, u64> {
         Answer::ready(Ok(0))
+    }
+
+    /// Changes the ledger, in this order; it is durable when the answer comes.
+    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(async move {
+            for Edit { name, to } in edits {
+                let name = format!("{PREFIX}{name}");
+                match to {
+                    ledger::Entry::Written(value) => self.put(&name, value).await?,
+                    ledger::Entry::Removed => self.delete(&name).await?,
+                    ledger::Entry::RemovedIf(value) => {
+                        if self.all().await?.iter().any(|(own, now)| *own == name && now == value) {
+                            self.delete(&name).await?;
+                        }
+                    }
+                }
+            }
+            Ok(())
+        }))
+    }
+
+    /// What has changed in the ledger since a version, or all of it. Where nobody else can change it,
+    /// what is known already need not be told again.
+    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+        Answer::Later(Box::pin(async move {
+            let all = if since.is_none() { self.all().await? } else { Vec::new() };
+            let entry =
+                |(name, value): (String, Vec<u8>)| Some((name.strip_prefix(PREFIX)?.into(), Some(value)));
+            let scope = if since.is_none() { Scope::All } else { Scope::Changes };
+            Ok(News {
+                now: None,
+                version: 0,
+                size: None,
+                scope,
+                entries: all.into_iter().filter_map(entry).collect(),
+            })
+        }))
     }
 
     /// Random bytes that last as long as the counters do and are the same for all who share them,

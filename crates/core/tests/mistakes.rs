@@ -5,7 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use support::{at, plan, policy, rule};
-use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES, ValueError};
+use tollgate_core::key::{FieldKind, Kinds, MOST_FIELD_BYTES, ValueError};
+use tollgate_core::lists::Roster;
 use tollgate_core::{Attempt, MAX_EXACT, Mistake, Policies, Policy, Rule, State, Ticket, When};
 
 const IP: FieldKind = FieldKind::Ip { v4: 32, v6: 64 };
@@ -217,11 +218,13 @@ fn each_of_many_rules_is_found_by_its_name() {
 fn what_fields_hold_stays_with_the_set_when_its_rules_change() {
     let kinds = [("net".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("ip".into(), FieldKind::Text)];
     let one = Arc::new(rule("one", &[("key", FieldKind::Text)], &["5/hour"]));
-    let policies = Policies::new(true, vec![one], Vec::new()).with_kinds(kinds.into_iter().collect());
+    let policies = Policies::new(true, vec![one], Vec::new())
+        .with_roster(Arc::new(Roster::new(Kinds::new(kinds), Vec::new())));
     for set in [
         &policies,
         &policies.with_rule(rule("one", &[("key", FieldKind::Text)], &["7/hour"])),
         &policies.in_outage(),
+        &policies.beside(&Policies::default()),
     ] {
         assert_eq!(set.kind_of("net"), FieldKind::Ip { v4: 24, v6: 48 });
         assert_eq!([set.kind_of("ip"), set.kind_of("other")], [FieldKind::Text; 2]);

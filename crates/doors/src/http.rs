@@ -7,6 +7,7 @@
 mod answer;
 mod audit;
 mod auth;
+mod bans;
 mod body;
 mod check;
 mod consumers;
@@ -115,6 +116,7 @@ fn all() -> Vec<Endpoint> {
         give::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
+        bans::endpoints(),
         policies::endpoints(),
         routes::endpoints(),
         consumers::endpoints(),

@@ -35,6 +35,20 @@ async fn the_client_is_whom_a_trusted_proxy_names_and_else_the_proxy() {
 }
 
 #[tokio::test]
+async fn whoever_is_barred_is_refused_by_a_policy_that_does_not_ask_for_addresses() {
+    let door = trusting();
+    door.post("/api/v1/bans", json!({ "target": "203.0.113.0/24", "for": "1h" })).await;
+    let barred = [("x-forwarded-for", "203.0.113.7"), ("x-forwarded-uri", "/?q=1")];
+    let reply = ask(&door, "search", &barred).await;
+    assert_eq!((reply.status, reply.json()["type"].clone()), (403, json!("/problems/banned")));
+    assert_eq!(reply.header("retry-after"), Some("3600"));
+    assert!(reply.headers_like("x-ratelimit").is_empty());
+    assert_eq!(used(&door, "search", "1").await, 0);
+    let other = [("x-forwarded-for", "198.51.100.7"), ("x-forwarded-uri", "/?q=1")];
+    assert_eq!(ask(&door, "search", &other).await.status, 200);
+}
+
+#[tokio::test]
 async fn each_dialect_reads_its_own_headers_and_those_of_the_other_are_the_clients() {
     let door = door();
     let both = [

@@ -353,6 +353,30 @@ async fn consumers_with_limits_of_their_own_are_set_shown_listed_and_freed() {
 }
 
 #[tokio::test]
+async fn many_consumers_are_listed_in_order_whatever_the_size_of_a_page() {
+    let door = Door::open();
+    let mut expected: Vec<String> = (0..60).map(|number| format!("c{}", number * 37 % 60)).collect();
+    for id in &expected {
+        door.engine.set_override("consumer", id, vec!["9/hour".parse().unwrap()]).await.unwrap();
+    }
+    expected.sort();
+    for limit in [1, 7, 59, 60, 61] {
+        let mut ids: Vec<String> = Vec::new();
+        loop {
+            let after = ids.last().cloned().unwrap_or_default();
+            let page = door.get(&format!("/api/v1/consumers?limit={limit}&after={after}")).await.json();
+            let shown = page["consumers"].as_array().unwrap().iter();
+            ids.extend(shown.map(|one| one["id"].as_str().unwrap().to_owned()));
+            if page["next"].is_null() {
+                break;
+            }
+            assert_eq!(page["next"].as_str(), ids.last().map(String::as_str));
+        }
+        assert_eq!(ids, expected, "{limit} at a time");
+    }
+}
+
+#[tokio::test]
 async fn the_configurations_own_rule_of_consumers_is_listed_and_beaten() {
     let mut consumer = rule("consumer", &["consumer"], &["9/hour"]);
     consumer.overrides.insert("filed".into(), door::plan("consumer", &["5/hour"]));

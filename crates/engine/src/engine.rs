@@ -25,9 +25,11 @@ pub(crate) use deciding::MOST_TURNS;
 pub use making::Change;
 pub use snapshot::Snapshot;
 
+use crate::banning::Denials;
 use crate::books::Books;
 use crate::calendar::{Calendars, page};
 use crate::journal::Journal;
+use crate::lists::Barrier;
 use crate::meter::Meters;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
@@ -51,6 +53,8 @@ pub struct Engine {
     pub(crate) pauses: Pauses,
     pub(crate) log_pace: Mutex<LogPace>,
     pub(crate) stopwatch: quanta::Clock,
+    pub(crate) barrier: Barrier,
+    pub(crate) denials: Denials,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
@@ -102,7 +106,11 @@ impl Engine {
     /// it starts without its store too, and learns them when the store comes back.
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
         let engine = Self::new(policies, parts);
-        match (engine.read_kept().await, &engine.shared) {
+        let read = async {
+            engine.read_lists().await?;
+            engine.read_kept().await
+        };
+        match (read.await, &engine.shared) {
             (Ok(kept), _) => engine.put_in_force(kept),
             (Err(error), Some(shared)) => shared.gate.shut(&error),
             (Err(error), None) => return Err(error),
@@ -113,11 +121,12 @@ impl Engine {
     /// An engine that has read nothing yet.
     fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
+        let barrier = Barrier::new(&policies);
         let shared = parts.fallback.map(Shared::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
         let laid = Books::default().over(&policies);
         let local = shared.is_some().then(|| laid.policies.in_outage());
-        let snapshot = Snapshot::new(laid, local, &Books::default(), &meters);
+        let (snapshot, _) = Snapshot::new(laid, local, &Books::default(), &meters);
         let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
         Self {
             current: ArcSwap::from_pointee(snapshot),
@@ -132,6 +141,8 @@ impl Engine {
             pauses: Pauses::default(),
             log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
             stopwatch: quanta::Clock::new(),
+            barrier,
+            denials: Denials::new(),
             journal: Journal::default(),
             offenders: Ranking::default(),
             busiest: Ranking::default(),

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tollgate_core::{Origin, Timestamp, Verdict, When};
+use tollgate_core::{Origin, Span, Timestamp, Verdict, When};
 
 /// The latest decisions, newest last.
 pub struct Journal {
@@ -36,6 +36,8 @@ pub struct Entry {
     pub cost: u64,
     /// When to ask again, as the caller was told.
     pub retry: When,
+    /// For how long, where this is not a decision but a ban by the rule.
+    pub banned: Option<Span>,
 }
 
 /// At most so many a second, evenly spaced after a first burst.
@@ -67,7 +69,7 @@ impl Journal {
     }
 
     #[cold]
-    fn write(&self, entry: Entry) {
+    pub(crate) fn write(&self, entry: Entry) {
         let mut entries = self.entries.lock();
         if entries.len() == KEPT {
             entries.pop_front();
@@ -113,6 +115,7 @@ mod tests {
             key: None,
             cost: 1,
             retry: When::Now,
+            banned: None,
         }
     }
 

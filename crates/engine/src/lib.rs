@@ -4,6 +4,7 @@
 //! The engine gets an `Arc<dyn Store>`; which one it is, it does not know. Absent on purpose:
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
+mod banning;
 pub mod books;
 pub mod breaker;
 pub mod calendar;
@@ -13,6 +14,7 @@ mod gate;
 pub mod guard;
 pub mod journal;
 pub mod leases;
+pub mod lists;
 pub mod meter;
 pub mod pacer;
 mod pauses;
@@ -27,6 +29,7 @@ mod ticket;
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use guard::Guard;
 pub use leases::{Lease, Leases};
+pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;
 pub use shared::{Fallback, Health};

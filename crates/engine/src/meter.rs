@@ -3,6 +3,7 @@
 //! The number of series depends on the configuration, never on the keys; policies made at run time are
 //! counted apart up to a bound.
 
+mod lists;
 mod pacer;
 mod store;
 mod striped;
@@ -17,6 +18,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Policies, Verdict};
 
+pub use lists::ListMeters;
 pub(crate) use pacer::PacedMeter;
 pub use pacer::PacerMeters;
 pub use store::StoreMeters;
@@ -36,6 +38,7 @@ type Labels = [Arc<str>; 3];
 /// The counters of one policy, found once for each set of policies.
 pub(crate) struct PolicyMeter {
     allow: Arc<Striped>,
+    barred: Arc<Striped>,
     /// For each rule: denied, waiting, deferred, exceeded but only observed.
     rules: Vec<[Arc<Striped>; 4]>,
 }
@@ -75,6 +78,9 @@ impl PolicyMeter {
     }
 
     fn count_rules(&self, decision: &Decision<'_>) {
+        if decision.barred().is_some() {
+            self.barred.raise();
+        }
         let number = |name: &str| decision.policy().rules.iter().position(|rule| *rule.name == *name);
         let outcome = match decision.verdict {
             Verdict::Allow => None,
@@ -108,7 +114,7 @@ impl Collector for Meters {
         let first = ConstCounter::new(0_u64);
         let mut family = encoder.encode_descriptor(
             "tollgate_decisions",
-            "Decisions by policy, rule that was named (empty when allowed) and outcome",
+            "Decisions by policy, rule that was named (empty when allowed or barred) and outcome",
             None,
             first.metric_type(),
         )?;

@@ -189,7 +189,7 @@ impl Engine {
         let ticket = decision.charges.ticket;
         let policy = local.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)?;
+        policy.charge_listed(attempt, local.roster(), &mut decision.charges).map_err(Fault::Mistake)?;
         if let Some(index) = decision.denied_in_outage() {
             decision.refuse(index, reason, shared.now().await);
             return Ok(());

@@ -1,6 +1,6 @@
-//! What is to be done beside deciding, while the store is shared: probing it when it is gone, asking
-//! again when it failed somebody, following what other nodes set, undoing takes that nobody got, and
-//! giving back what it did not take back before.
+//! What is to be done beside deciding: counting denials for bans, and removing what has ended. While the
+//! store is shared also probing it when it is gone, asking again when it failed somebody, following what
+//! other nodes set, undoing takes that nobody got, and giving back what it did not take back before.
 
 use std::collections::BTreeMap;
 
@@ -80,17 +80,21 @@ impl Schedule {
 
 impl Engine {
     /// Does what is due beside deciding. To be called four times a second or so, for as long as the
-    /// engine decides; over a store of this process there is nothing to do.
+    /// engine decides.
     pub async fn tend(&self) {
-        let Some(shared) = &self.shared else { return };
-        if shared.gate.pass().is_none() {
-            self.probe(shared).await;
-        }
-        if shared.gate.pass().is_some() {
+        if let Some(shared) = &self.shared {
+            if shared.gate.pass().is_none() {
+                self.probe(shared).await;
+            }
+            if shared.gate.pass().is_none() {
+                return self.forget_denials();
+            }
             self.follow(shared).await;
             self.retract(shared).await;
             self.refund_again(shared, REFUNDS).await;
         }
+        self.count_denials().await;
+        self.sweep_lists().await;
     }
 
     /// Asks a store that is gone whether it is back. It is once all that was missed is known.
@@ -98,6 +102,7 @@ impl Engine {
         let Some(probing) = shared.gate.probe() else { return };
         let read = async {
             self.store.probe().await?;
+            self.read_lists().await?;
             self.read_kept().await
         };
         if let Ok(kept) = read.await {
@@ -118,7 +123,8 @@ impl Engine {
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
-        // What comes of it is noted on the way.
+        // What comes of these is noted on the way.
+        let _ = self.ask(self.read_lists()).await;
         let _ = self.catch_up().await;
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use futures_lite::future::{block_on, poll_once};
 use support::{Stand, decide, policies, rule, start};
-use tollgate_core::key::FieldKind;
+use tollgate_core::key::{FieldKind, Kinds};
 use tollgate_core::store::Answer;
-use tollgate_core::{Attempt, Policies, Records, Span};
+use tollgate_core::{Attempt, Policies, Records, Roster, Span};
 use tollgate_engine::books::{BadTerms, PolicyDraft, Terms};
 use tollgate_engine::{ChangeFault, Engine, Parts};
 use tollgate_store::MemoryStore;
@@ -145,7 +145,7 @@ fn the_configurations_own_rule_of_consumers_stands_in_for_the_built_in_one() {
 #[test]
 fn fields_hold_what_the_configuration_says_they_do() {
     let kinds = [("ip".into(), FieldKind::Ip { v4: 24, v6: 48 }), ("consumer".into(), FieldKind::Domain)];
-    let stand = Stand::new(base().with_kinds(kinds.into_iter().collect()));
+    let stand = Stand::new(base().with_roster(Arc::new(Roster::new(Kinds::new(kinds), Vec::new()))));
     make(&stand.engine, by("orders", &["ip"], &["1/hour"]));
     assert!(allowed(&stand.engine, "orders", &[("ip", "192.0.2.1")]));
     assert!(!allowed(&stand.engine, "orders", &[("ip", "192.0.2.200")]), "the same network");

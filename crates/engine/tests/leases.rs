@@ -7,6 +7,8 @@ mod support;
 use std::sync::Arc;
 
 use futures_lite::future::block_on;
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
 use support::{Stand, decide, policies, rule, start};
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
 use tollgate_core::{Attempt, Clock, Limit, Policies, Span};
@@ -74,6 +76,19 @@ fn limited(each: &str, all: &str) -> Policies {
 }
 
 const ADA: &str = "192.0.2.1";
+
+#[test]
+fn any_task_may_keep_and_tend_them() {
+    fn is_sent<T: Send>(value: T) -> T {
+        value
+    }
+    let keeper = Keeper::new(limited("2 at once for 30s", "5 at once for 30s"));
+    let lease = is_sent(keeper.connect(ADA, "a", 1).unwrap());
+    std::thread::scope(|scope| scope.spawn(move || drop(lease)).join().unwrap());
+    block_on(is_sent(keeper.leases.tend()));
+    assert_eq!(keeper.left(ADA), [2, 5]);
+    block_on(is_sent(keeper.leases.end()));
+}
 
 #[test]
 fn what_is_dropped_is_released_at_every_level() {
@@ -202,6 +217,35 @@ fn an_id_that_somebody_else_holds_is_left_to_them() {
 }
 
 #[test]
+fn an_id_that_was_taken_anew_belongs_to_whoever_took_it_last() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let first = keeper.connect(ADA, "same", 1).unwrap();
+    keeper.tend();
+    keeper.clock.advance(Span::from_secs(60));
+    let second = keeper.connect(ADA, "same", 1).unwrap();
+    keeper.tend();
+    drop(first);
+    keeper.pass(60);
+    assert_eq!(keeper.held("ip", ADA), ["same"]);
+    drop(second);
+    keeper.tend();
+    assert!(keeper.held("ip", ADA).is_empty());
+}
+
+#[test]
+fn what_lasts_is_renewed_though_others_come_and_go() {
+    let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
+    let _kept = keeper.connect(ADA, "kept", 1).unwrap();
+    for number in 0..30 {
+        let other = keeper.connect(ADA, &format!("other {number}"), 1).unwrap();
+        keeper.pass(2);
+        drop(other);
+        keeper.pass(1);
+    }
+    assert_eq!((keeper.held("ip", ADA), keeper.leases.meters().lost()), (vec!["kept".to_owned()], 0));
+}
+
+#[test]
 fn limits_that_change_are_followed() {
     let keeper = Keeper::new(limited("4 at once for 30s", "9 at once for 30s"));
     let kept = keeper.connect(ADA, "a", 1).unwrap();
@@ -251,6 +295,14 @@ fn no_more_are_looked_after_than_there_is_room_for() {
     let keeper = Keeper { clock, engine, leases: leases.with_most(2) };
     let all = ["a", "b", "c"].map(|id| keeper.connect(ADA, id, 1).unwrap());
     assert_eq!((keeper.leases.meters().live(), keeper.leases.meters().lost()), (2, 2), "one at two levels");
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(keeper.leases.meters()));
+    let mut page = String::new();
+    encode_registry(&mut page, &registry).unwrap();
+    assert!(
+        page.contains("\ntollgate_leases 2\n") && page.contains("\ntollgate_leases_lost_total 2\n"),
+        "{page}"
+    );
     keeper.pass(40);
     assert_eq!(keeper.held("ip", ADA), ["a", "b"], "the third ran out by itself");
     drop(all);

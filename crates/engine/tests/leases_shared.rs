@@ -227,6 +227,20 @@ fn what_was_dropped_while_the_store_was_gone_is_released_when_it_is_back() {
 }
 
 #[test]
+fn how_long_something_runs_is_what_the_limit_says_now() {
+    let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
+    let lease = keeper.connect("a").unwrap();
+    keeper.tend();
+    keeper.engine.reload(limited("4 at once for 1h"));
+    keeper.link.set(Mode::Unreachable);
+    drop(lease);
+    keeper.pass(60);
+    keeper.link.set(Mode::Up);
+    keeper.pass(2);
+    assert!(keeper.in_store().is_empty(), "it would have been held for an hour");
+}
+
+#[test]
 fn what_has_run_out_by_itself_need_not_be_released() {
     let keeper = Keeper::new(&Centre::new(), "4 at once for 30s");
     let lease = keeper.connect("a").unwrap();
@@ -235,7 +249,9 @@ fn what_has_run_out_by_itself_need_not_be_released() {
     drop(lease);
     keeper.pass(31);
     keeper.link.set(Mode::Up);
+    keeper.clock.advance(Span::from_secs(1));
     block_on(keeper.engine.tend());
+    assert_eq!(keeper.engine.health(), Health::Up);
     let before = keeper.calls();
     block_on(keeper.leases.tend());
     assert_eq!(keeper.calls() - before, 0);

@@ -245,6 +245,7 @@ fn records_of_pauses_that_are_over_do_not_pile_up() {
             track.pacer.pause(Scope::Policy("telegram"), SEVEN).await.unwrap();
             sleep(Duration::from_millis(10)).await;
         }
+        track.pacer.pause(Scope::Policy("telegram"), Span::from_secs(1)).await.unwrap();
         let records = store.memory.all().await.unwrap();
         assert_eq!(records.iter().filter(|(name, _)| name.starts_with("pause/")).count(), 1);
     });

@@ -56,6 +56,7 @@ impl Terms {
         let facts = Facts {
             route: &self.route,
             client: self.client(parts, policy).map_err(problem)?,
+            address: None,
             method: &parts.method,
             path: &path,
             query: parts.uri.query(),
@@ -63,7 +64,10 @@ impl Terms {
             headers: &parts.headers,
             identity: &identity,
         };
-        let asked = facts.ask(policy, &self.aliases).map_err(|bad| problem(unfit(&bad)))?;
+        // Without a peer nobody knows whose request it is.
+        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let asked = facts.ask_beside(policy, listed, &self.aliases).map_err(|bad| problem(unfit(&bad)))?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
@@ -88,10 +92,14 @@ impl Terms {
         recognised.map_err(|bad| Problem::unauthorized(bad.to_string()))
     }
 
+    /// Who is connected.
+    fn peer(&self, parts: &Parts) -> Option<IpAddr> {
+        self.peer.as_ref().and_then(|find| find(&parts.extensions))
+    }
+
     /// The client's address; any, if no rule asks for it.
     fn client(&self, parts: &Parts, policy: &Policy) -> Result<IpAddr, Problem> {
-        let peer = self.peer.as_ref().and_then(|find| find(&parts.extensions));
-        if let Some(peer) = peer {
+        if let Some(peer) = self.peer(parts) {
             return Ok(self.proxies.client(peer, &parts.headers));
         }
         if policy.fields().any(|field| self.aliases.source(field) == Some(Source::Ip)) {

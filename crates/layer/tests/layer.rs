@@ -12,8 +12,8 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tollgate_core::{Policies, Policy, Rule, Timestamp};
-use tollgate_engine::{Engine, Parts};
+use tollgate_core::{Author, Policies, Policy, Rule, Stance, Timestamp};
+use tollgate_engine::{Engine, Parts, Wish};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_tower::TollgateLayer;
 use tollgate_web::Identity;
@@ -44,6 +44,31 @@ fn by_peer(layer: TollgateLayer) -> TollgateLayer {
 
 fn said(headers: &HeaderMap, name: &str) -> String {
     headers.get(name).map_or_else(String::new, |value| value.to_str().unwrap().to_owned())
+}
+
+#[tokio::test]
+async fn whoever_is_barred_does_not_reach_the_service_where_it_is_known_who_is_connected() {
+    let engine = engine(vec![rule(&["route"], "1000/min")]).await;
+    let wish = Wish {
+        target: engine.target("0.0.0.0/0").unwrap(),
+        stance: Stance::Block,
+        lasts: None,
+        reason: "".into(),
+        told: false,
+        author: Author::Key("ops".into()),
+    };
+    engine.list(vec![wish]).await.unwrap();
+    let app = |layer: TollgateLayer| Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    let known = app(by_peer(TollgateLayer::new(Arc::clone(&engine), "p")));
+    let answer = known.oneshot(asked_by("192.0.2.1")).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::FORBIDDEN);
+    assert_eq!(said(answer.headers(), "x-ratelimit-limit"), "");
+    let unknown = app(TollgateLayer::new(engine, "p"));
+    assert_eq!(
+        unknown.oneshot(asked_by("192.0.2.1")).await.unwrap().status(),
+        StatusCode::OK,
+        "nobody knows whose it is"
+    );
 }
 
 #[tokio::test]

@@ -71,6 +71,11 @@ impl Names {
     pub(crate) fn records(&self) -> String {
         format!("{}:records", self.prefix)
     }
+
+    /// Where the ledger is, with its latest changes.
+    pub(crate) fn ledger(&self) -> String {
+        format!("{}:ledger", self.prefix)
+    }
 }
 
 /// Where a limit keeps more than numbers, if it does: beside the numbers of its counter.

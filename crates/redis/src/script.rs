@@ -25,6 +25,10 @@ pub(crate) struct Scripts {
     pub(crate) forget: Script,
     /// Writes and removes records.
     pub(crate) record: Script,
+    /// Changes the ledger.
+    pub(crate) enter: Script,
+    /// Tells what has changed in the ledger.
+    pub(crate) news: Script,
     /// Shows that scripts run.
     pub(crate) probe: Script,
 }
@@ -72,6 +76,8 @@ impl Default for Scripts {
             holds: Script::of(&[begin, tools, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[part!("forget")]),
             record: Script::of(&[part!("record")]),
+            enter: Script::of(&[part!("enter")]),
+            news: Script::of(&[part!("news")]),
             probe: Script::of(&[part!("probe")]),
         }
     }

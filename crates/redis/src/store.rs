@@ -4,6 +4,7 @@ mod deciding;
 mod forgetting;
 mod giving;
 mod holding;
+mod ledger;
 mod records;
 
 use std::sync::Arc;

@@ -16,6 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use tollgate_core::ledger::{Edit, News};
 use tollgate_core::store::{
     Answer, Forget, Given, HoldsOrder, HoldsReport, Records, Spot, Store, StoreError,
 };
@@ -220,6 +221,15 @@ impl Records for FileStore {
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.memory.record_book().all()))
+    }
+
+    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
+        self.memory.record_book().enter(edits);
+        self.answer_saved(())
+    }
+
+    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+        self.memory.news(since)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

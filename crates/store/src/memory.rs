@@ -3,6 +3,7 @@
 mod alone;
 mod hash;
 mod holds;
+mod ledger;
 mod pack;
 mod plans;
 mod records;
@@ -284,6 +285,10 @@ impl MemoryStore {
     /// Kept apart, so that the shortest way needs little of the stack.
     #[inline(never)]
     fn take_together(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
+        if let Some((reading, now)) = self.climb_alone(charges) {
+            outcome.conclude(now, reading, charges.cost);
+            return Ok(());
+        }
         let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
         self.with_states(charges, aim, |states, Scene { now, .. }| {
             charges.settle_into(states, now, outcome).map_err(stale)?;

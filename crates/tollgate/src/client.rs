@@ -76,10 +76,12 @@ impl Client {
         self.ask(Method::GET, path, &[], None)?.unless_refused(&self.server)
     }
 
-    /// Posts a body; the 429 that refuses an attempt is an answer like any other.
+    /// Posts a body; the 429 that refuses an attempt is an answer like any other, and so is the 403 that
+    /// bars one.
     pub fn post(&self, path: &Path, body: &Value) -> Result<Answer, Fault> {
         let answer = self.ask(Method::POST, path, &[], Some(body))?;
-        if answer.status == 429 { Ok(answer) } else { answer.unless_refused(&self.server) }
+        let decided = answer.status == 429 || answer.status == 403 && answer.is_decision();
+        if decided { Ok(answer) } else { answer.unless_refused(&self.server) }
     }
 
     /// Puts a body at a path.

@@ -3,6 +3,8 @@
 //! Every command answers in words for people or, with `--json`, with the server's answer as it came.
 //! Exit codes: 0 done or allowed, 1 denied, 2 an error.
 
+pub mod ban;
+pub mod bans;
 pub mod bench;
 pub mod check;
 pub mod config;
@@ -20,6 +22,7 @@ pub mod routes;
 pub mod set;
 mod table;
 pub mod top;
+pub mod unban;
 mod words;
 
 use std::io::{self, Write};
@@ -84,6 +87,12 @@ pub enum Remote {
     Give(Asking<give::Give>),
     /// Show, release or renew what is held at once
     Holds(Asking<holds::Holds>),
+    /// Put somebody on the blocklist, or on the allowlist
+    Ban(Asking<ban::Ban>),
+    /// Take somebody off the blocklist or the allowlist
+    Unban(Asking<unban::Unban>),
+    /// Show who is on the blocklist and the allowlist
+    Bans(Asking<bans::Bans>),
     /// List, make, change or delete policies while the server runs
     RateLimits(Asking<rate_limits::RateLimits>),
     /// List routes, and say which policy they pass
@@ -144,6 +153,9 @@ impl Remote {
             Self::Set(asking) => &asking.reach,
             Self::Give(asking) => &asking.reach,
             Self::Holds(asking) => &asking.reach,
+            Self::Ban(asking) => &asking.reach,
+            Self::Unban(asking) => &asking.reach,
+            Self::Bans(asking) => &asking.reach,
             Self::RateLimits(asking) => &asking.reach,
             Self::Routes(asking) => &asking.reach,
             Self::Consumers(asking) => &asking.reach,
@@ -163,6 +175,9 @@ impl Remote {
             Self::Set(asking) => asking.command.run(session),
             Self::Give(asking) => asking.command.run(session),
             Self::Holds(asking) => asking.command.run(session),
+            Self::Ban(asking) => asking.command.run(session),
+            Self::Unban(asking) => asking.command.run(session),
+            Self::Bans(asking) => asking.command.run(session),
             Self::RateLimits(asking) => asking.command.run(session),
             Self::Routes(asking) => asking.command.run(session),
             Self::Consumers(asking) => asking.command.run(session),

@@ -19,6 +19,7 @@ mod hash_tags;
 pub mod keys;
 mod limits;
 pub mod listen;
+mod lists;
 pub mod log;
 mod policies;
 pub mod problem;
@@ -62,7 +63,8 @@ const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
 ///
 /// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
 /// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
-/// with at most 1,000,000 keys, a pretty log at level info, no rules and no policies.
+/// with at most 1,000,000 keys, a pretty log at level info, nobody on the lists, no rules and no
+/// policies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the server listens.
@@ -184,6 +186,9 @@ fn mean(
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
     let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
+    let (blocklist, allowlist) =
+        (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
+    let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
     let written_policies = written.policies.unwrap_or_default();
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let policies = policies::mean(&written_policies, &rules, &mut findings);
@@ -198,7 +203,7 @@ fn mean(
         store,
         log: log::mean(&written.log.unwrap_or_default()),
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
-            .with_kinds(kinds.all().collect()),
+            .with_roster(roster),
         clients,
         answers,
         gateway,

@@ -28,12 +28,13 @@ fn meaning(config: &Config) -> String {
                 rule.overrides.iter().map(|(key, plan)| format!("{key}={plan}")).collect();
             overrides.sort();
             format!(
-                "{} {:?} {} {overrides:?} {:?} {} {:?} {} {}",
+                "{} {:?} {} {overrides:?} {:?} {} {:?} {:?} {} {}",
                 rule.name,
                 rule.by,
                 rule.plan,
                 rule.on_exceed,
                 rule.on_outage,
+                rule.ban,
                 rule.count_when,
                 rule.enabled,
                 rule.secret

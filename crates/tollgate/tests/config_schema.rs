@@ -52,6 +52,10 @@ fn every_form_of_every_setting_fits_the_schema() {
         "rules: { a: { limits: 0, on_exceed: { defer: { aligned: true, jitter: 30s } } } }",
         "rules: { a: { limits: 5/s, on_outage: local 50% }, b: { limits: 0, on_outage: local 1/3 } }",
         "rules: { a: { limits: 5/s, on_outage: allow }, b: { limits: 1 in total, on_outage: deny } }",
+        "rules: { a: { by: ip, limits: 5/s, ban: after 100 denials in 10m ban 1h up to 24h } }",
+        "rules: { a: { by: ip, limits: 5/s, ban: after 1 denial in 1s ban 1d } }",
+        "blocklist: [10.0.0.0/8, user=bob, { target: ::1, until: '2027-01-01T00:00:00Z', reason: r, public: true }]",
+        "allowlist: [10.0.0.1, { target: user=ann, reason: r }]",
         "rules: { a: { limits: 5/s, count_when: [401, 4xx, '503'] }, b: { limits: 0, count_when: 401 } }",
         "rules: { a: { limits: 5/s, count_when: 4xx }, b: { limits: 0, count_when: 'not [404, 5xx]' } }",
         "policies: { a.b: [c], d: { rules: [e], allow_unmatched: true, hash_tag: t } }",
@@ -89,6 +93,12 @@ fn what_is_misspelled_does_not_fit_the_schema() {
         "rules: { a: { limits: 0, count_when: [not 5xx] } }",
         "rules: { a: { by: [a, b, c, d, e], limits: 0 } }",
         "policies: { p: a }",
+        "blocklist: 10.0.0.0/8",
+        "blocklist: [{ reason: r }]",
+        "blocklist: [{ target: 10.0.0.1, for: 1h }]",
+        "allowlist: [{ target: 10.0.0.1, reason: r, public: true }]",
+        "rules: { a: { by: ip, limits: 5/s, ban: 1h } }",
+        "rules: { a: { by: ip, limits: 5/s, ban: after five denials in 10m ban 1h } }",
     ];
     for text in texts {
         assert!(schema.refusal(&from_yaml(text)).is_some(), "{text}");

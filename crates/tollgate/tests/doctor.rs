@@ -44,7 +44,7 @@ fn a_healthy_server_is_fine_and_nothing_is_left_behind() {
         assert!(facts["clock"]["ahead_us"].as_i64().unwrap().abs() < 1_000_000, "{facts}");
         let scripts = facts["scripts"].as_array().unwrap();
         assert!(
-            scripts.len() == 8 && scripts.iter().all(|script| script["refusal"].is_null()),
+            scripts.len() == 10 && scripts.iter().all(|script| script["refusal"].is_null()),
             "{scripts:?}"
         );
         assert_eq!(server.command(&["DBSIZE"]).number(), 2, "{:?}", server.command(&["KEYS", "*"]));
@@ -56,7 +56,7 @@ fn scripts_run_to_their_ends_and_write() {
     let server = Server::redis().start();
     let _ = server.command(&["CONFIG", "RESETSTAT"]).ok();
     let (words, _) = Patient::at(&server.url()).words();
-    assert!(words.contains("all 8 scripts run"), "{words}");
+    assert!(words.contains("all 10 scripts run"), "{words}");
     let stats = server.command(&["INFO", "commandstats"]).text();
     // The last of what each script does when it does all of it.
     for command in ["set", "rpush", "hset", "lrem", "hdel", "hincrby", "pexpire", "hmget", "hgetall"] {
@@ -258,7 +258,7 @@ fn a_cluster_is_looked_at_node_by_node() {
     let slots = about(&report["findings"], "cluster");
     assert_eq!(slots[0]["message"], "all 16384 slots are covered by 3 masters");
     for server in report["servers"].as_array().unwrap() {
-        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 8 scripts run", "{server}");
+        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 10 scripts run", "{server}");
         assert_eq!(about(&server["findings"], "permissions")[0]["grade"], "ok", "{server}");
     }
     // The starter's policies have two rules each, and no tag.

@@ -171,7 +171,7 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && path.ends_with("keys") {
+    if node["items"].is_object() && (path.ends_with("keys") || ["blocklist", "allowlist"].contains(&path)) {
         settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {

@@ -45,13 +45,14 @@ const IN_SCRIPTS: &[&str] = &[
 ];
 
 /// What the store asks besides.
-const ALONE: [&str; 13] = [
+const ALONE: [&str; 14] = [
     "ASKING",
     "AUTH limiter secret",
     "CLUSTER SHARDS",
     "CLUSTER SLOTS",
     "EVAL return 1 tollgate:a",
     "EVALSHA 0 1 tollgate:a",
+    "HSCAN tollgate:a 0",
     "HSETNX tollgate:a b c",
     "PING",
     "READONLY",

@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Which examples there are. Each has a test below.
-const EXAMPLES: [&str; 12] = [
+const EXAMPLES: [&str; 13] = [
     "api-gateway.toml",
+    "blocklist.yaml",
     "cluster-mail.toml",
     "development.yaml",
     "gateway-marketplace.yaml",
@@ -320,6 +321,29 @@ fn the_gateway_limits_routes_and_consumers_and_charges_both_or_none() {
     let fields = json!({ "route": "orders", "ip": "198.51.100.9" });
     assert_eq!(ask(&server, "gateway", fields, 200), "allow");
     assert_eq!(ask(&server, "gateway", json!({}), 1), "allow");
+}
+
+#[test]
+fn the_lists_keep_out_whom_they_name_and_rules_ban_whom_they_keep_denying() {
+    let server = serve("blocklist.yaml");
+    let status = |policy: &str, fields: Value| {
+        server.post("/api/v1/check", &json!({ "policy": policy, "fields": fields })).0
+    };
+    let login = |user: &str, ip: &str| status("login", json!({ "user": user, "ip": ip }));
+    assert_eq!(login("ann", "192.0.2.9"), 403);
+    assert_eq!(login("ann", "192.0.2.77"), 200);
+    assert_eq!(login("mallory", "203.0.113.7"), 403);
+    assert_eq!(status("api", json!({ "ip": "203.0.113.7", "device": "d-1" })), 200);
+    assert_eq!(status("api", json!({ "ip": "198.51.100.23" })), 403);
+    let mut last = 0;
+    for _ in 0..50_000 {
+        last = login("eve", "203.0.113.8");
+        if last == 403 {
+            break;
+        }
+    }
+    assert_eq!(last, 403, "denied until it is banned");
+    assert_eq!(login("eve", "203.0.113.9"), 200, "the pair is banned, and nobody else");
 }
 
 #[test]

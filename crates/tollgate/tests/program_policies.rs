@@ -88,6 +88,64 @@ fn a_policy_made_on_the_command_line_is_enforced_and_survives_a_restart_and_a_re
 }
 
 #[test]
+fn a_policy_that_was_made_counts_fields_as_the_configuration_says() {
+    let home = Home::with(&format!("{CONFIG}fields: {{ net: {{ ip: {{ v4: 24 }} }} }}\n"));
+    let server = home.start();
+    done(&home, &server, &["rate-limits", "create", "partners", "1/hour", "--by", "net"]);
+    let status =
+        |address: &str| server.check(&json!({ "policy": "partners", "fields": { "net": address } })).status;
+    assert_eq!([status("192.0.2.1"), status("192.0.2.200"), status("192.0.3.1")], [200, 429, 200]);
+}
+
+#[test]
+fn routes_of_the_gateway_are_assigned_on_the_command_line_until_they_are_unassigned() {
+    let gateway = "
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: { shop: 127.0.0.1:9 }
+  routes:
+    cart: { path: /cart, upstream: shop, policy: filed }
+    free: { path: /free/*, upstream: shop }
+";
+    let home = Home::with(&format!("{CONFIG}{gateway}"));
+    let server = home.start();
+    done(&home, &server, &["rate-limits", "create", "partners", "2/hour"]);
+    assert_eq!(done(&home, &server, &["routes", "assign", "free", "partners"]), "free passes partners\n");
+    assert_eq!(done(&home, &server, &["routes", "assign", "cart", "partners"]), "cart passes partners\n");
+    failed(&home, &server, &["rate-limits", "delete", "partners"], "in use by the routes `cart`, `free`");
+    failed(&home, &server, &["routes", "assign", "fre", "partners"], "did you mean `free`?");
+    server.stop();
+
+    let server = home.start();
+    let list = "\
+route  path     policy    because
+cart   /cart    partners  assigned
+free   /free/*  partners  assigned
+";
+    assert_eq!(done(&home, &server, &["routes", "list"]), list);
+    assert_eq!(
+        done(&home, &server, &["routes", "unassign", "cart"]),
+        "cart passes what it is configured to\n"
+    );
+    done(&home, &server, &["routes", "unassign", "free"]);
+    let list = "\
+route  path     policy  because
+cart   /cart    filed   configured
+free   /free/*  -       -
+";
+    assert_eq!(done(&home, &server, &["routes", "list"]), list);
+    done(&home, &server, &["rate-limits", "delete", "partners"]);
+    let told = audit(&server.stop());
+    let actions: Vec<(&str, &str)> =
+        told.iter().map(|line| (line["action"].as_str().unwrap(), line["what"].as_str().unwrap())).collect();
+    assert_eq!(
+        actions,
+        [("route.unassign", "cart"), ("route.unassign", "free"), ("rate-limit.delete", "partners")]
+    );
+    assert_eq!(told[0]["before"], "partners");
+}
+
+#[test]
 fn what_was_made_survives_a_server_that_is_killed() {
     let home = Home::with(CONFIG);
     let server = home.start();

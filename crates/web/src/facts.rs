@@ -14,6 +14,7 @@ mod source;
 use std::borrow::Cow;
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::{HeaderMap, Method};
 use smallvec::SmallVec;
@@ -31,6 +32,9 @@ pub struct Facts<'r> {
     pub route: &'r str,
     /// Whose it is: see [`crate::address`].
     pub client: IpAddr,
+    /// The same as text, if somebody has it: as it prints, and an IPv4 address inside an IPv6 one as
+    /// IPv4.
+    pub address: Option<&'r str>,
     /// Its method.
     pub method: &'r Method,
     /// Its path in the normal form: see [`crate::path`].
@@ -99,27 +103,48 @@ enum Wrong {
 impl<'r> Facts<'r> {
     /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
-        self.ask_for(policy, aliases, None)
+        self.ask_beside(policy, &[], aliases)
     }
 
-    /// As [`Facts::ask`], for callers who have the client's address as text already: as it prints, and
-    /// an IPv4 address inside an IPv6 one as IPv4.
-    pub fn ask_for(
+    /// As [`Facts::ask`], with what it says of other fields beside those of the policy. Of these, what no
+    /// part of a request is called is left out too.
+    pub fn ask_beside(
         &self,
         policy: &'r Policy,
+        beside: &'r [Arc<str>],
         aliases: &'r Aliases,
-        address: Option<&'r str>,
     ) -> Result<Asked<'r>, BadFact> {
+        let mut asked = self.ask_policy(policy, aliases)?;
+        self.add(beside, aliases, &mut asked)?;
+        Ok(asked)
+    }
+
+    /// What the request says of these fields. What no part of a request is called is left out too.
+    pub fn ask_alone(&self, fields: &'r [Arc<str>], aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
+        let mut asked = Asked { fields: SmallVec::new() };
+        self.add(fields, aliases, &mut asked)?;
+        Ok(asked)
+    }
+
+    /// Adds what it says of other fields.
+    fn add(&self, names: &'r [Arc<str>], aliases: &'r Aliases, asked: &mut Asked<'r>) -> Result<(), BadFact> {
+        for name in names {
+            let known = asked.fields.iter().any(|(field, _)| **field == **name);
+            let Some(source) = aliases.source(name).filter(|_| !known) else { continue };
+            if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
+                asked.fields.push((name, value));
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_policy(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut fields = SmallVec::new();
         for name in policy.fields() {
             let Some(source) = aliases.source(name) else {
                 missing(name, policy)?;
                 continue;
             };
-            if let (Source::Ip, Some(address)) = (source, address) {
-                fields.push((name, Value::Text(address.into())));
-                continue;
-            }
             if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
                 fields.push((name, value));
             }
@@ -131,7 +156,12 @@ impl<'r> Facts<'r> {
     #[inline]
     fn value(&self, source: Source<'r>) -> Result<Option<Value<'r>>, Wrong> {
         let text = match source {
-            Source::Ip => return Ok(Some(Value::Ip(IpText::of(self.client.to_canonical())))),
+            Source::Ip => {
+                let written = self.address.map(|address| Value::Text(address.into()));
+                return Ok(Some(
+                    written.unwrap_or_else(|| Value::Ip(IpText::of(self.client.to_canonical()))),
+                ));
+            }
             Source::Route => Some(self.route.into()),
             Source::Method => Some(self.method.as_str().into()),
             Source::Path => Some(self.path.into()),

@@ -44,6 +44,7 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         plan,
+        ban: None,
         count_when: None,
         enabled: true,
         secret: false,

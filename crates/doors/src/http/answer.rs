@@ -50,7 +50,7 @@ impl Answer<'_, '_> {
             Standing::AmongSeveral => r#"{"status":200,"allowed":true,"verdict":"allow","policy":"#,
         });
         json.text(self.policy);
-        write_origin(self.decision.origin, json);
+        write_origin(self.decision, json);
         json.piece(r#","repeated":"#);
         json.truth(self.decision.outcome.repeated);
         if let Some(id) = id {

@@ -103,6 +103,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .takes::<CheckBody<'_, Object<AttemptBody<'_>>>>()
         .answers::<Allowed>()
         .answers::<Batch<'_>>()
+        .also::<Refused>(403, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
         .also::<Refused>(429, PROBLEM_JSON)
         .also::<Refused>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);

@@ -128,14 +128,18 @@ async fn decide(
     let told = Told::read(query.dialect, &parts.headers)?;
     let Peer(peer) = parts.extensions.get().copied().expect("whoever serves the router tells the peer");
     let identity = settings.credentials.recognise(&parts.headers)?;
+    let wanted = app.engine.wanted();
+    let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
     let asks = |is: fn(Source<'_>) -> bool| {
-        policy.fields().filter_map(|field| settings.aliases.source(field)).any(is)
+        let fields = policy.fields().chain(listed.iter().map(|name| &**name));
+        fields.filter_map(|field| settings.aliases.source(field)).any(is)
     };
     let path = if asks(|source| source == Source::Path) { told.path()? } else { "".into() };
     let host = if asks(|source| source == Source::Host) { told.host()? } else { "".into() };
     let facts = Facts {
         route: &query.route,
         client: settings.trusted_proxies.client(peer, &parts.headers),
+        address: None,
         method: &told.method,
         path: &path,
         query: if asks(|source| matches!(source, Source::Query(_))) { told.query()? } else { None },
@@ -143,7 +147,7 @@ async fn decide(
         headers: &parts.headers,
         identity: &identity,
     };
-    let asked = facts.ask(policy, &settings.aliases)?;
+    let asked = facts.ask_beside(policy, listed, &settings.aliases)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
     let mut decision = Decision::blank();

@@ -107,6 +107,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
         .answers::<Allowed>()
+        .also::<Refused>(403, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
         .also::<Refused>(429, PROBLEM_JSON)
         .also::<Refused>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);

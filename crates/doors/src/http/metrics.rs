@@ -117,6 +117,7 @@ pub(crate) fn register(registry: &mut Registry, engine: &Engine, meters: &HttpMe
     let latency = engine.meters.latency.clone();
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
     registry.register_collector(Box::new(engine.meters.clone()));
+    registry.register_collector(Box::new(engine.list_meters().clone()));
     if let Some(store) = engine.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }

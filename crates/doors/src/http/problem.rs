@@ -100,6 +100,10 @@ impl Problem {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, kind, title, detail)
     }
 
+    pub(crate) fn list_full(detail: String) -> Self {
+        Self::new(StatusCode::CONFLICT, "/problems/list-full", "List full", detail)
+    }
+
     /// Writes its body under this id.
     pub(crate) fn write(&self, id: &HeaderValue, json: &mut Json) {
         self.0.write(id, json);

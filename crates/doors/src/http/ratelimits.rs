@@ -52,6 +52,9 @@ struct RuleConfigured<'p> {
     on_exceed: String,
     /// What it does while a shared store cannot be used.
     on_outage: String,
+    /// When it bans a key that it keeps denying; absent if it never does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ban: Option<String>,
     /// The statuses of the answers that it counts, as they are written; all if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_when: Option<String>,
@@ -192,6 +195,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
             .collect(),
         on_exceed: rule.on_exceed.to_string(),
         on_outage: rule.on_outage.to_string(),
+        ban: rule.ban.map(|ban| ban.to_string()),
         count_when: rule.count_when.map(|statuses| statuses.to_string()),
         enabled: rule.enabled,
     }

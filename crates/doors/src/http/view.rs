@@ -30,20 +30,23 @@ struct EntryShown {
     policy: String,
     /// `allow`, `wait`, `defer` or `deny`.
     verdict: &'static str,
-    /// How it was reached: `store`, `local`, `outage` or `fixed`.
+    /// How it was reached: `store`, `local`, `outage`, `fixed`, or `barred` by the blocklist.
     origin: &'static str,
     /// Why the store was not asked, or did not answer; only if it was reached without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// The rule that is named; null if it was allowed.
+    /// The rule that is named; null if it was allowed or barred.
     rule: Option<String>,
-    /// The key of that rule, or of the first one that applied.
+    /// The key of that rule, or of the first one that applied; who is barred.
     key: Option<String>,
     /// How much was asked for.
     cost: u64,
     /// Milliseconds until it may be asked again, as the caller was told; null if it was allowed, or
     /// if waiting does not help.
     retry_after_ms: Option<u64>,
+    /// Milliseconds for which the rule banned the key; only where this is a ban and no decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    banned_for_ms: Option<u64>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -61,7 +64,7 @@ struct TopShown<'t> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Offender")]
 struct OffenderShown {
-    /// The rule that refused it.
+    /// The rule that refused it; `blocklist` for who is on that.
     rule: String,
     /// The key.
     key: String,
@@ -92,7 +95,7 @@ struct BusyShown {
 #[schemars(rename = "Total")]
 struct TotalShown<'t> {
     policy: &'t str,
-    /// The rule that was named; empty for `allow`.
+    /// The rule that was named; empty for `allow` and `barred`.
     rule: &'t str,
     outcome: &'t str,
     count: u64,
@@ -122,6 +125,7 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         key: entry.key,
         cost: entry.cost,
         retry_after_ms: shown::retry_after_ms(entry.retry),
+        banned_for_ms: entry.banned.map(|lasts| lasts.as_millis_ceil()),
     });
     Ok(json(&JournalShown { decisions: entries.collect() }))
 }

@@ -247,6 +247,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         plan,
+        ban: None,
         count_when: None,
         enabled: true,
         secret: false,
@@ -340,7 +341,7 @@ pub fn documented(document: &Value, method: &Method, path: &str) -> Option<Strin
     fn fits(template: &[&str], path: &[&str]) -> bool {
         match (template, path) {
             ([], []) => true,
-            (["{key}", rest @ ..], [_, more @ ..]) => fits(rest, more) || fits(template, more),
+            (["{key}" | "{target}", rest @ ..], [_, more @ ..]) => fits(rest, more) || fits(template, more),
             ([part, rest @ ..], [one, more @ ..]) => {
                 (part == one || part.starts_with('{') && !one.is_empty()) && fits(rest, more)
             }

@@ -39,6 +39,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),
         count_when: None,
+        ban: None,
         plan: Arc::new(plan),
         overrides: Default::default(),
         enabled: true,

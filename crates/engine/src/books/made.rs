@@ -89,6 +89,7 @@ impl MadePolicy {
             on_exceed: terms.on_exceed,
             on_outage: terms.in_outage(),
             count_when: None,
+            ban: None,
             enabled: true,
             secret: false,
         }

@@ -88,6 +88,7 @@ impl Engine {
         let mut configured = self.configured.lock();
         configured.base = policies;
         self.renew(&mut configured);
+        self.barrier.configure(&configured.base);
     }
 
     /// Puts other books in force, unless something was set here since there were so many `edits`.
@@ -165,10 +166,11 @@ impl Engine {
 
     fn renew(&self, configured: &mut Configured) {
         let laid = configured.books.over(&configured.base);
-        self.tell(&laid.policies, &laid.left_out, &configured.told);
-        configured.told = laid.left_out.0.keys().cloned().collect();
         let local = self.shared.is_some().then(|| laid.policies.in_outage());
-        self.current.store(Arc::new(Snapshot::new(laid, local, &configured.books, &self.meters)));
+        let (snapshot, left_out) = Snapshot::new(laid, local, &configured.books, &self.meters);
+        self.current.store(Arc::new(snapshot));
+        self.tell(&left_out, &configured.told);
+        configured.told = left_out.0.into_keys().collect();
     }
 
     /// As [`Engine::renew`], where nothing but the limits of single keys of one rule has changed.
@@ -181,20 +183,21 @@ impl Engine {
         let renewed = Rule::clone(&renewed);
         let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
         let policies = current.policies.with_rule(renewed);
-        self.tell(&policies, &left_out, &configured.told);
+        self.current.store(Arc::new(current.with_policies(policies, local, &self.meters)));
+        self.tell(&left_out, &configured.told);
         let of_rule = Subject::Override { rule, key: "" }.record();
         configured.told.retain(|record| !record.starts_with(&of_rule));
         configured.told.extend(left_out.0.into_keys());
-        self.current.store(Arc::new(current.with_policies(policies, local, &self.meters)));
     }
 
-    /// Tells the log once of what does not fit.
-    fn tell(&self, policies: &Policies, left_out: &LeftOut, told: &BTreeSet<String>) {
+    /// Tells the log once of what does not fit what is in force now.
+    fn tell(&self, left_out: &LeftOut, told: &BTreeSet<String>) {
+        let pinned = self.pin();
         for (record, why) in left_out.0.iter().filter(|(record, _)| !told.contains(*record)) {
             let record = match Subject::of(record) {
                 // Whether the keys of a rule that is gone were secret, nobody knows.
                 Some(Subject::Override { rule, key })
-                    if policies.rule(rule).is_none_or(|rule| rule.secret) =>
+                    if pinned.policies.rule(rule).is_none_or(|rule| rule.secret) =>
                 {
                     Subject::Override { rule, key: &self.seals.veil(key) }.record()
                 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::Answer;
 use tollgate_core::{
-    Attempt, Charges, Decision, Origin, Outcome, Plan, Span, StoreError, Ticket, Verdict, When,
+    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, StoreError, Ticket, Timestamp, Verdict,
+    When,
 };
 
 use super::{Engine, Fault, Snapshot};
@@ -15,6 +16,9 @@ use crate::ticket;
 
 /// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
 pub(crate) const MOST_TURNS: usize = 3;
+
+/// What stands for a rule's name where somebody is refused who is on the blocklist.
+const BLOCKLIST: &str = "blocklist";
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
@@ -93,7 +97,7 @@ impl Engine {
     #[inline]
     fn settle_at_once(&self, decision: &mut Decision<'_>) -> Result<(), Fault> {
         if decision.charges.is_empty() {
-            decision.allow_unmetered();
+            allow_unless_barred(decision);
             return Ok(());
         }
         if let Err(error) = self.take_at_once(decision) {
@@ -146,7 +150,7 @@ impl Engine {
     ) -> Result<Option<u64>, Fault> {
         let ticket = ticket::next();
         let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
-        pinned.open(attempt, ticket, decision)?;
+        self.open(pinned, attempt, ticket, decision)?;
         self.calendars.fill(&mut decision.charges);
         Ok(timed)
     }
@@ -154,9 +158,9 @@ impl Engine {
     /// Says what [`Engine::decide`] would, and takes nothing.
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
-        pinned.open(attempt, ticket::next(), &mut decision)?;
+        self.open(pinned, attempt, ticket::next(), &mut decision)?;
         if decision.charges.is_empty() {
-            decision.allow_unmetered();
+            allow_unless_barred(&mut decision);
             return Ok(decision);
         }
         if let Some(shared) = &self.shared {
@@ -186,7 +190,7 @@ impl Engine {
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         if decision.charges.is_empty() {
-            decision.allow_unmetered();
+            allow_unless_barred(decision);
             return Ok(());
         }
         if let Some(shared) = &self.shared {
@@ -216,6 +220,10 @@ impl Engine {
 
     #[cold]
     fn note_refusal(&self, decision: &Decision<'_>) {
+        if let Some(listing) = decision.barred() {
+            return self.note_barred(&decision.policy().name, listing, decision.outcome.now);
+        }
+        self.note_denial(decision);
         let Some(line) = decision.denied_by() else { return };
         let now = decision.outcome.now;
         let key = self.shown_key(line.rule, line.key);
@@ -249,9 +257,19 @@ impl Engine {
         }
     }
 
+    /// Takes note of somebody who is on the blocklist, and came all the same.
+    pub(crate) fn note_barred(&self, policy: &str, listing: &Listing, now: Timestamp) {
+        let target = listing.target.to_string();
+        self.offenders.note(BLOCKLIST, &target, now);
+        if let Some(held_back) = self.log_pace.lock().admit(now) {
+            tracing::info!(component = "lists", policy, target, held_back, "barred");
+        }
+    }
+
     #[cold]
     fn entry(&self, decision: &Decision<'_>) -> Entry {
         let line = decision.denied_by().or_else(|| decision.lines().next());
+        let barred = decision.barred().map(|listing| listing.target.to_string());
         for line in decision.lines() {
             let key = self.shown_key(line.rule, line.key);
             self.busiest.note(&line.rule.name, &key, decision.outcome.now);
@@ -262,9 +280,18 @@ impl Engine {
             verdict: decision.verdict,
             origin: decision.origin,
             rule: decision.denied_by().map(|line| line.rule.name.to_string()),
-            key: line.map(|line| self.shown_key(line.rule, line.key).into_owned()),
+            key: barred.or_else(|| line.map(|line| self.shown_key(line.rule, line.key).into_owned())),
             cost: decision.charges.cost,
             retry: decision.wait().map_or(decision.retry, When::After),
+            banned: None,
         }
+    }
+}
+
+/// Allows an attempt that has nothing to charge, unless that is because it is barred.
+#[cold]
+fn allow_unless_barred(decision: &mut Decision<'_>) {
+    if decision.barred().is_none() {
+        decision.allow_unmetered();
     }
 }

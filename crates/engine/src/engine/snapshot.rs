@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use hashbrown::{HashMap, HashSet};
-use tollgate_core::{Attempt, Decision, Policies, Policy, Ticket};
+use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
 
 use super::Fault;
-use crate::books::{Assignments, Books, Laid, MadePolicies, Subject};
+use crate::books::{Assignments, Books, Laid, LeftOut, MadePolicies, Subject};
 use crate::meter::{Meters, PolicyMeter};
 
 /// One consistent set of policies. Pin it, decide with it, let it go.
@@ -39,7 +39,13 @@ struct Pages {
 }
 
 impl Snapshot {
-    pub(super) fn new(laid: Laid, local: Option<Policies>, books: &Books, meters: &Meters) -> Self {
+    /// What holds, and what was left out of it.
+    pub(super) fn new(
+        laid: Laid,
+        local: Option<Policies>,
+        books: &Books,
+        meters: &Meters,
+    ) -> (Self, LeftOut) {
         let Laid { policies, configured, built_in_consumer, routes, left_out } = laid;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
@@ -53,7 +59,7 @@ impl Snapshot {
             routes,
             left_out: left_out.0.keys().filter_map(policy).collect(),
         };
-        Self::with_pages(policies, local, Arc::new(pages), meters)
+        (Self::with_pages(policies, local, Arc::new(pages), meters), left_out)
     }
 
     /// The same, with policies that differ in nothing but the limits of single keys.
@@ -107,7 +113,7 @@ impl Snapshot {
 
     /// Begins a decision: finds the policy and works out the charges.
     #[inline]
-    pub(super) fn open<'a>(
+    pub(crate) fn open<'a>(
         &'a self,
         attempt: &Attempt<'a>,
         ticket: Ticket,
@@ -118,7 +124,7 @@ impl Snapshot {
         }
         let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
-        policy.charge(attempt, &mut decision.charges).map_err(Fault::Mistake)
+        policy.charge_listed(attempt, self.policies.roster(), &mut decision.charges).map_err(Fault::Mistake)
     }
 
     /// Begins a decision while limits are switched off. A mistake is one all the same: it must not
@@ -132,7 +138,8 @@ impl Snapshot {
     ) -> Result<(), Fault> {
         if self.policies.iter().next().is_some() {
             let policy = self.policies.find(attempt.policy).map_err(Fault::Mistake)?;
-            policy.charges(attempt, ticket).map_err(Fault::Mistake)?;
+            let mut charges = Charges::new(ticket, attempt.cost, attempt.id);
+            policy.charge_listed(attempt, self.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
         }
         decision.open(&self.off, ticket, attempt.cost, attempt.id);
         Ok(())

@@ -72,8 +72,14 @@ struct Member {
 
 struct Ended {
     home: Home,
-    /// When it has run out by itself; `None` if it never does.
-    until: Option<Timestamp>,
+    /// When it was taken or last renewed.
+    renewed: Timestamp,
+}
+
+/// The limits at a key as they are now, if its rule is still there.
+struct Current<'p> {
+    store: Option<&'p Arc<Plan>>,
+    local: Option<&'p Arc<Plan>>,
 }
 
 /// When to try again where there was no room, if nothing is to be renewed meanwhile.
@@ -87,11 +93,7 @@ impl Ledger {
         }
         for number in letters.dropped {
             if let Some(lasting) = self.leases.remove(&number) {
-                for site in &lasting.sites {
-                    if let Some(place) = self.places.get_mut(site) {
-                        place.end(&lasting.id, number);
-                    }
-                }
+                lasting.end(number, &mut self.places);
             }
         }
     }
@@ -115,18 +117,20 @@ impl Ledger {
     /// Ends all leases.
     pub(super) fn end_all(&mut self) {
         for (number, lasting) in self.leases.drain() {
-            for site in &lasting.sites {
-                if let Some(place) = self.places.get_mut(site) {
-                    place.end(&lasting.id, number);
-                }
-            }
+            lasting.end(number, &mut self.places);
         }
     }
 
     /// What is to be done now.
     pub(super) fn chores(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
-        self.places.retain(|_, place| place.lasts(now));
-        self.places.iter().filter_map(|(site, place)| place.chore(site, pinned, reach, now)).collect()
+        let mut chores = Vec::new();
+        self.places.retain(|site, place| {
+            let current = Current::of(site, pinned);
+            place.forget_run_out(&current, now);
+            chores.extend(place.chore(site, &current, reach, now));
+            !place.is_empty()
+        });
+        chores
     }
 
     /// Takes note of what came of a chore.
@@ -134,6 +138,29 @@ impl Ledger {
         if let Some(place) = self.places.get_mut(&done.site) {
             place.note(done, now);
         }
+    }
+}
+
+impl Lasting {
+    /// Ends what this lease holds.
+    fn end(self, number: u64, places: &mut HashMap<Site, Place>) {
+        for site in &self.sites {
+            if let Some(place) = places.get_mut(site) {
+                place.end(&self.id, number);
+            }
+        }
+    }
+}
+
+impl<'p> Current<'p> {
+    fn of(site: &Site, pinned: &'p Snapshot) -> Self {
+        let at = |home| Some(pinned.policies_of(home).rule(&site.rule)?.plan_at(&site.key));
+        Self { store: at(Home::Store), local: at(Home::Local) }
+    }
+
+    /// The limit on what is held. Where there is none any more there is nothing to keep up.
+    fn limit(&self) -> Option<&'p InFlight> {
+        self.store.and_then(|plan| in_flight(plan))
     }
 }
 
@@ -161,40 +188,45 @@ impl Place {
             let own = members.get(id).is_some_and(|member| member.lease == lease);
             if own { members.remove(id) } else { None }
         };
-        let length = in_flight(&self.plan).and_then(InFlight::lease);
         for home in [Home::Store, Home::Local] {
             let group = self.held.of_mut(home);
             if let Some(member) = take_own(&mut group.members) {
-                let until = length.map(|length| group.renewed.max(member.at) + length);
-                self.ended.insert(Arc::clone(id), Ended { home, until });
+                let renewed = group.renewed.max(member.at);
+                self.ended.insert(Arc::clone(id), Ended { home, renewed });
             }
         }
         take_own(&mut self.adrift);
     }
 
-    /// Forgets what has run out by itself, and says whether anything is left.
-    fn lasts(&mut self, now: Timestamp) -> bool {
-        self.ended.retain(|_, ended| ended.until.is_none_or(|until| now < until));
-        !self.held.store.members.is_empty() || !self.all_in_store() || !self.ended.is_empty()
+    /// Whether nothing is left to look after.
+    fn is_empty(&self) -> bool {
+        self.held.store.members.is_empty() && self.all_in_store() && self.ended.is_empty()
+    }
+
+    /// What has ended and has run out by itself need not be released.
+    fn forget_run_out(&mut self, current: &Current<'_>, now: Timestamp) {
+        let limit = current.limit().or_else(|| in_flight(&self.plan));
+        if let Some(lease) = limit.and_then(InFlight::lease) {
+            self.ended.retain(|_, ended| now < ended.renewed + lease);
+        }
     }
 
     /// What is to be done here now, if anything is.
-    fn chore(&self, site: &Site, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Option<Chore> {
-        let current = |home| Some(pinned.policies_of(home).rule(&site.rule)?.plan_at(&site.key));
-        // Where there is no such limit any more there is nothing to keep up.
-        let limit = current(Home::Store).and_then(|plan| in_flight(plan));
+    fn chore(&self, site: &Site, current: &Current<'_>, reach: Reach, now: Timestamp) -> Option<Chore> {
+        let limit = current.limit();
         let lease = limit.and_then(InFlight::lease);
         let homes = if reach == Reach::Everywhere { &[Home::Store, Home::Local][..] } else { &[Home::Local] };
         let due = |home: &Home| self.held.of(*home).is_due(lease, now);
+        let ends = |home: &Home| self.ended.values().any(|ended| ended.home == *home);
         let claims = limit.is_some() && reach == Reach::Everywhere;
         let claims_now = claims && self.claim_at <= now && !self.all_in_store();
-        if self.ended.is_empty() && !claims_now && !homes.iter().any(due) {
+        if !claims_now && !homes.iter().any(|home| due(home) || ends(home)) {
             return None;
         }
-        let plan = |home| Arc::clone(current(home).unwrap_or(&self.plan));
+        let plan = |current: Option<&Arc<Plan>>| Arc::clone(current.unwrap_or(&self.plan));
         let mut chore = Chore {
             site: site.clone(),
-            plans: ByHome { store: plan(Home::Store), local: plan(Home::Local) },
+            plans: ByHome { store: plan(current.store), local: plan(current.local) },
             began: now,
             release: ByHome::default(),
             renew: ByHome::default(),

@@ -28,6 +28,7 @@ pub(super) struct Tallies {
 #[derive(Default)]
 struct Tally {
     allow: Arc<Striped>,
+    barred: Arc<Striped>,
     by_rule: BTreeMap<Arc<str>, [Arc<Striped>; OUTCOMES.len()]>,
 }
 
@@ -54,7 +55,9 @@ impl Tallies {
     pub(super) fn counts(&self) -> Vec<(Labels, u64)> {
         let mut counts = Vec::new();
         for (policy, tally) in &self.by_policy {
-            counts.push(([Arc::clone(policy), "".into(), "allow".into()], tally.allow.total()));
+            for (outcome, counter) in [("allow", &tally.allow), ("barred", &tally.barred)] {
+                counts.push(([Arc::clone(policy), "".into(), outcome.into()], counter.total()));
+            }
             for (rule, counters) in &tally.by_rule {
                 let each = OUTCOMES.into_iter().zip(counters);
                 let labels = |outcome: &str| [Arc::clone(policy), Arc::clone(rule), outcome.into()];
@@ -69,7 +72,7 @@ impl Tallies {
 impl Tally {
     fn meter<'n>(&mut self, rules: impl Iterator<Item = &'n Arc<str>>) -> PolicyMeter {
         let rules = rules.map(|rule| self.by_rule.entry(Arc::clone(rule)).or_default().clone()).collect();
-        PolicyMeter { allow: Arc::clone(&self.allow), rules }
+        PolicyMeter { allow: Arc::clone(&self.allow), barred: Arc::clone(&self.barred), rules }
     }
 }
 

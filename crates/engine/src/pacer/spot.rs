@@ -57,9 +57,9 @@ impl Default for Spot {
 }
 
 impl Spot {
-    /// Whether somebody waits for it, or would have to.
+    /// Whether somebody waits for it, or it stands still.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
-        !self.ring.is_empty() || self.asked > 0 || self.due.is_some() || self.is_paused(now)
+        !self.ring.is_empty() || self.asked > 0 || self.is_paused(now)
     }
 
     pub(super) fn is_paused(&self, now: Instant) -> bool {

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
+use tollgate_core::ledger::{Edit, News};
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
 use tollgate_engine::Fallback;
@@ -48,6 +49,8 @@ pub(crate) struct Link {
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
+    /// An entry of the ledger that is gone, without its version telling.
+    pub(crate) lost: Mutex<Option<String>>,
 }
 
 /// One engine, its link, and its own counters.
@@ -79,6 +82,7 @@ impl Centre {
             calls: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
             retracted: Mutex::default(),
+            lost: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
         let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
@@ -217,6 +221,22 @@ impl Records for Link {
             }
             _ => Poll::Ready(read.take().expect("polled no more once it is ready")),
         })))
+    }
+
+    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
+        self.call(move || self.centre.memory.enter(edits))
+    }
+
+    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+        let read = move || -> Result<News, StoreError> {
+            let mut news = block_on(self.centre.memory.news(since))?;
+            if let Some(lost) = &*self.lost.lock() {
+                news.entries.retain(|(name, _)| name != lost);
+                news.size = news.size.map(|size| size - 1);
+            }
+            Ok(news)
+        };
+        self.call(move || Answer::ready(read()))
     }
 
     fn version(&self) -> Answer<'_, u64> {

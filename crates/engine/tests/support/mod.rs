@@ -91,6 +91,7 @@ pub(crate) mod rule {
             plan: Arc::new(plan),
             overrides: Default::default(),
             on_exceed,
+            ban: None,
             count_when: None,
             enabled: true,
             secret: false,

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::Guard;
 use http::HeaderMap;
-use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Policy, Verdict};
+use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
 use tollgate_engine::{Engine, Fault, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::Source;
@@ -111,13 +111,15 @@ impl Case<'_> {
     fn limit_at_once(&self, note: &mut Note<'_>) -> Result<AtOnce, Problem> {
         let shared = &self.visit.worker.shared;
         let pinned = shared.engine.pin();
+        let wanted = shared.engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(AtOnce::Limited(Limited::Admitted(Admitted::default())));
+            return Ok(AtOnce::Limited(self.admit_unlimited(listed, note)?));
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy, note)?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
@@ -152,13 +154,15 @@ impl Case<'_> {
     async fn decide_in_time(&self, note: &mut Note<'_>) -> Result<Option<Limited>, Problem> {
         let engine = &self.visit.worker.shared.engine;
         let pinned = Guard::into_inner(engine.pin());
+        let wanted = engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(Some(Limited::Admitted(Admitted::default())));
+            return self.admit_unlimited(listed, note).map(Some);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy, note)?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
@@ -169,15 +173,29 @@ impl Case<'_> {
         Ok((!waits).then(|| self.conclude(&decision)))
     }
 
-    /// Finds out what a policy needs to know.
-    fn know(&self, policy: &Policy, note: &mut Note<'_>) -> Result<Known, Problem> {
+    /// Admits a request that no policy is about, unless it is from somebody who is barred.
+    fn admit_unlimited(&self, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Limited, Problem> {
+        if !listed.is_empty() {
+            let known = self.know(listed.iter().map(|name| &**name), note)?;
+            let asked = self.facts(&known);
+            let asked = asked.ask_alone(listed, &self.local.plan.settings.aliases)?;
+            if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
+                note.decided = Some(words::origin(Origin::Barred));
+                return Err(Problem::banned(&listing));
+            }
+        }
+        Ok(Limited::Admitted(Admitted::default()))
+    }
+
+    /// Finds out what is needed to know these fields.
+    fn know<'n>(&self, fields: impl Iterator<Item = &'n str>, note: &mut Note<'_>) -> Result<Known, Problem> {
         let settings = &self.local.plan.settings;
         let needs = |field: &str| match settings.aliases.source(field) {
             Some(Source::Header(_) | Source::Cookie(_)) => Needs::Headers,
             Some(source) if proves(source) => Needs::Identity,
             _ => Needs::Nothing,
         };
-        let needs = policy.fields().map(needs).max().unwrap_or(Needs::Nothing);
+        let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
         let client = match origin.trust {
             Trust::Nobody => origin.peer,
@@ -201,6 +219,7 @@ impl Case<'_> {
         Facts {
             route: &self.route().name,
             client: known.client,
+            address: self.address(known),
             method: &self.request.method,
             path: self.path,
             query: self.query.and_then(|query| str::from_utf8(query).ok()),

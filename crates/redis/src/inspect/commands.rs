@@ -25,6 +25,7 @@ const COMMANDS: &[&[&str]] = &[
     &["HINCRBY", "KEY", "a", "none"],
     &["HLEN", "KEY"],
     &["HMGET", "KEY", "a"],
+    &["HSCAN", "KEY", "0"],
     &["HSET", "KEY", "a", "b", "odd"],
     &["LINDEX", "KEY", "0"],
     &["LLEN", "KEY"],

@@ -81,9 +81,11 @@ impl<'n> Probe<'n> {
         let rest = [
             self.settle("holds", &scripts.holds, &logs, taking, &[b"list"]),
             self.settle("give", &scripts.give, &logs, giving, &[RULE.as_bytes()]),
-            // The first of these gives the hash an expiry, which the second leaves alone.
+            // The first of these gives the hash an expiry, which the others leave alone.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),
+            self.hash("enter", &scripts.enter, &[b"10", b"0", b"write", b"probe", b"1"]),
+            self.hash("news", &scripts.news, &[b"10", b"-1", b"10"]),
         ];
         for run in &rest {
             runs.push(ScriptRun { name: run.name, refusal: refusal(&run.send(talk).await?) });

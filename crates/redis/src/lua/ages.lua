@@ -16,8 +16,8 @@ end
 -- itself in a moment.
 local function put(i)
   local blank = true
-  for _, number in ipairs(rows[i]) do
-    blank = blank and number == 0
+  for k = 1, #p[starts[i] + 2] do
+    blank = blank and rows[i][k] == 0
   end
   moved[i] = true
   write(i, blank and 0 or 1)

@@ -1,6 +1,7 @@
 //! Records: what was configured at run time, one hash for all of it.
 
 use tollgate_core::StoreError;
+use tollgate_core::ledger::{Edit, News};
 use tollgate_core::store::{Answer, Records};
 
 use super::{RedisStore, nonsense};
@@ -94,6 +95,14 @@ impl Records for RedisStore {
 
     fn version(&self) -> Answer<'_, u64> {
         Answer::Later(Box::pin(self.read_version()))
+    }
+
+    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.enter_all(edits)))
+    }
+
+    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+        Answer::Later(Box::pin(self.read_news(since)))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -1,10 +1,10 @@
 //! One limit that decides alone, settled where its state lies: the shortest way there is.
 
 use tollgate_core::charge::Lone;
-use tollgate_core::limit::{Draft, Ladder, Limit};
+use tollgate_core::limit::{Draft, Limit};
 use tollgate_core::{Charges, Reading, Timestamp, When};
 
-use super::shard::Place;
+use super::shard::{Place, only_ladder};
 use super::{MemoryStore, shard_of};
 
 impl MemoryStore {
@@ -15,9 +15,6 @@ impl MemoryStore {
         lone: &Lone<'_>,
         charges: &Charges<'_>,
     ) -> Option<(Reading, Timestamp)> {
-        if let Limit::Ladder(ladder) = lone.limit {
-            return self.climb_alone(lone, ladder, charges);
-        }
         let key = self.hash(lone.plan, lone.key);
         let mut shard = self.shards[shard_of(key)].lock();
         let (index, slot) = shard.find_single(key, lone.plan)?;
@@ -43,19 +40,16 @@ impl MemoryStore {
         Some((reading, now))
     }
 
-    /// As [`MemoryStore::settle_alone`], for a ladder.
-    #[inline(never)]
-    fn climb_alone(
-        &self,
-        lone: &Lone<'_>,
-        ladder: &Ladder,
-        charges: &Charges<'_>,
-    ) -> Option<(Reading, Timestamp)> {
-        let key = self.hash(lone.plan, lone.key);
+    /// As [`MemoryStore::settle_alone`], for one ladder. Kept apart from it, because a second way to the
+    /// same answer costs a bucket a fifth of its time.
+    pub(super) fn climb_alone(&self, charges: &Charges<'_>) -> Option<(Reading, Timestamp)> {
+        let charge = charges.iter().next().filter(|charge| charges.len() == 1 && charge.enforced)?;
+        let ladder = only_ladder(charge.plan)?;
+        let key = self.hash(charge.plan, charges.key(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let (cost, ticket) = (charges.cost, charges.ticket);
         let draft = || Draft { cost, id: None, ticket, now: self.clock.now(), amounts: &[], calendar: &[] };
-        let (place, reading, now) = shard.climb(key, lone.plan, ladder, draft)?;
+        let (place, reading, now) = shard.climb(key, charge.plan, ladder, draft)?;
         if reading.when == When::Now && cost > 0 {
             shard.touch_at(place, key);
         }

@@ -3,8 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
+use tollgate_core::Timestamp;
+use tollgate_core::ledger::{Edit, News, PREFIX};
 use tollgate_core::store::{Answer, Records};
 
+use super::ledger::Ledger;
 use super::{MemoryStore, Saving};
 
 /// All records.
@@ -12,14 +15,16 @@ pub(crate) struct RecordBook(Mutex<Pages>);
 
 struct Pages {
     by_name: BTreeMap<String, Vec<u8>>,
-    /// The names of those that have changed since they were last saved, if somebody saves them.
+    ledger: Ledger,
+    /// The names of those that have changed since they were last saved, if somebody saves them. The
+    /// ledger's begin with its prefix.
     dirty: Option<BTreeSet<String>>,
 }
 
 impl RecordBook {
     pub(crate) fn new(saving: Saving) -> Self {
         let dirty = (saving == Saving::On).then(BTreeSet::new);
-        Self(Mutex::new(Pages { by_name: BTreeMap::new(), dirty }))
+        Self(Mutex::new(Pages { by_name: BTreeMap::new(), ledger: Ledger::default(), dirty }))
     }
 
     /// Writes a record, or removes it.
@@ -37,9 +42,28 @@ impl RecordBook {
         expected
     }
 
+    /// Changes the ledger.
+    pub(crate) fn enter(&self, edits: &[Edit]) {
+        let pages = &mut *self.0.lock();
+        for edit in edits {
+            if let (true, Some(dirty)) = (pages.ledger.edit(edit), &mut pages.dirty) {
+                dirty.insert(format!("{PREFIX}{}", edit.name));
+            }
+        }
+    }
+
+    /// What has changed in the ledger since a version, or all of it.
+    pub(crate) fn news(&self, since: Option<u64>, now: Timestamp) -> News {
+        self.0.lock().ledger.news(since, now)
+    }
+
     /// Puts in a record as it was saved.
     pub(crate) fn restore(&self, name: &str, value: &[u8]) {
-        self.0.lock().by_name.insert(name.to_owned(), value.to_owned());
+        let pages = &mut *self.0.lock();
+        match name.strip_prefix(PREFIX) {
+            Some(name) => pages.ledger.restore(name, value),
+            None => drop(pages.by_name.insert(name.to_owned(), value.to_owned())),
+        }
     }
 
     pub(crate) fn all(&self) -> Vec<(String, Vec<u8>)> {
@@ -53,7 +77,11 @@ impl RecordBook {
         names
             .into_iter()
             .map(|name| {
-                let value = pages.by_name.get(&name).cloned();
+                let value = match name.strip_prefix(PREFIX) {
+                    Some(name) => pages.ledger.value(name),
+                    None => pages.by_name.get(&name),
+                };
+                let value = value.cloned();
                 (name, value)
             })
             .collect()
@@ -96,6 +124,15 @@ impl Records for MemoryStore {
 
     fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
         Answer::ready(Ok(self.records.all()))
+    }
+
+    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
+        self.records.enter(edits);
+        Answer::ready(Ok(()))
+    }
+
+    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+        Answer::ready(Ok(self.records.news(since, self.clock.now())))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

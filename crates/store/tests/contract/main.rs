@@ -10,6 +10,7 @@ mod climbing;
 mod differential;
 mod giving;
 mod holding;
+mod ledgers;
 mod model;
 mod on_redis;
 mod recording;
@@ -78,6 +79,13 @@ macro_rules! contract {
                     a_record_is_swapped_only_for_what_is_expected,
                     of_many_who_swap_at_once_one_succeeds,
                     records_and_counters_do_not_touch_each_other,
+                ],
+                ledgers: [
+                    a_ledger_is_read_whole_and_then_by_its_changes,
+                    what_changed_meanwhile_is_not_removed,
+                    whoever_missed_too_much_reads_everything,
+                    a_ledger_is_apart_from_records_and_counters,
+                    a_long_ledger_is_read_whole,
                 ],
                 differential: [
                     settles_as_the_specification_does,

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
+use tollgate_core::Stance;
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
@@ -61,6 +62,10 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
+    }
+    let (block, allow) = listed(config);
+    if block + allow > 0 {
+        writeln!(out, "bars {block} on the blocklist, and never {allow} on the allowlist")?;
     }
     for rule in rules {
         print_rule(rule, out)?;
@@ -118,6 +123,9 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  counts {count_when}")?;
     }
     writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
+    if let Some(ban) = &rule.ban {
+        writeln!(out, "  bans: {ban}")?;
+    }
     match rule.policies.as_slice() {
         [] => writeln!(out, "  used by no policy"),
         policies => writeln!(out, "  used by {}", policies.join(", ")),
@@ -132,6 +140,13 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
         writeln!(out, "{indent}{limit}: {bounds}")?;
     }
     Ok(())
+}
+
+/// How many are on the blocklist and on the allowlist.
+fn listed(config: &Config) -> (usize, usize) {
+    let all = config.policies.roster().listings();
+    let block = all.iter().filter(|listing| listing.stance == Stance::Block).count();
+    (block, all.len() - block)
 }
 
 pub(super) fn store_in_words(store: &StoreConfig) -> String {
@@ -227,6 +242,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
+        "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,
         "gateway": config.gateway.as_ref().map(gateway_as_json),

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 
 use super::fault::Fault;
 use super::server::Server;
-use super::wire::Problem;
+use super::wire::{Decision, Problem};
 
 /// What the server answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +24,11 @@ impl Answer {
             server: server.to_string(),
             why: self.complaint(&error),
         })
+    }
+
+    /// Whether it decides an attempt, as opposed to refusing to.
+    pub(super) fn is_decision(&self) -> bool {
+        serde_json::from_slice::<Decision>(&self.body).is_ok()
     }
 
     /// The answer, unless it says that the server refuses or cannot.

@@ -104,21 +104,29 @@ impl Path {
         Self(path)
     }
 
+    /// The path with a query of these members.
+    #[must_use]
+    pub fn with_query<'m>(mut self, members: impl IntoIterator<Item = (&'m str, &'m str)>) -> Self {
+        for (index, (name, value)) in members.into_iter().enumerate() {
+            self.0.push(if index == 0 { '?' } else { '&' });
+            self.0.push_str(name);
+            self.0.push('=');
+            escape(value, &mut self.0);
+        }
+        self
+    }
+
     /// The path with `?limit=`, and `&after=` if there is anything to come after.
     #[must_use]
     pub fn page(self, limit: usize, after: Option<&str>) -> Self {
-        let Self(mut path) = self.at_most(limit);
-        if let Some(after) = after {
-            path.push_str("&after=");
-            escape(after, &mut path);
-        }
-        Self(path)
+        let limit = limit.to_string();
+        self.with_query([("limit", limit.as_str())].into_iter().chain(after.map(|after| ("after", after))))
     }
 
     /// The path with `?limit=`.
     #[must_use]
     pub fn at_most(self, limit: usize) -> Self {
-        Self(format!("{}?limit={limit}", self.0))
+        self.with_query([("limit", limit.to_string().as_str())])
     }
 }
 
@@ -141,6 +149,12 @@ mod tests {
     fn a_part_stays_one_part_whatever_it_contains() {
         let path = Path::new(&["ratelimits", "login", "a/b,c@d%20?#é"]);
         assert_eq!(path.0, "/api/v1/ratelimits/login/a%2Fb%2Cc%40d%2520%3F%23%C3%A9");
+    }
+
+    #[test]
+    fn a_member_of_the_query_stays_one_member_whatever_it_contains() {
+        let path = Path::new(&["bans"]).with_query([("after", "user=a&b"), ("contains", "x y+")]);
+        assert_eq!(path.0, "/api/v1/bans?after=user%3Da%26b&contains=x%20y%2B");
     }
 
     #[test]

@@ -18,7 +18,9 @@ pub struct Decision {
     pub repeated: bool,
     /// Under which id something is held.
     pub id: Option<String>,
-    /// Why it was decided without the store, if it was.
+    /// How it was reached: `barred` by the blocklist, or otherwise.
+    pub origin: Option<String>,
+    /// Why it was decided without the store, if it was; why it is barred, if that may be told.
     pub reason: Option<String>,
     /// The rule that is named.
     pub denied_by: Option<String>,
@@ -128,6 +130,39 @@ pub struct Removed {
 pub struct Released {
     /// It was.
     pub released: bool,
+}
+
+/// Who is on the lists.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Bans {
+    /// In the order of their targets.
+    pub bans: Vec<Ban>,
+    /// Behind whom there are more.
+    pub next: Option<String>,
+}
+
+/// One entry of the lists.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ban {
+    /// Whom it is about.
+    pub target: String,
+    /// `block` or `allow`.
+    pub kind: String,
+    /// Why; perhaps nothing.
+    pub reason: String,
+    /// Who set it.
+    pub author: String,
+    /// When it ends.
+    pub until: Option<String>,
+}
+
+/// Whether an entry was there to be removed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Unlisted {
+    /// It was.
+    pub removed: bool,
+    /// The configuration lists the same.
+    pub configured: bool,
 }
 
 /// Who is refused most, and how often each outcome came about.

@@ -72,7 +72,8 @@ impl Check {
         let style = if decision.allowed { GOOD } else { BAD };
         writeln!(out, "{style}{}{style:#}", self.headline(decision))?;
         if let Some(reason) = &decision.reason {
-            writeln!(out, "decided without the store: {}", words::plain(reason))?;
+            let why = if is_barred(decision) { "reason" } else { "decided without the store" };
+            writeln!(out, "{why}: {}", words::plain(reason))?;
         }
         let sheet = self.rules(&decision.rules);
         if !sheet.is_empty() {
@@ -103,6 +104,7 @@ impl Check {
         let verdict = match decision.verdict.as_str() {
             "wait" => "told to wait",
             "defer" => "deferred",
+            _ if is_barred(decision) => "barred",
             _ => "denied",
         };
         let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
@@ -115,6 +117,7 @@ impl Check {
         let retry = match (&decision.defer_until, decision.retry_after_ms) {
             (Some(until), _) => format!(", retry at {}", words::plain(until)),
             (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
+            (None, None) if is_barred(decision) => ", for good".to_owned(),
             (None, None) => {
                 let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
                 let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
@@ -143,6 +146,10 @@ impl Check {
         }
         sheet
     }
+}
+
+fn is_barred(decision: &Decision) -> bool {
+    decision.origin.as_deref() == Some("barred")
 }
 
 /// The limit as it is written, what is left of it, and when it resets.

@@ -7,7 +7,7 @@ mod outage;
 
 use serde::Serialize;
 use tollgate_core::key::FieldKind;
-use tollgate_core::{Field, OnExceed, Plan, Policies, Rule};
+use tollgate_core::{Banning, Field, OnExceed, Plan, Policies, Rule};
 
 pub use counting::count_when;
 pub use limit::limit;
@@ -32,6 +32,9 @@ pub struct RuleInWords {
     pub on_exceed: String,
     /// What happens while a store that others share cannot be used.
     pub on_outage: String,
+    /// When it bans a key, if it ever does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ban: Option<String>,
     /// The policies that use it, in the order in which they were written.
     pub policies: Vec<String>,
     /// Whether it is switched on.
@@ -72,6 +75,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
         count_when: rule.count_when.as_ref().map(count_when),
         on_exceed: on_exceed(rule.on_exceed),
         on_outage: on_outage(rule),
+        ban: rule.ban.map(ban),
         policies: policies
             .iter()
             .filter(|policy| policy.rule(&rule.name).is_some())
@@ -112,6 +116,17 @@ pub fn on_exceed(on_exceed: OnExceed) -> String {
             format!("the attempt is deferred to {when}{spread}")
         }
     }
+}
+
+/// When a rule bans a key, and for how long.
+pub fn ban(ban: Banning) -> String {
+    let (after, within, lasts) = (Whole(ban.after()), spell(ban.within()), spell(ban.lasts()));
+    let denials = if ban.after() == 1 { "denial" } else { "denials" };
+    let grows = match ban.most() {
+        Some(most) => format!(", twice as long each time, up to {}", spell(most)),
+        None => String::new(),
+    };
+    format!("a key with {after} {denials} in {within} is barred for {lasts}{grows}")
 }
 
 fn plan(plan: &Plan) -> Vec<LimitInWords> {
@@ -162,6 +177,20 @@ mod tests {
         ];
         for (by, words) in table {
             assert_eq!(scope(&by), words);
+        }
+    }
+
+    #[test]
+    fn bans_say_whom_they_bar_and_for_how_long() {
+        let table = [
+            ("after 100 denials in 10m ban 1h", "a key with 100 denials in 10 minutes is barred for 1 hour"),
+            (
+                "after 1 denial in 1s ban 15m up to 1d",
+                "a key with 1 denial in 1 second is barred for 15 minutes, twice as long each time, up to 1 day",
+            ),
+        ];
+        for (written, words) in table {
+            assert_eq!(ban(written.parse().unwrap()), words);
         }
     }
 

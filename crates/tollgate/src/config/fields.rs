@@ -1,55 +1,28 @@
 //! What fields hold: by what the configuration says, else by their well-known names.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
-use tollgate_core::key::FieldKind;
+use tollgate_core::key::{FieldKind, Kinds, check_field_name};
 use tollgate_core::policy::nearest;
 
 use super::problem::{Findings, hint, shown};
 use super::raw::{FieldForm, IpForm, Named};
 use super::tree::Path;
 
-/// The kinds that were written, by field.
-pub(super) struct Kinds(HashMap<String, FieldKind>);
-
 const WORDS: [&str; 4] = ["text", "ip", "address", "domain"];
 
-impl Kinds {
-    /// All that were written, as policies know them.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Arc<str>, FieldKind)> {
-        self.0.iter().map(|(name, kind)| (name.as_str().into(), *kind))
-    }
-
-    /// The kind of a field.
-    pub(super) fn of(&self, field: &str) -> FieldKind {
-        self.0.get(field).copied().unwrap_or_else(|| FieldKind::of_name(field))
-    }
-}
-
-/// What is wrong with the name of a field, if anything is.
-pub(super) fn check_field(name: &str) -> Result<(), String> {
-    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-');
-    if (1..=64).contains(&name.len()) && name.chars().all(fits) {
-        return Ok(());
-    }
-    Err(format!("`{}` cannot name a field: use up to 64 of `A-Z a-z 0-9 _ . -`", shown(name)))
-}
-
 pub(super) fn mean(written: &Named<FieldForm>, findings: &mut Findings<'_>) -> Kinds {
-    let mut kinds = HashMap::new();
+    let mut kinds = Vec::new();
     for (name, form) in &written.0 {
         let path = Path::of(&["fields", name]);
-        if let Err(message) = check_field(name) {
+        if let Err(message) = check_field_name(name) {
             findings.key(&path, message);
         }
         let kind = match form {
             FieldForm::Word(word) => of_word(word, &path, findings),
             FieldForm::Ip(table) => of_prefixes(&table.ip, &path.key("ip"), findings),
         };
-        kinds.extend(kind.map(|kind| (name.clone(), kind)));
+        kinds.extend(kind.map(|kind| (name.as_str().into(), kind)));
     }
-    Kinds(kinds)
+    Kinds::new(kinds)
 }
 
 fn of_word(word: &str, path: &Path, findings: &mut Findings<'_>) -> Option<FieldKind> {

@@ -12,9 +12,16 @@ use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
-pub(super) use forms::{By, CountWhen, DeferForm, FieldForm, IpForm, LimitText, Limits, OnExceedForm};
-pub(super) use forms::{PolicyForm, PolicyTable, StatusText, StoreForm, StoreTable};
+pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, CountWhen, DeferForm};
+pub(super) use forms::{FieldForm, IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable};
+pub(super) use forms::{StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
+
+/// What a rule bans by, as far as a pattern can say it.
+const BAN_PATTERN: &str = concat!(
+    r"^\s*after\s+[0-9][0-9_]*\s+denials?\s+in\s+[0-9][0-9a-z_]*",
+    r"\s+ban\s+[0-9][0-9a-z_]*(\s+up\s+to\s+[0-9][0-9a-z_]*)?\s*$",
+);
 
 /// The configuration of tollgate.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -43,6 +50,11 @@ pub(super) struct Written {
     /// The rules, by name.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) rules: Option<Named<Rule>>,
+    /// Whom nothing is decided for: attempts from these are barred before anything is counted.
+    pub(super) blocklist: Option<Vec<BlockedForm>>,
+    /// Who is never barred, whatever the blocklist says: of networks that lie in each other the smallest
+    /// counts. Limits hold for them too.
+    pub(super) allowlist: Option<Vec<AllowedForm>>,
     /// The policies, by name: which rules one kind of attempt passes.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) policies: Option<Named<PolicyForm>>,
@@ -148,6 +160,10 @@ pub(super) struct Rule {
     #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
+    /// When the rule bans a key that it keeps denying, and for how long: twice as long each time, where
+    /// it says `up to`. It never does unless this is said.
+    #[schemars(regex(pattern = BAN_PATTERN), example = "after 100 denials in 10m ban 1h up to 24h")]
+    pub(super) ban: Option<String>,
     /// Which answers count: an attempt is charged at first, and given back once it is answered with
     /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
     /// otherwise. Where nobody sees the answer, every attempt counts.

@@ -4,12 +4,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
-use tollgate_core::key::{FieldKind, MOST_FIELD_BYTES};
+use tollgate_core::key::{FieldKind, Kinds, MOST_FIELD_BYTES, check_field_name};
 use tollgate_core::policy::nearest;
-use tollgate_core::{Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
+use tollgate_core::{Banning, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
 use super::counting;
-use super::fields::{Kinds, check_field};
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::{self, By, DeferForm, Named, OnExceedForm};
@@ -105,9 +104,11 @@ fn mean_one(
         on_exceed: on_exceed?,
         on_outage: on_outage?,
         count_when: count_when?,
+        ban: None,
         enabled: written.enabled.unwrap_or(true),
         secret,
     };
+    rule.ban = mean_ban(written.ban.as_deref(), &rule, &path.key("ban"), findings);
     counting::check(&rule, &rule.plan, &path.key("limits"), findings);
     for (key, plan, path) in overrides {
         counting::check(&rule, &plan, &path, findings);
@@ -148,7 +149,7 @@ fn mean_by(
     }
     let mut fields: Vec<Field> = Vec::new();
     for (name, path) in &names {
-        if let Err(message) = check_field(name) {
+        if let Err(message) = check_field_name(name) {
             findings.value(path, message);
         } else if fields.iter().any(|field| *field.name == ***name) {
             findings.value(path, format!("the field `{name}` is written twice"));
@@ -215,6 +216,22 @@ fn mean_on_outage(
         return None;
     }
     Some(on_outage)
+}
+
+/// When a rule bans. It must deny somebody, whom the lists can name.
+fn mean_ban(written: Option<&str>, rule: &Rule, path: &Path, findings: &mut Findings<'_>) -> Option<Banning> {
+    let banning = written?.parse().map_err(|error| findings.grammar(path, error)).ok()?;
+    let problem = if rule.by.is_empty() {
+        "without `by` the rule has one key, and a ban would bar everybody"
+    } else if rule.observes() {
+        "a rule that only observes denies nobody, so it has nobody to ban"
+    } else if rule.secret {
+        "the keys of the rule are secret, and whoever is banned can be read in the lists"
+    } else {
+        return Some(banning);
+    };
+    findings.value(path, problem);
+    None
 }
 
 fn mean_deferral(form: &DeferForm, path: &Path, findings: &mut Findings<'_>) -> Option<OnExceed> {

@@ -1,4 +1,4 @@
-//! Looks after the engine's shared store and after what connections hold, beside serving.
+//! Looks after the engine, and after what connections hold, beside serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ pub(crate) struct Tending {
 }
 
 impl Tending {
-    /// Tends an engine and its leases. There is less to do if the store is not shared.
+    /// Tends an engine and its leases.
     pub(crate) fn start(engine: &Arc<Engine>, leases: &Arc<Leases>) -> Self {
         let (stop, stopped) = watch::channel(false);
         let task = tokio::spawn(tend(Arc::clone(engine), Arc::clone(leases), stopped));
@@ -39,9 +39,7 @@ impl Tending {
 
 async fn tend(engine: Arc<Engine>, leases: Arc<Leases>, mut stopped: watch::Receiver<bool>) {
     let tend_all = async || {
-        if engine.is_shared() {
-            engine.tend().await;
-        }
+        engine.tend().await;
         leases.tend().await;
     };
     loop {

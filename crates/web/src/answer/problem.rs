@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use tollgate_core::StoreError;
+use tollgate_core::{Listing, StoreError};
 use tollgate_engine::Fault;
 
 use super::Response;
@@ -57,6 +57,12 @@ impl Problem {
     /// 403: whoever asks may not.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "/problems/forbidden", "Forbidden", detail)
+    }
+
+    /// 403: whoever asks is on the blocklist. Why is told only if that is public.
+    pub fn banned(listing: &Listing) -> Self {
+        let detail = if listing.told { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
+        Self::new(StatusCode::FORBIDDEN, "/problems/banned", "Banned", detail)
     }
 
     /// 404: there is no such thing.

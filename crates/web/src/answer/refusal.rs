@@ -44,6 +44,12 @@ const OUTAGE: Kind = Kind {
     error: r#","error":"store unavailable","allowed":false,"verdict":"#,
 };
 
+const BANNED: Kind = Kind {
+    status: StatusCode::FORBIDDEN,
+    opening: r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"#,
+    error: r#","error":"banned","allowed":false,"verdict":"#,
+};
+
 impl<'d, 'a> Refusal<'d, 'a> {
     /// About how long a refusal is, in bytes.
     pub const USUAL_BYTES: usize = 640;
@@ -51,11 +57,15 @@ impl<'d, 'a> Refusal<'d, 'a> {
     /// What there is to say about a decision, which is not to allow.
     pub fn new(engine: &Engine, decision: &'d Decision<'a>) -> Self {
         let named = decision.denied_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
-        let kind = if let Origin::Outage(_) = decision.origin { &OUTAGE } else { &EXCEEDED };
+        let kind = match decision.origin {
+            Origin::Outage(_) => &OUTAGE,
+            Origin::Barred => &BANNED,
+            Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
+        };
         Self { decision, kind, named, wait: decision.wait() }
     }
 
-    /// The status it is answered with: 429, or 503 if an outage denies.
+    /// The status it is answered with: 429, 503 if an outage denies, or 403 if it is barred.
     pub fn status(&self) -> StatusCode {
         self.kind.status
     }
@@ -90,6 +100,9 @@ impl<'d, 'a> Refusal<'d, 'a> {
 
     /// Writes who exceeded what, and when to come back, inside of quotes that stand already.
     pub(super) fn add_default_detail(&self, json: &mut Json) {
+        if self.decision.barred().is_some() {
+            return self.add_ban(json);
+        }
         let Some((line, key)) = &self.named else { return json.add("rate limit exceeded") };
         json.add(&line.rule.name);
         if !line.rule.by.is_empty() {
@@ -115,6 +128,20 @@ impl<'d, 'a> Refusal<'d, 'a> {
         }
     }
 
+    /// Writes that somebody is on the blocklist: why if that may be told, and when to come back.
+    fn add_ban(&self, json: &mut Json) {
+        json.piece("banned");
+        if let Some(reason) = public_reason(self.decision) {
+            json.piece(": ");
+            json.add(reason);
+        }
+        if let Some(wait) = self.wait {
+            json.piece("; retry after ");
+            json.number(whole_secs(wait));
+            json.piece(" s");
+        }
+    }
+
     /// Writes what stands behind the detail.
     pub(super) fn write_reasons(&self, id: &HeaderValue, json: &mut Json) {
         json.piece(r#","correlationId":"#);
@@ -123,7 +150,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
         json.text(words::verdict(self.decision.verdict));
         json.piece(r#","policy":"#);
         json.text(self.policy());
-        write_origin(self.decision.origin, json);
+        write_origin(self.decision, json);
         if let Some((line, key)) = &self.named {
             json.piece(r#","denied_by":"#);
             json.text(&line.rule.name);
@@ -145,11 +172,16 @@ impl<'d, 'a> Refusal<'d, 'a> {
     }
 }
 
+/// Why somebody is on the blocklist, where that may be told.
+fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
+    decision.barred().filter(|listing| listing.told).map(|listing| &*listing.reason)
+}
+
 /// Writes how a decision was reached, as members of an answer.
-pub fn write_origin(origin: Origin, json: &mut Json) {
+pub fn write_origin(decision: &Decision<'_>, json: &mut Json) {
     json.piece(r#","origin":"#);
-    json.text(words::origin(origin));
-    if let Some(reason) = words::reason(origin) {
+    json.text(words::origin(decision.origin));
+    if let Some(reason) = words::reason(decision.origin).or_else(|| public_reason(decision)) {
         json.piece(r#","reason":"#);
         json.text(reason);
     }

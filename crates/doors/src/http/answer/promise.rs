@@ -40,18 +40,19 @@ pub(crate) struct Allowed {
 /// An attempt that may not pass now: a problem, with the reasons beside it.
 #[derive(JsonSchema)]
 pub(crate) struct Refused {
-    /// `/problems/rate-limit-exceeded`, or `/problems/store-unavailable` if an outage denies.
+    /// `/problems/rate-limit-exceeded`, `/problems/store-unavailable` if an outage denies, or
+    /// `/problems/banned` for who is on the blocklist.
     r#type: String,
-    /// `Rate limit exceeded`, or `Store unavailable`.
+    /// `Rate limit exceeded`, `Store unavailable` or `Banned`.
     title: String,
-    /// 429, or 503 if an outage denies.
+    /// 429, 503 if an outage denies, or 403 for who is on the blocklist.
     status: u16,
     /// Who exceeded what, and when to come back.
     detail: String,
     /// The id of the request, as the caller sent it or as it was made up.
     #[serde(rename = "correlationId")]
     correlation_id: String,
-    /// `rate limit exceeded`, or `store unavailable`.
+    /// `rate limit exceeded`, `store unavailable` or `banned`.
     error: String,
     /// Always false.
     allowed: bool,
@@ -59,9 +60,11 @@ pub(crate) struct Refused {
     verdict: String,
     /// The policy that decided.
     policy: String,
-    /// `store`; without it `local` by the counters of this node, or `outage` by none.
+    /// `store`; without it `local` by the counters of this node, or `outage` by none; `barred` by the
+    /// blocklist.
     origin: String,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`. Of
+    /// who is barred, the reason if it is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// The first rule that was exceeded, or that denies in an outage.

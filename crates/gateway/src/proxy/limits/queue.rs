@@ -44,13 +44,15 @@ impl Case<'_> {
     async fn wait(&self, note: &mut Note<'_>) -> Result<Limited, Problem> {
         let shared = &self.visit.worker.shared;
         let pinned = Guard::into_inner(shared.engine.pin());
+        let wanted = shared.engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(Limited::Admitted(Admitted::default()));
+            return self.admit_unlimited(listed, note);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy, note)?;
+        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
         let facts = self.facts(&known);
-        let asked = facts.ask_for(policy, &self.local.plan.settings.aliases, self.address(&known))?;
+        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));

@@ -45,6 +45,7 @@ mod tests {
             overrides: Default::default(),
             on_exceed: OnExceed::Reject,
             on_outage: on_outage.parse().unwrap(),
+            ban: None,
             count_when: None,
             enabled: true,
             secret: false,

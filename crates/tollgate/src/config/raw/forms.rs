@@ -208,6 +208,58 @@ pub(in crate::config) struct PolicyTable {
     pub(in crate::config) hash_tag: Option<String>,
 }
 
+/// An entry of the blocklist: a target, or a table with it.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum BlockedForm {
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
+    Target(String),
+    /// A target with settings.
+    Table(BlockedTable),
+}
+
+/// An entry of the allowlist: a target, or a table with it.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum AllowedForm {
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
+    Target(String),
+    /// A target with settings.
+    Table(AllowedTable),
+}
+
+/// An entry of the allowlist with settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct AllowedTable {
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
+    #[schemars(example = "203.0.113.0/24", example = &"user=bob")]
+    pub(in crate::config) target: String,
+    /// When it ends, as in `2027-01-31T12:00:00Z`; never unless said otherwise.
+    pub(in crate::config) until: Option<String>,
+    /// Why, in one line.
+    #[schemars(length(max = 512))]
+    pub(in crate::config) reason: Option<String>,
+}
+
+/// An entry of the blocklist with settings.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(inline)]
+pub(in crate::config) struct BlockedTable {
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
+    #[schemars(example = "203.0.113.0/24", example = &"user=bob")]
+    pub(in crate::config) target: String,
+    /// When it ends, as in `2027-01-31T12:00:00Z`; never unless said otherwise.
+    pub(in crate::config) until: Option<String>,
+    /// Why, in one line.
+    #[schemars(length(max = 512))]
+    pub(in crate::config) reason: Option<String>,
+    /// Whether the reason is told to whom it bars; false unless said otherwise.
+    pub(in crate::config) public: Option<bool>,
+}
+
 /// Reads a setting for which null means something else than absence.
 pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
@@ -298,6 +350,14 @@ read_forms!(StoreForm, "`memory`, an address or a table, as in `{ file: ./tollga
 read_forms!(OnExceedForm, "`reject`, `defer`, `wait 5s`, `observe` or `{ defer: { … } }`", {
     word => OnExceedForm::Word,
     table => OnExceedForm::Defer,
+});
+read_forms!(BlockedForm, "a target or a table, as in `203.0.113.0/24` or `{ target: user=bob, reason: spam }`", {
+    word => BlockedForm::Target,
+    table => BlockedForm::Table,
+});
+read_forms!(AllowedForm, "a target or a table, as in `203.0.113.0/24` or `{ target: user=bob, reason: us }`", {
+    word => AllowedForm::Target,
+    table => AllowedForm::Table,
 });
 read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`", {
     list => PolicyForm::Rules,

@@ -1,0 +1,133 @@
+//! Networks inside networks, laid flat: every address lies in one stretch, and a stretch knows the
+//! smallest network around it. To find it is one search in a sorted list.
+
+use alloc::vec;
+use alloc::vec::Vec;
+
+/// The bits of an address.
+pub(super) trait Bits: Copy + Ord {
+    /// The last address of the network of this length that begins here.
+    fn last(self, length: u8) -> Self;
+
+    /// The address after this one; `None` after the last.
+    fn next(self) -> Option<Self>;
+
+    /// The first bits, which say where in the index to look.
+    fn head(self) -> usize;
+}
+
+/// Stretches of addresses.
+#[derive(Clone, Debug)]
+pub(super) struct Ranges<B> {
+    /// Where each stretch begins.
+    starts: Vec<B>,
+    /// The number of the smallest network around it.
+    owners: Vec<u32>,
+    /// For each value of the first bits, the first stretch that begins with it or later. Short lists
+    /// have none.
+    index: Vec<u32>,
+}
+
+/// No network.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// How many of the first bits the index is about.
+const HEAD_BITS: u32 = 16;
+/// How long a list is that is worth an index.
+const INDEXED: usize = 1_024;
+
+impl<B: Bits> Ranges<B> {
+    /// Lays networks flat. They come sorted by their first address, the larger first where it is the
+    /// same, each with its number, and none twice. `inside` is told of each the number of the next
+    /// larger one around it, or [`NONE`].
+    pub(super) fn new(nets: impl Iterator<Item = (B, u8, u32)>, mut inside: impl FnMut(u32, u32)) -> Self {
+        let mut ranges = Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new() };
+        let mut open: Vec<(B, u32)> = Vec::new();
+        let owner = |open: &[(B, u32)]| open.last().map_or(NONE, |(_, number)| *number);
+        for (first, length, number) in nets {
+            while let Some((last, _)) = open.last().copied().filter(|(last, _)| *last < first) {
+                open.pop();
+                ranges.begin(last.next(), owner(&open));
+            }
+            inside(number, owner(&open));
+            ranges.begin(Some(first), number);
+            open.push((first.last(length), number));
+        }
+        while let Some((last, _)) = open.pop() {
+            ranges.begin(last.next(), owner(&open));
+        }
+        if ranges.starts.len() >= INDEXED {
+            ranges.index = ranges.index();
+        }
+        ranges
+    }
+
+    /// Begins a stretch, unless there are no addresses left.
+    fn begin(&mut self, at: Option<B>, owner: u32) {
+        let Some(at) = at else { return };
+        if self.starts.last() == Some(&at) {
+            self.starts.pop();
+            self.owners.pop();
+        }
+        self.starts.push(at);
+        self.owners.push(owner);
+    }
+
+    fn index(&self) -> Vec<u32> {
+        let mut index = vec![0; (1 << HEAD_BITS) + 1];
+        for start in &self.starts {
+            index[start.head() + 1] += 1;
+        }
+        let mut sum = 0;
+        for count in &mut index {
+            sum += *count;
+            *count = sum;
+        }
+        index
+    }
+
+    /// The number of the smallest network around an address, or [`NONE`].
+    #[inline]
+    pub(super) fn find(&self, address: B) -> u32 {
+        let (from, to) = match self.index.get(address.head()..address.head() + 2) {
+            Some(bounds) => (bounds[0] as usize, bounds[1] as usize),
+            None => (0, self.starts.len()),
+        };
+        let after = from + self.starts[from..to].partition_point(|start| *start <= address);
+        after.checked_sub(1).map_or(NONE, |at| self.owners[at])
+    }
+}
+
+impl<B> Default for Ranges<B> {
+    fn default() -> Self {
+        Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new() }
+    }
+}
+
+impl Bits for u32 {
+    fn last(self, length: u8) -> Self {
+        self | Self::MAX.checked_shr(u32::from(length)).unwrap_or(0)
+    }
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+
+    fn head(self) -> usize {
+        (self >> (Self::BITS - HEAD_BITS)) as usize
+    }
+}
+
+impl Bits for u128 {
+    fn last(self, length: u8) -> Self {
+        self | Self::MAX.checked_shr(u32::from(length)).unwrap_or(0)
+    }
+
+    fn next(self) -> Option<Self> {
+        self.checked_add(1)
+    }
+
+    fn head(self) -> usize {
+        (self >> (Self::BITS - HEAD_BITS)) as usize
+    }
+}

@@ -1,0 +1,345 @@
+//! The blocklist and the allowlist: who is on them, putting somebody on them, taking somebody off.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::grammar::{self, GrammarError};
+use tollgate_core::{Author, Listing, Stance, Target, Timestamp};
+use tollgate_engine::{Engine, ListFault, Wish};
+use tollgate_web::words::Moment;
+
+use super::App;
+use super::audit;
+use super::auth::Role;
+use super::body::{self, AtMost, Fields, Object, Text};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::page::Page;
+use super::path;
+use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
+use super::shown::json;
+
+const ALL: &str = "/api/v1/bans";
+const ONE: &str = "/api/v1/bans/{*target}";
+
+/// The most entries of one request, and of one page.
+const MOST: usize = 1_000;
+/// The most entries of one request of which the log is told one by one.
+const MOST_TOLD: usize = 10;
+/// The longest text that is shown back with what is wrong with it.
+const MOST_SHOWN_BYTES: usize = 200;
+
+/// One entry, or several in `bans`.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BanRequest")]
+struct BanBody<'b> {
+    #[serde(borrow, default)]
+    target: Option<Text<'b>>,
+    #[serde(borrow, default)]
+    fields: Option<Fields<'b>>,
+    #[serde(default)]
+    kind: Option<Kind>,
+    #[serde(borrow, default, rename = "for")]
+    lasts: Option<Text<'b>>,
+    #[serde(borrow, default)]
+    reason: Option<Text<'b>>,
+    #[serde(default)]
+    public: Option<bool>,
+    /// Up to 1000 entries, all set or none; then nothing else may stand beside them.
+    #[serde(borrow, default)]
+    bans: Option<AtMost<MOST, Object<OneBan<'b>>>>,
+}
+
+/// One entry.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BanWish")]
+struct OneBan<'b> {
+    /// Whom it is about: an address, a network, or fields and their values, as in `203.0.113.0/24`,
+    /// `user=bob` or `user=bob,ip=203.0.113.7`.
+    #[serde(borrow, default)]
+    target: Option<Text<'b>>,
+    /// The same as an object of fields and their values, in the place of `target`.
+    #[serde(borrow, default)]
+    fields: Option<Fields<'b>>,
+    /// `block` unless said otherwise.
+    #[serde(default)]
+    kind: Option<Kind>,
+    /// How long it lasts, as in `1h`; for good unless said otherwise.
+    #[serde(borrow, default, rename = "for")]
+    lasts: Option<Text<'b>>,
+    /// Why, in one line of at most 512 bytes.
+    #[serde(borrow, default)]
+    reason: Option<Text<'b>>,
+    /// Whether the reason is told to whom it bars; false unless said otherwise.
+    #[serde(default)]
+    public: Option<bool>,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum Kind {
+    Block,
+    Allow,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Bans")]
+struct BansShown {
+    /// Entries in the order of their targets.
+    bans: Vec<BanShown>,
+    /// What `after` is for the next page; null on the last one.
+    next: Option<String>,
+}
+
+/// One entry of the lists.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Ban")]
+struct BanShown {
+    /// Whom it is about, as it is written.
+    target: String,
+    /// `block`, or `allow` for whoever is never barred.
+    kind: &'static str,
+    /// Why; perhaps nothing.
+    reason: String,
+    /// Whether the reason is told to whom it bars.
+    public: bool,
+    /// The name of the access key that set it, `rule NAME`, or `configuration`.
+    author: String,
+    /// When it was set (RFC 3339); null if it is configured.
+    #[schemars(with = "Option<String>")]
+    since: Option<Moment>,
+    /// When it ends (RFC 3339); null if never.
+    #[schemars(with = "Option<String>")]
+    until: Option<Moment>,
+    /// How often in a row a rule has banned them, where its bans grow; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    times: Option<u32>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Unlisted {
+    /// Whether anything was set for the target.
+    removed: bool,
+    /// Whether the configuration lists the target, so that this holds now.
+    configured: bool,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let list = Operation::new(ALL, "Tell who is on the blocklist and the allowlist")
+        .query(&[
+            ("limit", "how many, 100 unless said otherwise, 1000 at most"),
+            ("after", "the last target of the page before: `next` in its answer"),
+            ("kind", "only `block` or only `allow`"),
+            ("author", "only what this access key set, or `rule NAME`, or `configuration`"),
+            ("address", "only networks around this address"),
+            ("contains", "only targets and reasons with this text"),
+        ])
+        .answers::<BansShown>();
+    let set = Operation::new(ALL, "Put somebody on the blocklist or the allowlist")
+        .takes::<BanBody<'_>>()
+        .answers::<BansShown>()
+        .also::<ProblemBody<'_>>(409, PROBLEM_JSON);
+    let remove = Operation::new("/api/v1/bans/{target}", "Take somebody off the lists").answers::<Unlisted>();
+    vec![
+        Endpoint::new(Method::GET, ALL, Some(Role::Read), show).does(list),
+        Endpoint::new(Method::POST, ALL, Some(Role::Admin), set_all).does(set),
+        Endpoint::new(Method::DELETE, ONE, Some(Role::Admin), remove_one).does(remove),
+    ]
+}
+
+async fn show(app: Arc<App>, ask: Ask) -> Answered {
+    let filter = Filter::of(&ask)?;
+    let Page { limit, after } = Page::of(&ask)?;
+    let found = app.engine.listings(after.as_deref(), limit, |listing| filter.wants(listing));
+    // Whether anything follows is known once somebody has looked.
+    let behind = found.last().map(|listing| listing.target.to_string());
+    let more = found.len() >= limit
+        && !app.engine.listings(behind.as_deref(), 1, |listing| filter.wants(listing)).is_empty();
+    Ok(json(&BansShown {
+        bans: found.iter().map(|listing| shown(listing)).collect(),
+        next: behind.filter(|_| more),
+    }))
+}
+
+async fn set_all(app: Arc<App>, ask: Ask) -> Answered {
+    let body: BanBody<'_> = body::read(&ask.body)?;
+    let wishes = body.wishes(&app.engine, ask.caller())?;
+    let set = app.engine.list(wishes).await?;
+    tell(&ask, &set);
+    Ok(json(&BansShown { bans: set.iter().map(|listing| shown(listing)).collect(), next: None }))
+}
+
+async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
+    let written = ask.uri.path().splitn(5, '/').nth(4).unwrap_or_default();
+    let target = app.engine.target(&path::decode(written)?);
+    let target = target.map_err(|error| Problem::bad_request(wrong(&error)))?;
+    let removed = app.engine.unlist(&target).await?;
+    if removed {
+        let what = &target.to_string();
+        audit::Change { action: "ban.remove", what, ..audit::Change::default() }.tell(&ask);
+    }
+    let configured = app.engine.pin().policies.roster().listings().iter().any(|one| one.target == target);
+    Ok(json(&Unlisted { removed, configured }))
+}
+
+/// Which entries are shown.
+struct Filter {
+    stance: Option<Stance>,
+    author: Option<String>,
+    address: Option<IpAddr>,
+    contains: Option<String>,
+}
+
+impl Filter {
+    fn of(ask: &Ask) -> Result<Self, Problem> {
+        let stance = match ask.query("kind") {
+            None => None,
+            Some("block") => Some(Stance::Block),
+            Some("allow") => Some(Stance::Allow),
+            Some(_) => return Err(Problem::bad_request("`kind` is `block` or `allow`")),
+        };
+        let address = decoded(ask, "address")?.map(|address| {
+            address.parse().map_err(|_| Problem::bad_request("`address` is an IPv4 or IPv6 address"))
+        });
+        let (author, contains) = (decoded(ask, "author")?, decoded(ask, "contains")?);
+        Ok(Self { stance, author, address: address.transpose()?, contains })
+    }
+
+    fn wants(&self, listing: &Listing) -> bool {
+        let around = |address: &IpAddr| match &listing.target {
+            Target::Net(net) => net.contains(*address),
+            Target::Values(_) => false,
+        };
+        let holds =
+            |text: &String| listing.reason.contains(text) || listing.target.to_string().contains(text);
+        self.stance.is_none_or(|stance| stance == listing.stance)
+            && self.author.as_ref().is_none_or(|author| *author == listing.author.to_string())
+            && self.address.as_ref().is_none_or(around)
+            && self.contains.as_ref().is_none_or(holds)
+    }
+}
+
+impl BanBody<'_> {
+    /// What is to be listed, all of it checked.
+    fn wishes(self, engine: &Engine, author: &str) -> Result<Vec<Wish>, Problem> {
+        let Self { target, fields, kind, lasts, reason, public, bans } = self;
+        let alone = OneBan { target, fields, kind, lasts, reason, public };
+        let Some(bans) = bans else {
+            return Ok(vec![alone.wish(engine, author).map_err(Problem::bad_request)?]);
+        };
+        if !alone.is_empty() {
+            return Err(Problem::bad_request("beside `bans` there may be nothing else"));
+        }
+        let wishes = bans.0.into_iter().enumerate().map(|(index, ban)| {
+            let wish = ban.0.wish(engine, author);
+            wish.map_err(|problem| Problem::bad_request(format!("bans[{index}]: {problem}; nothing was set")))
+        });
+        wishes.collect()
+    }
+}
+
+impl OneBan<'_> {
+    fn is_empty(&self) -> bool {
+        let Self { target, fields, kind, lasts, reason, public } = self;
+        target.is_none()
+            && fields.is_none()
+            && kind.is_none()
+            && lasts.is_none()
+            && reason.is_none()
+            && public.is_none()
+    }
+
+    fn wish(&self, engine: &Engine, author: &str) -> Result<Wish, String> {
+        let target = match (&self.target, &self.fields) {
+            (Some(target), None) => engine.target(target.as_str()),
+            (None, Some(fields)) => {
+                engine.target_of(fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())))
+            }
+            (Some(_), Some(_)) => return Err("keep one of `target` and `fields`".to_owned()),
+            (None, None) => return Err("`target` is missing: who is to be listed?".to_owned()),
+        };
+        let reason = self.reason.as_ref().map_or("", Text::as_str);
+        Listing::check_reason(reason)?;
+        let told = self.public.unwrap_or(false);
+        if told && reason.is_empty() {
+            return Err("there is no `reason` that could be public".to_owned());
+        }
+        if told && matches!(self.kind, Some(Kind::Allow)) {
+            return Err("an entry that allows bars nobody, so there is nobody to tell the reason".to_owned());
+        }
+        let lasts = self.lasts.as_ref().map(|text| grammar::parse_span(text.as_str()));
+        Ok(Wish {
+            target: target.map_err(|error| wrong(&error))?,
+            stance: match self.kind {
+                None | Some(Kind::Block) => Stance::Block,
+                Some(Kind::Allow) => Stance::Allow,
+            },
+            lasts: lasts.transpose().map_err(|error| format!("`for`: {}", wrong(&error)))?,
+            reason: reason.into(),
+            told,
+            author: Author::Key(author.into()),
+        })
+    }
+}
+
+/// Tells the log of entries that were set: of each, or of the first of very many.
+fn tell(ask: &Ask, set: &[Arc<Listing>]) {
+    let (told, more) = if set.len() > MOST_TOLD { (1, set.len() - 1) } else { (set.len(), 0) };
+    for listing in &set[..told] {
+        let more = if more > 0 { format!(", and {more} more entries") } else { String::new() };
+        audit::Change {
+            action: "ban.set",
+            what: &listing.target.to_string(),
+            after: Some(described(listing) + &more),
+            ..audit::Change::default()
+        }
+        .tell(ask);
+    }
+}
+
+/// An entry in a few words, for the log.
+fn described(listing: &Listing) -> String {
+    let kind = listing.stance.name();
+    match listing.until {
+        Some(until) => format!("{kind} until {}", Moment(until)),
+        None => kind.to_owned(),
+    }
+}
+
+fn shown(listing: &Listing) -> BanShown {
+    BanShown {
+        target: listing.target.to_string(),
+        kind: listing.stance.name(),
+        reason: listing.reason.to_string(),
+        public: listing.told,
+        author: listing.author.to_string(),
+        since: (listing.since > Timestamp::ZERO).then_some(Moment(listing.since)),
+        until: listing.until.map(Moment),
+        times: (listing.times > 0).then_some(listing.times),
+    }
+}
+
+/// The value of a member of the query, decoded.
+fn decoded(ask: &Ask, name: &str) -> Result<Option<String>, Problem> {
+    ask.query(name).map(|value| path::decode(&value.replace('+', " "))).transpose()
+}
+
+/// What is wrong with a text. A long one is not shown back: the remedy behind it would be cut off.
+fn wrong(error: &GrammarError) -> String {
+    if error.text.len() > MOST_SHOWN_BYTES { error.problem.clone() } else { error.to_string() }
+}
+
+impl From<ListFault> for Problem {
+    fn from(fault: ListFault) -> Self {
+        match fault {
+            ListFault::Full => Self::list_full(fault.to_string()),
+            ListFault::UnknownField { .. } | ListFault::Secret { .. } => Self::bad_request(fault.to_string()),
+            ListFault::Store(error) => error.into(),
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The blocklist and the allowlist in force: what is configured, and what was set at run time, here or
+//! on another node.
+//!
+//! Deciding reads them without a lock. What was set at run time is kept in the store's ledger; every
+//! node follows its changes, and removes what has ended.
+
+mod book;
+mod record;
+mod setting;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::Mutex;
+use tollgate_core::store::Answer;
+use tollgate_core::{
+    Attempt, Charges, Decision, Listing, Lists, Outcome, Policies, Span, Store, Target, Ticket, Timestamp,
+};
+
+pub use setting::{ListFault, MOST_SET, Wish};
+
+use crate::engine::{Engine, Fault, Snapshot};
+use crate::meter::ListMeters;
+use book::Book;
+pub(crate) use book::Counts;
+
+/// The lists, and what stands behind them.
+pub(crate) struct Barrier {
+    in_force: ArcSwap<Lists>,
+    /// The fields that the lists look at and that every attempt may bring.
+    wanted: ArcSwap<Vec<Arc<str>>>,
+    /// Whether anybody is listed.
+    any: AtomicBool,
+    book: Mutex<Book>,
+    /// How far the time of a shared store is ahead of this node's, in microseconds; [`UNKNOWN`] until
+    /// it is known.
+    ahead: AtomicI64,
+    /// How long this node leaves to others what has ended, where the ledger is shared: each node another
+    /// time, so that mostly one of them removes it.
+    grace: Span,
+    pub(crate) meters: ListMeters,
+}
+
+const UNKNOWN: i64 = i64::MIN;
+/// The longest that what has ended is left to others.
+const MOST_GRACE_SECS: u64 = 20;
+
+impl Barrier {
+    pub(crate) fn new(policies: &Policies) -> Self {
+        let chance = getrandom::u64().expect("the system gives random numbers");
+        let barrier = Self {
+            in_force: ArcSwap::default(),
+            wanted: ArcSwap::default(),
+            any: AtomicBool::new(false),
+            book: Mutex::new(Book::default()),
+            ahead: AtomicI64::new(UNKNOWN),
+            grace: Span::from_secs(chance % MOST_GRACE_SECS + 1),
+            meters: ListMeters::default(),
+        };
+        barrier.configure(policies);
+        barrier
+    }
+
+    /// Puts in force what is configured of the lists, beside what was set at run time.
+    pub(crate) fn configure(&self, policies: &Policies) {
+        let mut book = self.book.lock();
+        let lists = book.configure(policies);
+        self.put_in_force(lists, &book);
+    }
+
+    fn put_in_force(&self, lists: Lists, book: &Book) {
+        let any = !lists.is_empty();
+        let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
+        self.wanted.store(Arc::new(wanted.collect()));
+        self.in_force.store(Arc::new(lists));
+        self.any.store(any, Ordering::Release);
+        self.meters.set_entries(book.counts());
+    }
+
+    /// Learns a shared store's time from what it told just now.
+    fn learn(&self, told: Timestamp, here: Timestamp) {
+        let ahead = told.as_micros().cast_signed().wrapping_sub(here.as_micros().cast_signed());
+        self.ahead.store(ahead, Ordering::Relaxed);
+    }
+}
+
+impl Engine {
+    /// What is counted about the lists.
+    pub fn list_meters(&self) -> &ListMeters {
+        &self.barrier.meters
+    }
+
+    /// What was set at run time for a target.
+    pub(crate) fn listed(&self, target: &Target) -> Option<Arc<Listing>> {
+        self.barrier.book.lock().find(target).cloned()
+    }
+
+    /// The fields that the lists look at, beyond those of its policy, and that every attempt may bring;
+    /// `None` while nobody is listed. A door that knows such a field of an attempt brings it along.
+    #[inline]
+    pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
+        self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
+    }
+
+    /// The entry that bars whoever these fields are about, for doors that let pass what no policy is
+    /// about. It is noted like any other.
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
+        if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
+            return None;
+        }
+        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
+        self.note_barred("", &listing, self.store_time());
+        Some(listing)
+    }
+
+    /// The lists in force.
+    pub fn lists(&self) -> Guard<Arc<Lists>> {
+        self.barrier.in_force.load()
+    }
+
+    /// Begins a decision: an attempt that is barred is decided by that, and nothing is charged.
+    #[inline]
+    pub(crate) fn open<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.barrier.any.load(Ordering::Acquire) && self.bar(pinned, attempt, ticket, decision)? {
+            return Ok(());
+        }
+        pinned.open(attempt, ticket, decision)
+    }
+
+    /// Bars an attempt, if somebody it is from is on the blocklist. Answers whether they are.
+    #[inline(never)]
+    fn bar<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<bool, Fault> {
+        if !pinned.policies.enabled {
+            return Ok(false);
+        }
+        let lists = self.barrier.in_force.load();
+        let Some(listing) = lists.bar(attempt.fields, || self.store_time()) else { return Ok(false) };
+        let policy = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
+        decision.open(policy, ticket, attempt.cost, attempt.id);
+        decision.bar(Arc::clone(listing), self.store_time());
+        Ok(true)
+    }
+
+    /// The store's time. It is asked for where it answers at once; a shared store's is worked out from
+    /// what it told last.
+    pub(crate) fn store_time(&self) -> Timestamp {
+        let Some(shared) = &self.shared else { return time_of(&*self.store) };
+        match self.barrier.ahead.load(Ordering::Relaxed) {
+            UNKNOWN => time_of(&*shared.fallback),
+            ahead => Timestamp::from_micros(shared.gate.now().as_micros().saturating_add_signed(ahead)),
+        }
+    }
+}
+
+/// The time of a store that answers at once; the epoch if it cannot answer, when nothing has ended yet.
+fn time_of(store: &dyn Store) -> Timestamp {
+    let mut outcome = Outcome::default();
+    let nothing = Charges::new(Ticket(0), 0, None);
+    match store.peek(&nothing, &mut outcome) {
+        Answer::Ready(Some(Ok(()))) => {}
+        Answer::Ready(_) | Answer::Later(_) => return Timestamp::ZERO,
+    }
+    outcome.now
+}

@@ -1,0 +1,237 @@
+//! Setting entries at run time, following what other nodes set, and removing what has ended.
+
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_core::grammar::GrammarError;
+use tollgate_core::ledger::{Edit, Entry};
+use tollgate_core::policy::nearest;
+use tollgate_core::{Author, Listing, Span, Stance, StoreError, Target, Timestamp};
+
+use super::book::name_of;
+use super::record;
+use crate::engine::Engine;
+
+/// The most entries that may be set at run time.
+pub const MOST_SET: usize = 200_000;
+
+/// How many entries are removed at a time, once they have ended.
+const AT_ONCE: usize = 1_000;
+/// An entry that is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// Whom it is about.
+    pub target: Target,
+    /// Whether they are barred.
+    pub stance: Stance,
+    /// How long it lasts; `None` is for good.
+    pub lasts: Option<Span>,
+    /// Why, in a line.
+    pub reason: Box<str>,
+    /// Whether the reason is told to whom it bars.
+    pub told: bool,
+    /// Who wants it.
+    pub author: Author,
+}
+
+/// Why an entry was not set, or not removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ListFault {
+    /// There are too many. The operator's fault; nothing was done.
+    Full,
+    /// No rule knows a field, and the configuration does not either, so no attempt would ever bring it.
+    /// The caller's fault; nothing was done.
+    UnknownField {
+        /// The field.
+        field: String,
+        /// The nearest name that is known.
+        near: Option<String>,
+    },
+    /// The values of a field must not be read, and entries can be. The caller's fault; nothing was done.
+    Secret {
+        /// The field.
+        field: String,
+        /// The rule whose keys are secret.
+        rule: String,
+    },
+    /// The store cannot answer.
+    Store(StoreError),
+}
+
+impl Engine {
+    /// Reads whom an entry is to be about, by what fields hold.
+    pub fn target(&self, text: &str) -> Result<Target, GrammarError> {
+        Target::parse(text, &self.barrier.book.lock().kinds)
+    }
+
+    /// As [`Engine::target`], from fields and their values.
+    pub fn target_of<'f>(
+        &self,
+        fields: impl IntoIterator<Item = (&'f str, &'f str)>,
+    ) -> Result<Target, GrammarError> {
+        Target::of_fields(fields, &self.barrier.book.lock().kinds)
+    }
+
+    /// Sets entries, each in the place of what was set for the same target. They hold from now on, survive
+    /// restarts, and reach every node within a second.
+    pub async fn list(&self, wishes: Vec<Wish>) -> Result<Vec<Arc<Listing>>, ListFault> {
+        for wish in &wishes {
+            self.check_fields(&wish.target)?;
+        }
+        let now = self.store_time();
+        let listings: Vec<Arc<Listing>> =
+            wishes.into_iter().map(|wish| Arc::new(wish.granted(now))).collect();
+        self.set(listings.clone()).await?;
+        Ok(listings)
+    }
+
+    /// Removes what was set for a target; what is configured stays. Answers whether anything was set.
+    pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
+        let found = self.barrier.book.lock().find(target).is_some();
+        let edits = [Edit { name: target.to_string(), to: Entry::Removed }];
+        self.enter_all(&edits).await?;
+        Ok(found)
+    }
+
+    /// Entries in the order of their targets, behind one of them, as long as `keep` wants them; a few more
+    /// than `most` if the last are about the same target. What has ended is left out.
+    pub fn listings(
+        &self,
+        after: Option<&str>,
+        most: usize,
+        mut keep: impl FnMut(&Listing) -> bool,
+    ) -> Vec<Arc<Listing>> {
+        let now = self.store_time();
+        self.barrier.book.lock().page(after, most, |listing| listing.is_live(now) && keep(listing))
+    }
+
+    /// How many more entries may be set.
+    pub(crate) fn room(&self) -> usize {
+        MOST_SET.saturating_sub(self.barrier.book.lock().size())
+    }
+
+    /// Sets entries as they are.
+    pub(crate) async fn set(&self, listings: Vec<Arc<Listing>>) -> Result<(), ListFault> {
+        {
+            let book = self.barrier.book.lock();
+            if book.size() + book.new_among(&listings) > MOST_SET {
+                return Err(ListFault::Full);
+            }
+        }
+        let edit = |listing: &Arc<Listing>| Edit {
+            name: name_of(listing).into(),
+            to: Entry::Written(record::written(listing)),
+        };
+        let edits: Vec<Edit> = listings.iter().map(edit).collect();
+        self.enter_all(&edits).await
+    }
+
+    /// Whether an attempt may ever bring these fields, and people may read them.
+    fn check_fields(&self, target: &Target) -> Result<(), ListFault> {
+        let Target::Values(values) = target else { return Ok(()) };
+        let pinned = self.pin();
+        let rules = pinned.policies.rules();
+        let known = || rules.iter().flat_map(|rule| rule.by.iter()).map(|field| &*field.name);
+        for (field, _) in values {
+            let name = &*field.name;
+            let secret = rules.iter().find(|rule| rule.secret && rule.by.iter().any(|by| *by.name == *name));
+            if let Some(rule) = secret {
+                return Err(ListFault::Secret { field: name.to_owned(), rule: rule.name.to_string() });
+            }
+            if pinned.policies.roster().knows(name).is_none() && !known().any(|known| known == name) {
+                return Err(ListFault::UnknownField { field: name.to_owned(), near: nearest(name, known()) });
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes the ledger and what is known of it.
+    async fn enter_all(&self, edits: &[Edit]) -> Result<(), ListFault> {
+        if self.shared.is_some() {
+            self.ask(self.records.enter(edits)).await.map_err(ListFault::Store)?;
+            // Others may have changed the same: what is there now counts. If it cannot be read, it will be.
+            let _ = self.ask(self.read_lists()).await;
+            return Ok(());
+        }
+        let entered = {
+            // Both in one turn, so that the ledger and what is known of it change in the same order.
+            let mut book = self.barrier.book.lock();
+            let entered = self.records.enter(edits);
+            let changes = book.edit(edits);
+            if !changes.is_empty() {
+                let lists = self.barrier.in_force.load().with(changes);
+                self.barrier.put_in_force(lists, &book);
+            }
+            entered
+        };
+        entered.await.map_err(ListFault::Store)
+    }
+
+    /// Reads what is new in the ledger.
+    pub(crate) async fn read_lists(&self) -> Result<(), StoreError> {
+        let since = self.barrier.book.lock().version();
+        let news = self.records.news(since).await?;
+        if let (Some(told), Some(shared)) = (news.now, &self.shared) {
+            self.barrier.learn(told, shared.gate.now());
+        }
+        let mut book = self.barrier.book.lock();
+        if let Some(lists) = book.follow(news, since, &self.barrier.in_force.load()) {
+            self.barrier.put_in_force(lists, &book);
+        }
+        Ok(())
+    }
+
+    /// Removes entries that nothing needs to be known of any more.
+    pub(crate) async fn sweep_lists(&self) {
+        let grace = if self.shared.is_some() { self.barrier.grace } else { Span::ZERO };
+        let now = self.store_time() - grace;
+        let forgotten = self.barrier.book.lock().forgotten(now, AT_ONCE);
+        if !forgotten.is_empty() {
+            let edit = |(name, value)| Edit { name, to: Entry::RemovedIf(value) };
+            let edits: Vec<Edit> = forgotten.into_iter().map(edit).collect();
+            // What is not removed now is removed another time.
+            let _ = self.enter_all(&edits).await;
+        }
+    }
+}
+
+impl Wish {
+    fn granted(self, now: Timestamp) -> Listing {
+        Listing {
+            target: self.target,
+            stance: self.stance,
+            since: now,
+            until: self.lasts.map(|lasts| now + lasts),
+            told: self.told && !self.reason.is_empty(),
+            reason: self.reason,
+            author: self.author,
+            times: 0,
+        }
+    }
+}
+
+impl fmt::Display for ListFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => {
+                write!(
+                    f,
+                    "{MOST_SET} entries were set at run time, and no more can be: remove some, or put networks in the place of addresses"
+                )
+            }
+            Self::UnknownField { field, near } => {
+                let hint = near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                write!(f, "no rule knows the field `{field}`, so no attempt brings it{hint}")
+            }
+            Self::Secret { field, rule } => {
+                write!(
+                    f,
+                    "the keys of rule `{rule}` are secret, and entries are not: `{field}` cannot be listed"
+                )
+            }
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ListFault {}

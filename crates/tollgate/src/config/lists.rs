@@ -1,0 +1,131 @@
+//! The blocklist and the allowlist, from what was written to what they mean.
+
+use std::collections::HashMap;
+
+use tollgate_core::key::Kinds;
+use tollgate_core::policy::nearest;
+use tollgate_core::{Author, Listing, Roster, Rule, Stance, Target, Timestamp};
+
+use super::problem::{Findings, hint, shown};
+use super::raw::{AllowedForm, AllowedTable, BlockedForm, BlockedTable};
+use super::rules::Rules;
+use super::tree::Path;
+
+/// One entry as it was written, of either list.
+struct Entry<'w> {
+    target: &'w str,
+    until: Option<&'w str>,
+    reason: &'w str,
+    public: bool,
+    stance: Stance,
+    /// Which entry of its list it is, and where its target stands.
+    path: Path,
+    target_at: Path,
+}
+
+pub(super) fn mean(
+    blocklist: &[BlockedForm],
+    allowlist: &[AllowedForm],
+    kinds: &Kinds,
+    rules: &Rules,
+    findings: &mut Findings<'_>,
+) -> Roster {
+    let mut listings: Vec<Listing> = Vec::new();
+    let mut known: HashMap<Target, Stance> = HashMap::new();
+    let blocked = blocklist.iter().enumerate().map(|(index, form)| Entry::blocked(form, index));
+    let allowed = allowlist.iter().enumerate().map(|(index, form)| Entry::allowed(form, index));
+    for entry in blocked.chain(allowed) {
+        let Some(listing) = entry.mean(kinds, findings) else { continue };
+        if let Some(problem) = misfit(&listing.target, kinds, rules) {
+            findings.value(&entry.target_at, problem);
+        } else if let Some(earlier) = known.insert(listing.target.clone(), listing.stance) {
+            let target = shown(&listing.target.to_string());
+            findings.value(&entry.target_at, format!("`{target}` is in the {}list already", earlier.name()));
+        } else {
+            listings.push(listing);
+        }
+    }
+    Roster::new(kinds.clone(), listings)
+}
+
+impl<'w> Entry<'w> {
+    fn blocked(form: &'w BlockedForm, index: usize) -> Self {
+        let path = Path::of(&["blocklist"]).index(index);
+        match form {
+            BlockedForm::Target(target) => Self::alone(target, Stance::Block, path),
+            BlockedForm::Table(BlockedTable { target, until, reason, public }) => Self {
+                until: until.as_deref(),
+                reason: reason.as_deref().unwrap_or_default(),
+                public: public.unwrap_or(false),
+                target_at: path.key("target"),
+                ..Self::alone(target, Stance::Block, path)
+            },
+        }
+    }
+
+    fn allowed(form: &'w AllowedForm, index: usize) -> Self {
+        let path = Path::of(&["allowlist"]).index(index);
+        match form {
+            AllowedForm::Target(target) => Self::alone(target, Stance::Allow, path),
+            AllowedForm::Table(AllowedTable { target, until, reason }) => Self {
+                until: until.as_deref(),
+                reason: reason.as_deref().unwrap_or_default(),
+                target_at: path.key("target"),
+                ..Self::alone(target, Stance::Allow, path)
+            },
+        }
+    }
+
+    fn alone(target: &'w str, stance: Stance, path: Path) -> Self {
+        Self { target, until: None, reason: "", public: false, stance, target_at: path.clone(), path }
+    }
+
+    fn mean(&self, kinds: &Kinds, findings: &mut Findings<'_>) -> Option<Listing> {
+        let target = Target::parse(self.target, kinds);
+        let target = target.map_err(|error| findings.grammar(&self.target_at, error)).ok();
+        if let Err(problem) = Listing::check_reason(self.reason) {
+            findings.value(&self.path.key("reason"), problem);
+        }
+        if self.public && self.reason.is_empty() {
+            findings.value(&self.path.key("public"), "there is no `reason` to tell");
+        }
+        let until = self.until.map(|text| moment(text).ok_or(text));
+        let until = until.transpose().map_err(|text| {
+            let problem = format!("`{}` is no moment: write it as in `2027-01-31T12:00:00Z`", shown(text));
+            findings.value(&self.path.key("until"), problem);
+        });
+        Some(Listing {
+            target: target?,
+            stance: self.stance,
+            since: Timestamp::ZERO,
+            until: until.ok()?,
+            reason: self.reason.into(),
+            told: self.public,
+            author: Author::Configuration,
+            times: 0,
+        })
+    }
+}
+
+fn moment(text: &str) -> Option<Timestamp> {
+    let moment: jiff::Timestamp = text.parse().ok()?;
+    u64::try_from(moment.as_microsecond()).ok().map(Timestamp::from_micros)
+}
+
+/// Why nobody could be found by a target.
+fn misfit(target: &Target, kinds: &Kinds, rules: &Rules) -> Option<String> {
+    let Target::Values(values) = target else { return None };
+    let has = |rule: &Rule, name: &str| rule.by.iter().any(|field| *field.name == *name);
+    values.iter().find_map(|(field, _)| {
+        let name = &*field.name;
+        if let Some(rule) = rules.usable().iter().find(|rule| rule.secret && has(rule, name)) {
+            return Some(format!("the keys of rule `{}` are secret, and the lists are not", rule.name));
+        }
+        let known = || rules.usable().iter().flat_map(|rule| rule.by.iter()).map(|field| &*field.name);
+        if kinds.tells(name) || known().any(|known| known == name) {
+            return None;
+        }
+        let near = hint(nearest(name, known()));
+        Some(format!("no rule knows the field `{name}`, and `fields` does not say what it holds{near}"))
+    })
+}
