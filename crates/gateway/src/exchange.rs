@@ -1,4 +1,4 @@
-//! One request and its response: between a client, however it speaks, and a connection to an upstream.
+//! One request and its response: between a client and an upstream, however they speak.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -9,8 +9,7 @@ use http::Method;
 use crate::alarm::Alarm;
 use crate::flow::{Broken, Fault, Flow, Sink, Source, Waits};
 use crate::h1::request::RequestHead;
-use crate::h1::response::{self, Body, ResponseHead};
-use crate::h1::side::Side;
+use crate::h1::response::{Body, ResponseHead};
 
 /// Who asks.
 pub(crate) trait Client: Source + Sink {
@@ -22,6 +21,24 @@ pub(crate) trait Client: Source + Sink {
 
     /// Whether it is gone.
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+}
+
+/// Who answers.
+pub(crate) trait Server: Source + Sink {
+    /// The head of the response, into one that is there. `heard` is set once anything has come.
+    fn poll_response(
+        &mut self,
+        method: &Method,
+        head: &mut ResponseHead,
+        heard: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<()>, Failure>;
+
+    /// Gets ready for the body of a response.
+    fn expect_body(&mut self, body: Body);
+
+    /// Whether it tells a client that waits for it to send the body.
+    const GIVES_LEAVE: bool;
 }
 
 /// How long one may wait for whom.
@@ -63,9 +80,9 @@ pub(crate) enum Failure {
 }
 
 /// An exchange under way: the request's head was put into the outbox of the upstream's side.
-pub(crate) struct Exchange<'e, C> {
-    pub(crate) client: &'e mut C,
-    pub(crate) side: &'e mut Side,
+pub(crate) struct Exchange<'e, C, S> {
+    client: &'e mut C,
+    server: &'e mut S,
     pub(crate) alarm: &'e Alarm,
     pub(crate) patience: Patience,
     pub(crate) upload: Flow,
@@ -90,28 +107,33 @@ enum For {
     ClientRoom,
 }
 
-impl<'e, C: Client> Exchange<'e, C> {
+impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     pub(crate) fn new(
         client: &'e mut C,
-        side: &'e mut Side,
+        server: &'e mut S,
         alarm: &'e Alarm,
         patience: Patience,
         upload: Flow,
     ) -> Self {
         let response = ResponseHead::default();
-        Self { client, side, alarm, patience, upload, response, held: false, heard: false, waited: None }
+        Self { client, server, alarm, patience, upload, response, held: false, heard: false, waited: None }
     }
 
     /// Sends the request, and waits for the head of the response.
     pub(crate) async fn head(&mut self, request: &RequestHead) -> Result<(), Failure> {
         self.held = request.expects && !self.upload.is_done();
+        if self.held && !S::GIVES_LEAVE {
+            self.held = false;
+            self.client.go_on();
+        }
         poll_fn(|cx| self.poll_head(request, cx)).await
     }
 
     fn poll_head(&mut self, request: &RequestHead, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
         loop {
             let waits = self.poll_upload(cx)?;
-            if self.poll_next_head(&request.method, cx)?.is_ready() {
+            let Self { server, response, heard, .. } = self;
+            if server.poll_response(&request.method, response, heard, cx)?.is_ready() {
                 match self.response.status {
                     100 => {
                         if std::mem::take(&mut self.held) {
@@ -146,19 +168,14 @@ impl<'e, C: Client> Exchange<'e, C> {
     /// Sends on what there is of the body. Answers what is waited for.
     fn poll_upload(&mut self, cx: &mut Context<'_>) -> Result<For, Failure> {
         if self.held || self.upload.is_over() {
-            let flushed = if self.upload.is_done() && self.side.outbox.is_empty() {
-                Poll::Ready(Ok(()))
-            } else {
-                self.side.poll_flush(cx)
-            };
-            return Ok(match flushed {
+            return Ok(match self.server.poll_flush(cx) {
                 Poll::Ready(Ok(())) if self.held => For::Leave,
                 Poll::Pending => For::UpstreamRoom,
                 // It may have answered before it closed, which reading will show.
                 Poll::Ready(_) => For::Head,
             });
         }
-        match self.upload.drive(self.client, self.side, cx) {
+        match self.upload.drive(self.client, self.server, cx) {
             Ok(Waits::Source) => Ok(For::ClientBody),
             Ok(Waits::Sink) => Ok(For::UpstreamRoom),
             Ok(Waits::Nobody) => Ok(For::Head),
@@ -174,25 +191,11 @@ impl<'e, C: Client> Exchange<'e, C> {
         }
     }
 
-    fn poll_next_head(&mut self, method: &Method, cx: &mut Context<'_>) -> Result<Poll<()>, Failure> {
-        loop {
-            let taken = response::take(&mut self.side.inbox, method, &mut self.response);
-            if taken.map_err(Failure::UpstreamMalformed)? {
-                return Ok(Poll::Ready(()));
-            }
-            match self.side.poll_fill(cx) {
-                Poll::Pending => return Ok(Poll::Pending),
-                Poll::Ready(Ok(1..)) => self.heard = true,
-                Poll::Ready(_) => return Err(Failure::UpstreamGone { heard: self.heard }),
-            }
-        }
-    }
-
     /// Passes the response on, and what is left of the request. Answers whether all of the response
     /// has left; if not, this says who is to blame.
     pub(crate) async fn body(&mut self, added: &[u8]) -> Result<(), Failure> {
         self.begin(added);
-        self.side.incoming = self.response.body.decoder();
+        self.server.expect_body(self.response.body);
         if self.held {
             // It answers without wanting the body.
             self.upload.abandon();
@@ -211,7 +214,7 @@ impl<'e, C: Client> Exchange<'e, C> {
             // The response tells the upstream's view of it.
             self.upload.abandon();
         }
-        let waits = match download.drive(self.side, self.client, cx) {
+        let waits = match download.drive(self.server, self.client, cx) {
             Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
             Ok(Waits::Source) => For::UpstreamBody,
             Ok(Waits::Sink) => For::ClientRoom,
@@ -250,13 +253,8 @@ impl<'e, C: Client> Exchange<'e, C> {
         !self.heard && (untouched || request.method.is_idempotent() && self.upload.moved == 0)
     }
 
-    /// Whether the upstream's connection can be used for another exchange.
-    pub(crate) fn leaves_reusable(&self) -> bool {
-        self.upload.is_done()
-            && !self.response.close
-            && self.response.body != Body::UntilClose
-            && self.side.incoming.is_over()
-            && self.side.inbox.is_empty()
-            && self.side.outbox.is_empty()
+    /// Whether both messages were whole, and the upstream would take another.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.upload.is_done() && !self.response.close && self.response.body != Body::UntilClose
     }
 }

@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use bytes::{Bytes, BytesMut};
-use http::HeaderValue;
+use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::h1::decode::Decoder;
 use crate::h1::encode::Encoder;
@@ -20,7 +20,7 @@ use crate::settings::Rewrite;
 pub(crate) struct Origin {
     pub(crate) peer: IpAddr,
     /// The peer's address as text.
-    text: Box<str>,
+    pub(crate) text: Box<str>,
     pub(crate) scheme: Scheme,
     /// Whether what the peer says of where requests come from is believed.
     pub(crate) trust: Trust,
@@ -79,6 +79,66 @@ impl Forwarded<'_> {
         self.write_target(out);
         out.extend_from_slice(b" HTTP/1.1\r\n");
         self.write_host(request, out);
+        self.write_lines(request, out);
+        match (&request.upgrade, request.trailers) {
+            (Some(to), _) => {
+                out.extend_from_slice(b"connection: upgrade\r\n");
+                line(out, b"upgrade", to);
+            }
+            (None, true) => out.extend_from_slice(b"connection: te\r\n"),
+            (None, false) => {}
+        }
+        let encoder = self.write_length(request, out);
+        out.extend_from_slice(b"\r\n");
+        encoder
+    }
+
+    /// The head for an upstream that speaks HTTP/2.
+    pub(crate) fn request(&self, request: &RequestHead, scheme: Scheme) -> Option<http::Request<()>> {
+        let mut text = BytesMut::new();
+        self.write_target(&mut text);
+        let target = text.split().freeze();
+        let authority = match (self.host, &request.host) {
+            (Some(host), _) => host.as_bytes().to_vec(),
+            (None, Some(host)) => host.to_vec(),
+            (None, None) => self.address.to_string().into(),
+        };
+        let uri = http::Uri::builder()
+            .scheme(scheme.name())
+            .authority(authority)
+            .path_and_query(http::uri::PathAndQuery::from_maybe_shared(target).ok()?);
+        let mut head = http::Request::new(());
+        *head.method_mut() = request.method.clone();
+        *head.uri_mut() = uri.build().ok()?;
+        self.write_lines(request, &mut text);
+        if let Decoder::Length(length) = request.body {
+            number_line(&mut text, b"content-length", length);
+        }
+        add_lines(&text, head.headers_mut());
+        // Leave to send the body was given by us.
+        head.headers_mut().remove(http::header::EXPECT);
+        Some(head)
+    }
+
+    fn write_target(&self, out: &mut BytesMut) {
+        match self.rewrite.and_then(|rewrite| Some((rewrite, below(self.path, &rewrite.prefix)?))) {
+            Some((rewrite, rest)) => {
+                out.extend_from_slice(rewrite.replacement.as_bytes());
+                out.extend_from_slice(rest.as_bytes());
+                if rest.is_empty() && rewrite.replacement.is_empty() {
+                    out.extend_from_slice(b"/");
+                }
+            }
+            None => out.extend_from_slice(self.path.as_bytes()),
+        }
+        if let Some(query) = self.query {
+            out.extend_from_slice(b"?");
+            out.extend_from_slice(query);
+        }
+    }
+
+    /// Writes the lines that are the same however the upstream speaks.
+    fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
         let mut heard = Heard::default();
         let trusted = self.origin.trust == Trust::Proxy;
         request.lines.write(out, |Line { kind, .. }| match kind {
@@ -98,34 +158,6 @@ impl Forwarded<'_> {
         self.write_origin(request, &heard, out);
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");
-        }
-        match (&request.upgrade, request.trailers) {
-            (Some(to), _) => {
-                out.extend_from_slice(b"connection: upgrade\r\n");
-                line(out, b"upgrade", to);
-            }
-            (None, true) => out.extend_from_slice(b"connection: te\r\n"),
-            (None, false) => {}
-        }
-        let encoder = self.write_length(request, out);
-        out.extend_from_slice(b"\r\n");
-        encoder
-    }
-
-    fn write_target(&self, out: &mut BytesMut) {
-        match self.rewrite.and_then(|rewrite| Some((rewrite, below(self.path, &rewrite.prefix)?))) {
-            Some((rewrite, rest)) => {
-                out.extend_from_slice(rewrite.replacement.as_bytes());
-                out.extend_from_slice(rest.as_bytes());
-                if rest.is_empty() && rewrite.replacement.is_empty() {
-                    out.extend_from_slice(b"/");
-                }
-            }
-            None => out.extend_from_slice(self.path.as_bytes()),
-        }
-        if let Some(query) = self.query {
-            out.extend_from_slice(b"?");
-            out.extend_from_slice(query);
         }
     }
 
@@ -169,6 +201,19 @@ impl Forwarded<'_> {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Encoder::Chunked
             }
+        }
+    }
+}
+
+/// Adds header lines to a map.
+pub(crate) fn add_lines(lines: &[u8], headers: &mut HeaderMap) {
+    for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let Some(colon) = memchr::memchr(b':', line) else { continue };
+        let name = HeaderName::from_bytes(&line[..colon]);
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        if let (Ok(name), Ok(value)) = (name, value) {
+            headers.append(name, value);
         }
     }
 }

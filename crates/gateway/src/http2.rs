@@ -1,8 +1,10 @@
-//! Clients that speak HTTP/2: many requests at once over one connection.
+//! Clients and upstreams that speak HTTP/2: many requests at once over one connection.
 
 mod client;
 mod prefixed;
 mod request;
+mod stream;
+pub(crate) mod upstream;
 
 use std::cell::Cell;
 use std::future::poll_fn;

@@ -159,7 +159,7 @@ fn ready(settings: UpstreamSettings) -> Result<Arc<Upstream>, BadSettings> {
             let bad = |reason: String| BadSettings::BadUpstream { upstream: upstream.clone(), reason };
             let name = tls.server_name.clone().map(ServerName::try_from).transpose();
             let name = name.map_err(|error| bad(error.to_string()))?;
-            Some((tls::client(tls).map_err(bad)?, name))
+            Some((tls::client(tls, settings.protocol).map_err(bad)?, name))
         }
     };
     Ok(Arc::new(Upstream { settings, tls }))

@@ -2,6 +2,8 @@
 
 pub(crate) mod limits;
 mod note;
+mod over_http2;
+mod passing;
 mod tunnels;
 
 use std::borrow::Cow;
@@ -12,19 +14,16 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use tollgate_web::{Correlation, Problem, path};
 
 use crate::connection::Visit;
-use crate::exchange::{Client, Exchange, Failure, Patience};
-use crate::flow::Flow;
-use crate::forward::{Forwarded, split_target};
+use crate::exchange::Client;
+use crate::forward::split_target;
 use crate::h1::decode::Decoder;
 use crate::h1::request::RequestHead;
 use crate::h1::write::Answer;
-use crate::meter::{UpstreamError, UpstreamMeter};
 use crate::plan::Route;
 use crate::route::{Found, Headers};
-use crate::settings::HostHeader;
-use crate::upstream::{Borrowed, Pool, Unreachable};
+use crate::upstream::Pool;
 use crate::worker::Local;
-use limits::{Admitted, Limited};
+use limits::Limited;
 use note::Note;
 pub(crate) use note::note_refused;
 pub(crate) use tunnels::Tunnel;
@@ -42,6 +41,9 @@ pub(crate) enum Passed {
     /// The connection goes over to another protocol, and the client was told so.
     Tunnel(Box<Tunnel>),
 }
+
+/// Stands for the status of a response that nobody was there to read.
+const CLIENT_GONE: u16 = 499;
 
 /// A request that has found its route.
 struct Case<'c> {
@@ -168,216 +170,7 @@ impl Case<'_> {
         self.limit(client, note).await
     }
 
-    /// Passes the request on to an upstream, and its response back. An error is the answer.
-    async fn forward<C: Client>(
-        &self,
-        client: &mut C,
-        admitted: &mut Admitted,
-        note: &mut Note<'_>,
-    ) -> Result<Passed, Answer> {
-        if self.request.upgrade.is_some() && !tunnels::has_room(self.visit, &self.local) {
-            return Err(self.problem(&Problem::unavailable("there are too many upgraded connections")));
-        }
-        let mut borrowed = self.borrow().await?;
-        loop {
-            note.place = Some(borrowed.place);
-            let upload = self.write_head(&mut borrowed);
-            let (side, alarm) = (&mut borrowed.side, &self.visit.alarm);
-            let mut exchange = Exchange::new(client, side, alarm, self.patience(), upload);
-            let failure = match exchange.head(self.request).await {
-                Ok(()) if exchange.response.status == 101 && self.request.upgrade.is_none() => {
-                    Failure::UpstreamMalformed("the upstream changes the protocol unasked")
-                }
-                Ok(()) => {
-                    let relayed = self.relay(&mut exchange, admitted, note).await;
-                    return Ok(self.put_away(relayed, borrowed));
-                }
-                Err(failure) => failure,
-            };
-            let lost = failure == Failure::UpstreamGone { heard: false };
-            if lost && borrowed.reused && exchange.is_replayable(self.request) {
-                // Nobody's fault: it was closed while nobody used it.
-                borrowed = self.connect(borrowed.place).await.map_err(|bad| self.unreachable(&bad))?;
-                continue;
-            }
-            return self.failed(failure, borrowed.place, note);
-        }
-    }
-
-    /// Passes a response on.
-    async fn relay<C: Client>(
-        &self,
-        exchange: &mut Exchange<'_, C>,
-        admitted: &mut Admitted,
-        note: &mut Note<'_>,
-    ) -> Relayed {
-        let status = exchange.response.status;
-        note.status = status;
-        self.pool().succeeded(note.place.unwrap_or_default());
-        admitted.answered(self.visit, status);
-        if status == 101 {
-            exchange.begin(&admitted.lines);
-            return Relayed::Switched;
-        }
-        match exchange.body(&admitted.lines).await {
-            Ok(()) if exchange.leaves_reusable() => Relayed::Reusable,
-            Ok(()) => Relayed::Spent,
-            Err(failure) => {
-                self.blame(failure);
-                Relayed::Cut
-            }
-        }
-    }
-
-    /// Puts the upstream's connection where it belongs after a response.
-    fn put_away(&self, relayed: Relayed, borrowed: Borrowed) -> Passed {
-        match relayed {
-            Relayed::Reusable => {
-                self.pool().give_back(borrowed);
-                Passed::Whole
-            }
-            Relayed::Spent => Passed::Whole,
-            Relayed::Cut => Passed::Cut,
-            Relayed::Switched => Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side))),
-        }
-    }
-
-    /// A connection to the upstream whose turn it is. If there is none to be had, others are tried.
-    async fn borrow(&self) -> Result<Borrowed, Answer> {
-        let pool = self.pool();
-        let mut left = if pool.upstream.settings.retry { pool.size().min(MOST_PLACES) } else { 1 };
-        loop {
-            let place = pool.choose();
-            if let Some(borrowed) = pool.reuse(place) {
-                return Ok(borrowed);
-            }
-            left -= 1;
-            match self.connect(place).await {
-                Ok(borrowed) => return Ok(borrowed),
-                Err(_) if left > 0 => {}
-                Err(bad) => return Err(self.unreachable(&bad)),
-            }
-        }
-    }
-
-    async fn connect(&self, place: usize) -> Result<Borrowed, Unreachable> {
-        let connected = self.pool().connect(place, &self.visit.alarm).await;
-        if let Err(bad) = &connected {
-            self.meter().note(match bad {
-                Unreachable::Late => UpstreamError::ConnectTimeout,
-                Unreachable::Refused(_) => UpstreamError::Connect,
-                Unreachable::Untrusted(_) => UpstreamError::Tls,
-            });
-        }
-        connected
-    }
-
-    fn unreachable(&self, bad: &Unreachable) -> Answer {
-        self.problem(&match bad {
-            Unreachable::Late => Problem::gateway_timeout("the service could not be reached in time"),
-            Unreachable::Refused(_) => Problem::bad_gateway("the service cannot be reached"),
-            Unreachable::Untrusted(_) => Problem::bad_gateway("the service cannot be trusted"),
-        })
-    }
-
-    /// Puts the request's head before what is sent to the upstream. Answers what there is to upload.
-    fn write_head(&self, borrowed: &mut Borrowed) -> Flow {
-        let (route, pool) = (self.route(), self.pool());
-        let address = pool.address(borrowed.place);
-        let by_address;
-        let host = match &pool.upstream.settings.host {
-            HostHeader::Client => None,
-            HostHeader::Fixed(host) => Some(host),
-            HostHeader::Address => {
-                by_address = HeaderValue::try_from(address.to_string()).ok();
-                by_address.as_ref()
-            }
-        };
-        let forwarded = Forwarded {
-            path: self.path,
-            query: self.query,
-            rewrite: route.rewrite.as_ref(),
-            host,
-            address,
-            origin: &self.visit.origin,
-        };
-        borrowed.side.outgoing = forwarded.write(self.request, &mut borrowed.side.outbox.small);
-        if self.request.body == Decoder::Empty { Flow::none() } else { Flow::new(route.body_bytes) }
-    }
-
-    fn patience(&self) -> Patience {
-        Patience {
-            client: self.local.plan.settings.bounds.stall_timeout,
-            upstream: self.pool().upstream.settings.stall_timeout,
-            response: self.route().response_timeout,
-        }
-    }
-
-    fn meter(&self) -> &UpstreamMeter {
-        &self.local.upstreams[self.route().upstream]
-    }
-
-    /// Counts a failure that is the upstream's.
-    fn blame(&self, failure: Failure) {
-        let error = match failure {
-            Failure::UpstreamGone { .. } => UpstreamError::Closed,
-            Failure::UpstreamLate => UpstreamError::Timeout,
-            Failure::UpstreamStalled => UpstreamError::Stalled,
-            Failure::UpstreamMalformed(_) => UpstreamError::Malformed,
-            _ => return,
-        };
-        self.meter().note(error);
-    }
-
-    /// There is no response: an error is the answer, if there is anybody to answer to.
-    fn failed(&self, failure: Failure, place: usize, note: &mut Note<'_>) -> Result<Passed, Answer> {
-        self.blame(failure);
-        let reason = match failure {
-            Failure::UpstreamGone { .. } => Some("it closed the connection"),
-            Failure::UpstreamLate => Some("it did not answer in time"),
-            Failure::UpstreamStalled => Some("it did not take a request in time"),
-            _ => None,
-        };
-        if let Some(reason) = reason {
-            self.pool().failed(place, &reason);
-        }
-        let problem = match failure {
-            Failure::ClientGone => {
-                note.status = CLIENT_GONE;
-                return Ok(Passed::Cut);
-            }
-            Failure::ClientStalled => Problem::too_late("the body of the request did not come in time"),
-            Failure::ClientMalformed(wrong) => Problem::bad_request(wrong),
-            Failure::BodyTooLong => Problem::too_large(self.most_bytes()),
-            Failure::UpstreamGone { .. } => Problem::bad_gateway("the service closed the connection"),
-            Failure::UpstreamMalformed(_) => Problem::bad_gateway("the service did not answer with HTTP"),
-            Failure::UpstreamLate => Problem::gateway_timeout("the service did not answer in time"),
-            Failure::UpstreamStalled => {
-                Problem::gateway_timeout("the service did not take the request in time")
-            }
-        };
-        Err(self.problem(&problem))
-    }
-
     fn most_bytes(&self) -> usize {
         usize::try_from(self.route().body_bytes).unwrap_or(usize::MAX)
     }
-}
-
-/// How many addresses are tried for one request.
-const MOST_PLACES: usize = 3;
-/// Stands for the status of a response that nobody was there to read.
-const CLIENT_GONE: u16 = 499;
-
-/// How a response was passed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Relayed {
-    /// Whole, and the upstream's connection can be used again.
-    Reusable,
-    /// Whole, and it cannot.
-    Spent,
-    /// In part.
-    Cut,
-    /// The connection goes over to another protocol.
-    Switched,
 }

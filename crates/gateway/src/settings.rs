@@ -83,6 +83,8 @@ pub struct UpstreamSettings {
     pub addresses: Vec<Address>,
     /// How their names are verified; without, plain HTTP is spoken to them. Default: plain.
     pub tls: Option<UpstreamTls>,
+    /// What is spoken to them. Default: HTTP/1.1.
+    pub protocol: Protocol,
     /// Which `Host` they are sent. Default: the client's.
     pub host: HostHeader,
     /// How long a connection may take until it can be used, with TLS if there is any. Default: 5 s.
@@ -110,6 +112,16 @@ pub struct UpstreamTls {
     pub authorities: Option<Vec<u8>>,
     /// The name to be proved, if it is not the host of the address.
     pub server_name: Option<String>,
+}
+
+/// What is spoken to upstreams.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1.
+    #[default]
+    Http1,
+    /// HTTP/2: by ALPN with TLS, else from the first byte on.
+    Http2,
 }
 
 /// Which `Host` upstreams are sent.
@@ -226,6 +238,7 @@ impl UpstreamSettings {
             name: name.into(),
             addresses,
             tls: None,
+            protocol: Protocol::Http1,
             host: HostHeader::Client,
             connect_timeout: Duration::from_secs(5),
             response_timeout: Duration::from_secs(60),

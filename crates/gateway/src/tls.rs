@@ -8,7 +8,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use rustls_platform_verifier::BuilderVerifierExt;
 
-use crate::settings::{TlsSettings, UpstreamTls};
+use crate::settings::{Protocol, TlsSettings, UpstreamTls};
 
 /// The configuration of a listener, or in words what is wrong with it.
 pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>, String> {
@@ -34,7 +34,7 @@ pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>
 }
 
 /// The configuration of an upstream's connections, or in words what is wrong with it.
-pub(crate) fn client(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, String> {
+pub(crate) fn client(tls: &UpstreamTls, protocol: Protocol) -> Result<Arc<ClientConfig>, String> {
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
@@ -52,6 +52,9 @@ pub(crate) fn client(tls: &UpstreamTls) -> Result<Arc<ClientConfig>, String> {
     } else {
         builder.with_platform_verifier().map_err(|error| error.to_string())?.with_no_client_auth()
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = match protocol {
+        Protocol::Http1 => vec![b"http/1.1".to_vec()],
+        Protocol::Http2 => vec![b"h2".to_vec()],
+    };
     Ok(Arc::new(config))
 }

@@ -7,11 +7,14 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
+use h2::client::SendRequest;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::alarm::{Alarm, Alarms};
 use crate::h1::side::Side;
+use crate::http2::upstream;
 use crate::settings::{Address, UpstreamSettings};
 
 pub(crate) use connect::Unreachable;
@@ -40,6 +43,8 @@ struct Place {
     fails: Cell<u32>,
     /// Until when it is left out, once it failed too often.
     out_until: Cell<u32>,
+    /// The connection that all share, if HTTP/2 is spoken, and until when it is kept unused.
+    shared: RefCell<Option<(SendRequest<Bytes>, u32)>>,
 }
 
 struct Idle {
@@ -62,6 +67,7 @@ impl Pool {
             idle: RefCell::default(),
             fails: Cell::new(0),
             out_until: Cell::new(0),
+            shared: RefCell::new(None),
         };
         let places = upstream.settings.addresses.iter().map(place).collect();
         Self { upstream, places, turn: Cell::new(0), alarms }
@@ -111,6 +117,47 @@ impl Pool {
         Ok(Borrowed { side: Side::new(made?), place, reused: false })
     }
 
+    /// The connection to an address that all requests share, if there is one that still can be used.
+    pub(crate) async fn reuse_shared(&self, place: usize) -> Option<SendRequest<Bytes>> {
+        let shared = self.places[place].shared.borrow().as_ref().map(|(send, _)| send.clone())?;
+        let ready = shared.ready().await.ok();
+        let until = self.alarms.after(self.upstream.settings.idle_timeout);
+        let mut kept = self.places[place].shared.borrow_mut();
+        match (&ready, &mut *kept) {
+            (Some(_), Some((_, kept_until))) => *kept_until = until,
+            (None, kept) => *kept = None,
+            _ => {}
+        }
+        ready
+    }
+
+    /// A new connection to an address, for all requests to share.
+    pub(crate) async fn connect_shared(
+        &self,
+        place: usize,
+        alarm: &Alarm,
+    ) -> Result<SendRequest<Bytes>, Unreachable> {
+        let address = &self.places[place].address;
+        let made = connect::connect(&self.upstream, address, alarm).await;
+        let begun = match made {
+            Ok(stream) => {
+                let timeout = self.upstream.settings.connect_timeout;
+                let begun = alarm.within(timeout, Box::pin(upstream::begin(stream))).await;
+                begun.map_err(|_| Unreachable::Late).and_then(|begun| {
+                    begun.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
+                })
+            }
+            Err(unreachable) => Err(unreachable),
+        };
+        if let Err(reason) = &begun {
+            self.failed(place, reason);
+        }
+        let send = begun?;
+        let until = self.alarms.after(self.upstream.settings.idle_timeout);
+        *self.places[place].shared.borrow_mut() = Some((send.clone(), until));
+        send.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
+    }
+
     /// Takes a connection back, to be used again.
     pub(crate) fn give_back(&self, borrowed: Borrowed) {
         let Borrowed { mut side, place, .. } = borrowed;
@@ -154,6 +201,11 @@ impl Pool {
         let now = self.alarms.now();
         for place in &self.places {
             place.idle.borrow_mut().retain_mut(|idle| idle.until > now && idle.side.is_quiet());
+            let mut shared = place.shared.borrow_mut();
+            if shared.as_ref().is_some_and(|(_, until)| *until <= now) {
+                // What is under way over it goes on; then it is closed.
+                *shared = None;
+            }
         }
     }
 }

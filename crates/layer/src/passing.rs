@@ -56,6 +56,7 @@ impl Terms {
         let facts = Facts {
             route: &self.route,
             client: self.client(parts, policy).map_err(problem)?,
+            address: None,
             method: &parts.method,
             path: &path,
             query: parts.uri.query(),

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use tollgate::config::{self, Format};
-use tollgate_gateway::settings::{AccessLog, HostHeader, Settings};
+use tollgate_gateway::settings::{AccessLog, HostHeader, Protocol, Settings};
 
 const RULES: &str = "
 rules: { api: { by: ip, limits: 10/s burst 50 }, open: { by: ip, limits: 50 at once for 30s } }
@@ -53,6 +53,7 @@ fn everything_that_can_be_said_is_understood() {
     shop:
       addresses: [10.0.0.1:80, 10.0.0.2:80]
       tls: { server_name: shop.internal }
+      http2: true
       host: address
       fails: 5
       out_for: 1m
@@ -83,7 +84,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((bounds.head_timeout, bounds.idle_timeout), (Duration::from_secs(5), Duration::from_secs(75)));
     let shop = &settings.upstreams[0];
     assert_eq!((shop.addresses.len(), shop.most_idle, shop.retry), (2, 0, false));
-    assert_eq!(shop.host, HostHeader::Address);
+    assert_eq!((shop.protocol, &shop.host), (Protocol::Http2, &HostHeader::Address));
     assert_eq!((shop.health.fails.get(), shop.health.out_for), (5, Duration::from_secs(60)));
     assert_eq!(shop.connect_timeout, Duration::from_millis(250));
     assert_eq!(shop.tls.as_ref().unwrap().server_name.as_deref(), Some("shop.internal"));

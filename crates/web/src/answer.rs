@@ -19,7 +19,7 @@ use crate::words;
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use refusal::{Refusal, write_origin};
-pub use sheet::{Lines, Sheet};
+pub use sheet::{Lines, Name, Sheet};
 pub use template::BadTemplate;
 use template::{Blank, Form, Template};
 
@@ -150,7 +150,7 @@ impl Answers {
             headers::ietf(decision, headers);
         }
         if let Some(exposed) = &self.exposed {
-            headers.add(ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
+            headers.add(EXPOSED, exposed);
         }
     }
 
@@ -177,9 +177,9 @@ impl Answers {
         let id = correlation.id();
         let mut json = Json::with_capacity(Refusal::USUAL_BYTES);
         self.write(&refusal, &id, &mut json);
-        headers.fixed(CONTENT_TYPE, self.media.name());
-        headers.fixed(CACHE_CONTROL, "no-store");
-        headers.value(CORRELATION_ID, &id);
+        headers.fixed(TYPE, self.media.name());
+        headers.fixed(CACHING, "no-store");
+        headers.value(ID, &id);
         headers::retry_after(refusal.wait(), headers);
         self.headers(decision, headers);
         (refusal.status(), json.into_bytes().into())
@@ -236,6 +236,11 @@ impl Answers {
         }
     }
 }
+
+const TYPE: Name = Name::new(CONTENT_TYPE, "content-type: ");
+const CACHING: Name = Name::new(CACHE_CONTROL, "cache-control: ");
+const ID: Name = Name::new(CORRELATION_ID, "x-correlation-id: ");
+const EXPOSED: Name = Name::new(ACCESS_CONTROL_EXPOSE_HEADERS, "access-control-expose-headers: ");
 
 /// Room for every header of a refusal, so that the map does not grow while it is filled.
 const ROOM: usize = 12;

@@ -32,6 +32,9 @@ pub struct Facts<'r> {
     pub route: &'r str,
     /// Whose it is: see [`crate::address`].
     pub client: IpAddr,
+    /// The same as text, if somebody has it: as it prints, and an IPv4 address inside an IPv6 one as
+    /// IPv4.
+    pub address: Option<&'r str>,
     /// Its method.
     pub method: &'r Method,
     /// Its path in the normal form: see [`crate::path`].
@@ -153,7 +156,12 @@ impl<'r> Facts<'r> {
     #[inline]
     fn value(&self, source: Source<'r>) -> Result<Option<Value<'r>>, Wrong> {
         let text = match source {
-            Source::Ip => return Ok(Some(Value::Ip(IpText::of(self.client.to_canonical())))),
+            Source::Ip => {
+                let written = self.address.map(|address| Value::Text(address.into()));
+                return Ok(Some(
+                    written.unwrap_or_else(|| Value::Ip(IpText::of(self.client.to_canonical()))),
+                ));
+            }
             Source::Route => Some(self.route.into()),
             Source::Method => Some(self.method.as_str().into()),
             Source::Path => Some(self.path.into()),

@@ -49,6 +49,7 @@ impl Request {
         let facts = Facts {
             route: "orders",
             client: self.client,
+            address: None,
             method: &Method::PATCH,
             path: "/orders/7",
             query: self.query.as_deref(),

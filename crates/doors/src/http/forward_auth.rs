@@ -139,6 +139,7 @@ async fn decide(
     let facts = Facts {
         route: &query.route,
         client: settings.trusted_proxies.client(peer, &parts.headers),
+        address: None,
         method: &told.method,
         path: &path,
         query: if asks(|source| matches!(source, Source::Query(_))) { told.query()? } else { None },

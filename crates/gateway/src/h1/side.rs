@@ -6,11 +6,14 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
+use http::Method;
 use tokio::io::AsyncWrite;
 
 use super::decode::{Decoded, Decoder};
 use super::encode::Encoder;
 use super::outbox::Outbox;
+use super::response::{self, Body, ResponseHead};
+use crate::exchange::{Failure, Server};
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::stream::Stream;
 
@@ -122,6 +125,11 @@ impl Side {
         self.inbox.is_empty() && !self.ended && self.poll_gone(&mut cx).is_pending() && self.inbox.is_empty()
     }
 
+    /// Whether nothing is under way.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.incoming.is_over() && self.inbox.is_empty() && self.outbox.is_empty()
+    }
+
     /// Gives back memory that is only needed while something is under way.
     pub(crate) fn rest(&mut self) {
         self.room = ROOM;
@@ -185,5 +193,33 @@ impl Sink for Side {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.poll_drain(cx).map_err(|_| Fault::Gone)
+    }
+}
+
+/// An upstream.
+impl Server for Side {
+    const GIVES_LEAVE: bool = true;
+
+    fn poll_response(
+        &mut self,
+        method: &Method,
+        head: &mut ResponseHead,
+        heard: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<()>, Failure> {
+        loop {
+            if response::take(&mut self.inbox, method, head).map_err(Failure::UpstreamMalformed)? {
+                return Ok(Poll::Ready(()));
+            }
+            match self.poll_fill(cx) {
+                Poll::Pending => return Ok(Poll::Pending),
+                Poll::Ready(Ok(1..)) => *heard = true,
+                Poll::Ready(_) => return Err(Failure::UpstreamGone { heard: *heard }),
+            }
+        }
+    }
+
+    fn expect_body(&mut self, body: Body) {
+        self.incoming = body.decoder();
     }
 }

@@ -209,10 +209,17 @@ impl Case<'_> {
         Ok(Known { client, needs, identity })
     }
 
+    /// The client's address as text, if it is the peer's, which was written down when it came.
+    fn address(&self, known: &Known) -> Option<&str> {
+        let origin = &self.visit.origin;
+        (known.client == origin.peer).then_some(&*origin.text)
+    }
+
     fn facts<'f>(&'f self, known: &'f Known) -> Facts<'f> {
         Facts {
             route: &self.route().name,
             client: known.client,
+            address: self.address(known),
             method: &self.request.method,
             path: self.path,
             query: self.query.and_then(|query| str::from_utf8(query).ok()),

@@ -6,15 +6,16 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use tollgate_core::{Decision, Limit, Line, Reading, Rule, Span, Timestamp, When};
 
-use super::sheet::Sheet;
+use super::sheet::{Name, Sheet};
 
-const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-const BURST: HeaderName = HeaderName::from_static("x-ratelimit-burst");
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
-const TYPE: HeaderName = HeaderName::from_static("x-ratelimit-type");
-const IETF_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-const IETF: HeaderName = HeaderName::from_static("ratelimit");
+const LIMIT: Name = Name::new(HeaderName::from_static("x-ratelimit-limit"), "x-ratelimit-limit: ");
+const BURST: Name = Name::new(HeaderName::from_static("x-ratelimit-burst"), "x-ratelimit-burst: ");
+const REMAINING: Name =
+    Name::new(HeaderName::from_static("x-ratelimit-remaining"), "x-ratelimit-remaining: ");
+const RESET: Name = Name::new(HeaderName::from_static("x-ratelimit-reset"), "x-ratelimit-reset: ");
+const TYPE: Name = Name::new(HeaderName::from_static("x-ratelimit-type"), "x-ratelimit-type: ");
+const IETF_POLICY: Name = Name::new(HeaderName::from_static("ratelimit-policy"), "ratelimit-policy: ");
+const IETF: Name = Name::new(HeaderName::from_static("ratelimit"), "ratelimit: ");
 
 /// The largest whole number that a structured field may hold.
 const MOST_FIELD_NUMBER: u64 = 999_999_999_999_999;
@@ -43,6 +44,7 @@ pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sh
     }
 }
 
+#[inline]
 fn show(limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
     headers.number(LIMIT, limit.number());
     if let Limit::Bucket(bucket) = limit {
@@ -60,7 +62,7 @@ pub fn is_ours(name: &[u8]) -> bool {
     matches!(name.first(), Some(b'x' | b'X' | b'r' | b'R'))
         && [LIMIT, BURST, REMAINING, RESET, TYPE, IETF_POLICY, IETF]
             .iter()
-            .any(|ours| ours.as_str().as_bytes().eq_ignore_ascii_case(name))
+            .any(|ours| ours.header.as_str().as_bytes().eq_ignore_ascii_case(name))
 }
 
 /// The rule whose limit binds.
@@ -90,7 +92,7 @@ pub fn whole_secs(wait: Span) -> u64 {
 /// Says how long to wait.
 pub fn retry_after(wait: Option<Span>, headers: &mut impl Sheet) {
     if let Some(wait) = wait {
-        headers.number(RETRY_AFTER, whole_secs(wait));
+        headers.number(Name::new(RETRY_AFTER, "retry-after: "), whole_secs(wait));
     }
 }
 

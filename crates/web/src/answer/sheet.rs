@@ -7,54 +7,75 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::headers::number;
 
+/// The name of a header, in the forms in which it is written.
+#[derive(Clone, Debug)]
+pub struct Name {
+    /// For maps.
+    pub header: HeaderName,
+    /// For lines: with what stands between it and the value.
+    pub line: &'static str,
+}
+
+impl Name {
+    /// A name that never changes, in lower case, with `: ` behind it.
+    pub(super) const fn new(header: HeaderName, line: &'static str) -> Self {
+        assert!(header_fits(line.as_bytes()), "a line goes on with the value");
+        Self { header, line }
+    }
+}
+
+const fn header_fits(line: &[u8]) -> bool {
+    line.len() > 2 && line[line.len() - 2] == b':' && line[line.len() - 1] == b' '
+}
+
 /// Headers that are being written. What is said under a name replaces what was said under it before,
 /// unless it is added.
 pub trait Sheet {
     /// Says a number.
-    fn number(&mut self, name: HeaderName, number: u64);
+    fn number(&mut self, name: Name, number: u64);
 
     /// Says what never changes.
-    fn fixed(&mut self, name: HeaderName, text: &'static str);
+    fn fixed(&mut self, name: Name, text: &'static str);
 
     /// Says a text, if it is fit for a header.
-    fn text(&mut self, name: HeaderName, text: &str);
+    fn text(&mut self, name: Name, text: &str);
 
     /// Says this.
-    fn value(&mut self, name: HeaderName, value: &HeaderValue);
+    fn value(&mut self, name: Name, value: &HeaderValue);
 
     /// Says this beside what was said already.
-    fn add(&mut self, name: HeaderName, value: &HeaderValue);
+    fn add(&mut self, name: Name, value: &HeaderValue);
 
     /// Says nothing under this name.
-    fn forget(&mut self, name: HeaderName);
+    fn forget(&mut self, name: Name);
 }
 
 impl Sheet for HeaderMap {
-    fn number(&mut self, name: HeaderName, value: u64) {
-        self.insert(name, number(value));
+    fn number(&mut self, name: Name, value: u64) {
+        self.insert(name.header, number(value));
     }
 
-    fn fixed(&mut self, name: HeaderName, text: &'static str) {
-        self.insert(name, HeaderValue::from_static(text));
+    fn fixed(&mut self, name: Name, text: &'static str) {
+        self.insert(name.header, HeaderValue::from_static(text));
     }
 
-    fn text(&mut self, name: HeaderName, text: &str) {
+    fn text(&mut self, name: Name, text: &str) {
         match HeaderValue::from_str(text) {
-            Ok(value) => self.insert(name, value),
-            Err(_) => self.remove(name),
+            Ok(value) => self.insert(name.header, value),
+            Err(_) => self.remove(name.header),
         };
     }
 
-    fn value(&mut self, name: HeaderName, value: &HeaderValue) {
-        self.insert(name, value.clone());
+    fn value(&mut self, name: Name, value: &HeaderValue) {
+        self.insert(name.header, value.clone());
     }
 
-    fn add(&mut self, name: HeaderName, value: &HeaderValue) {
-        self.append(name, value.clone());
+    fn add(&mut self, name: Name, value: &HeaderValue) {
+        self.append(name.header, value.clone());
     }
 
-    fn forget(&mut self, name: HeaderName) {
-        self.remove(name);
+    fn forget(&mut self, name: Name) {
+        self.remove(name.header);
     }
 }
 
@@ -64,41 +85,40 @@ impl Sheet for HeaderMap {
 pub struct Lines(pub Vec<u8>);
 
 impl Lines {
-    #[inline]
-    fn line(&mut self, name: &HeaderName, value: &[u8]) {
-        let name = name.as_str().as_bytes();
-        self.0.reserve(name.len() + value.len() + 4);
-        self.0.extend_from_slice(name);
-        self.0.extend_from_slice(b": ");
+    // Always, so that the length of a name is known where it is written: then it is copied without a call.
+    #[inline(always)]
+    fn line(&mut self, name: &Name, value: &[u8]) {
+        self.0.extend_from_slice(name.line.as_bytes());
         self.0.extend_from_slice(value);
         self.0.extend_from_slice(b"\r\n");
     }
 }
 
 impl Sheet for Lines {
-    fn number(&mut self, name: HeaderName, number: u64) {
+    #[inline(always)]
+    fn number(&mut self, name: Name, number: u64) {
         self.line(&name, itoa::Buffer::new().format(number).as_bytes());
     }
 
-    fn fixed(&mut self, name: HeaderName, text: &'static str) {
+    fn fixed(&mut self, name: Name, text: &'static str) {
         self.line(&name, text.as_bytes());
     }
 
-    fn text(&mut self, name: HeaderName, text: &str) {
+    fn text(&mut self, name: Name, text: &str) {
         if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             self.line(&name, text.as_bytes());
         }
     }
 
-    fn value(&mut self, name: HeaderName, value: &HeaderValue) {
+    fn value(&mut self, name: Name, value: &HeaderValue) {
         self.line(&name, value.as_bytes());
     }
 
-    fn add(&mut self, name: HeaderName, value: &HeaderValue) {
+    fn add(&mut self, name: Name, value: &HeaderValue) {
         self.line(&name, value.as_bytes());
     }
 
-    fn forget(&mut self, _: HeaderName) {}
+    fn forget(&mut self, _: Name) {}
 }
 
 #[cfg(test)]
@@ -108,10 +128,11 @@ mod tests {
     use super::*;
 
     fn fill(sheet: &mut impl Sheet) {
-        sheet.number(AGE, 12_345);
-        sheet.fixed(ETAG, "fixed");
-        sheet.text(VIA, "a rule");
-        sheet.text(ETAG, "x\r\ny: z");
+        let etag = Name::new(ETAG, "etag: ");
+        sheet.number(Name::new(AGE, "age: "), 12_345);
+        sheet.fixed(etag.clone(), "fixed");
+        sheet.text(Name::new(VIA, "via: "), "a rule");
+        sheet.text(etag, "x\r\ny: z");
     }
 
     #[test]

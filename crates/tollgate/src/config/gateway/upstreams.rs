@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use http::HeaderValue;
-use tollgate_gateway::settings::{Address, HostHeader, UpstreamSettings, UpstreamTls};
+use tollgate_gateway::settings::{Address, HostHeader, Protocol, UpstreamSettings, UpstreamTls};
 
 use super::raw::{Upstream, UpstreamTable};
 use super::{pem, time};
@@ -94,6 +94,9 @@ fn fill(upstream: &mut UpstreamSettings, table: &UpstreamTable, path: &Path, fin
             .as_ref()
             .and_then(|file| pem(file, "-----BEGIN CERTIFICATE-----", &path.key("tls").key("ca"), findings));
         upstream.tls = Some(UpstreamTls { authorities, server_name: tls.server_name.clone() });
+    }
+    if table.http2.unwrap_or(false) {
+        upstream.protocol = Protocol::Http2;
     }
     upstream.retry = table.retry.unwrap_or(upstream.retry);
     match table.host.as_deref() {

@@ -102,6 +102,8 @@ pub(in crate::config) struct UpstreamTable {
     pub(in crate::config) addresses: Vec<String>,
     /// Whether TLS is spoken to them, and who vouches for them; plain HTTP unless said otherwise.
     pub(in crate::config) tls: Option<UpstreamTls>,
+    /// Whether HTTP/2 is spoken to them, as gRPC needs; HTTP/1.1 unless said otherwise.
+    pub(in crate::config) http2: Option<bool>,
     /// The `Host` they are sent: `client` for what the client sent, `address` for where they are, or a
     /// name; `client` unless said otherwise.
     pub(in crate::config) host: Option<String>,

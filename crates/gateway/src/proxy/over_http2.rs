@@ -1,0 +1,106 @@
+//! Passing a request on to an upstream that speaks HTTP/2.
+
+use bytes::Bytes;
+use h2::client::SendRequest;
+
+use super::limits::Admitted;
+use super::note::Note;
+use super::passing::Relayed;
+use super::{Case, Passed};
+use crate::exchange::{Client, Exchange, Failure};
+use crate::forward::Scheme;
+use crate::h1::decode::Decoder;
+use crate::h1::write::Answer;
+use crate::http2::upstream::{H2Upstream, HasBody};
+
+/// A connection that all requests to an address share.
+struct Shared {
+    send: SendRequest<Bytes>,
+    place: usize,
+    /// Whether others used it before.
+    reused: bool,
+}
+
+impl Case<'_> {
+    /// As with HTTP/1. An error is the answer.
+    pub(super) async fn forward_http2<C: Client>(
+        &self,
+        client: &mut C,
+        admitted: &mut Admitted,
+        note: &mut Note<'_>,
+    ) -> Result<Passed, Answer> {
+        let mut shared = self.share().await?;
+        loop {
+            note.place = Some(shared.place);
+            let failure = match self.try_http2(&mut shared, client, admitted, note).await {
+                Ok(Relayed::Cut) => return Ok(Passed::Cut),
+                Ok(_) => return Ok(Passed::Whole),
+                Err(Refused::Final(failure)) => return self.failed(failure, shared.place, note),
+                Err(Refused::Unseen(failure)) => failure,
+            };
+            if !shared.reused {
+                return self.failed(failure, shared.place, note);
+            }
+            // Nobody's fault: it was closed while nobody used it.
+            shared = self.connect_shared(shared.place).await?;
+        }
+    }
+
+    async fn try_http2<C: Client>(
+        &self,
+        shared: &mut Shared,
+        client: &mut C,
+        admitted: &mut Admitted,
+        note: &mut Note<'_>,
+    ) -> Result<Relayed, Refused> {
+        let scheme = if self.pool().upstream.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let head = self.with_forwarded(shared.place, |forwarded| forwarded.request(self.request, scheme));
+        let malformed = Failure::ClientMalformed("the head cannot be said in HTTP/2");
+        let head = head.ok_or(Refused::Final(malformed))?;
+        let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };
+        let mut server = H2Upstream::new(&mut shared.send, head, has_body).map_err(Refused::Unseen)?;
+        let alarm = &self.visit.alarm;
+        let mut exchange = Exchange::new(client, &mut server, alarm, self.patience(), self.upload());
+        match exchange.head(self.request).await {
+            Ok(()) => Ok(self.relay(&mut exchange, admitted, note).await),
+            Err(failure @ Failure::UpstreamGone { heard: false }) if exchange.is_replayable(self.request) => {
+                Err(Refused::Unseen(failure))
+            }
+            Err(failure) => Err(Refused::Final(failure)),
+        }
+    }
+
+    /// A connection to the upstream whose turn it is. If there is none to be had, others are tried.
+    async fn share(&self) -> Result<Shared, Answer> {
+        let pool = self.pool();
+        let mut left = self.tries();
+        loop {
+            let place = pool.choose();
+            let waiting =
+                self.visit.alarm.within(pool.upstream.settings.connect_timeout, pool.reuse_shared(place));
+            if let Ok(Some(send)) = waiting.await {
+                return Ok(Shared { send, place, reused: true });
+            }
+            left -= 1;
+            match self.connect_shared(place).await {
+                Err(_) if left > 0 => {}
+                connected => return connected,
+            }
+        }
+    }
+
+    async fn connect_shared(&self, place: usize) -> Result<Shared, Answer> {
+        let connected = self.pool().connect_shared(place, &self.visit.alarm).await;
+        let connected = connected.inspect_err(|bad| self.blame_connecting(bad));
+        let send = connected.map_err(|bad| self.unreachable(&bad))?;
+        Ok(Shared { send, place, reused: false })
+    }
+}
+
+/// Why there is no response.
+enum Refused {
+    /// Nobody can have acted on the request.
+    Unseen(Failure),
+    /// Somebody may have, or it is not the upstream's fault.
+    Final(Failure),
+}
