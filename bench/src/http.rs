@@ -27,6 +27,7 @@ pub fn run() {
         engine: Arc::new(engine()),
         keys: Arc::default(),
         reload: Arc::new(|| Ok(())),
+        routes: Arc::new(Vec::new),
         forward_auth: Arc::default(),
         registry: Registry::default(),
     };

@@ -36,8 +36,8 @@ use crate::pauses::Stopped;
 
 /// Lets attempts wait until they may pass: first come, first served.
 ///
-/// All clones are one pacer. It works in the tokio runtime of whoever waits first, as long as anybody
-/// waits.
+/// All clones are one pacer. It works in the tokio runtime of whoever waits first, whose timer must be
+/// enabled, for as long as anybody waits.
 #[derive(Clone)]
 pub struct Pacer {
     desk: Arc<Desk>,

@@ -11,7 +11,7 @@ use support::{policies, rule};
 use tokio::time::{advance, sleep};
 use tollgate_core::{Attempt, OnExceed, Policies, Span};
 use tollgate_engine::pacer::Unpaced;
-use tollgate_engine::{Ask, PacerOptions};
+use tollgate_engine::{Ask, Engine, Pacer, PacerOptions};
 
 fn by_chat(limit: &str) -> Policies {
     policies(vec![waiting("chat", &["chat"], &[limit])], &[("send", &["chat"])])
@@ -126,6 +126,52 @@ fn whoever_waits_in_a_runtime_that_is_not_the_drivers_learns_that_it_has_ended()
     let mut again = Box::pin(track.acquire("send", &A));
     second.block_on(begin(&mut again));
     assert_eq!(track.pacer.waiting(), 1, "it goes on where it is wanted");
+}
+
+#[test]
+fn in_a_runtime_that_has_ended_nobody_can_wait() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let track = runtime.block_on(Track::new(by_chat("1/hour sliding")));
+    let handle = runtime.handle().clone();
+    drop(runtime);
+    let _entered = handle.enter();
+    assert!(futures_lite::future::block_on(track.acquire("send", &A)).is_ok());
+    assert_eq!(futures_lite::future::block_on(track.acquire("send", &A)), Err(Unpaced::Ended));
+}
+
+/// Something that asks the pacer as it goes.
+struct Asks(Pacer, Arc<Engine>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let attempt = Attempt { policy: "send", fields: &A, cost: 1, id: None };
+        self.0.is_waiting(&self.1.pin(), &attempt);
+    }
+}
+
+#[test]
+fn whoever_goes_may_ask_the_pacer_something_on_its_way() {
+    in_virtual_time(async {
+        let track = Track::bounded(
+            by_chat("1/s sliding"),
+            PacerOptions { most_per_key: 2, ..PacerOptions::default() },
+        );
+        let track = track.await;
+        track.acquire("send", &A).await.unwrap();
+        let acquire = |max_wait| {
+            let asks = Asks(track.pacer.clone(), Arc::clone(&track.engine));
+            let ask = Ask { max_wait, ..ask("send", &A) };
+            Box::pin(track.pacer.acquire_with(ask, move |_, _| drop(asks)))
+        };
+        let (mut first, mut second) = (acquire(None), acquire(None));
+        begin(&mut first).await;
+        let late = acquire(Some(Span::ZERO)).await;
+        assert!(matches!(late, Err(Unpaced::TooLate { .. })), "it is sent away");
+        begin(&mut second).await;
+        assert_eq!(acquire(None).await, Err(Unpaced::Full { waiting: 2 }), "it is sent away");
+        drop(second);
+        first.await.unwrap();
+    });
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::ask::{Ask, Kept};
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::news::{self, Caller, Heard};
-use super::queues::{Bounds, Expiry, Newcomer, Queues, Seat, Turned};
+use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, Turned};
 use super::timetable::Rest;
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::{PacedMeter, PacerMeters};
@@ -172,14 +172,11 @@ impl Desk {
             arrived,
             deadline: ask.max_wait.and_then(|most| arrived.checked_add(most.into())),
         };
-        let mut board = self.board.lock();
-        let now = Instant::now();
-        self.follow(&mut board, now);
-        let (seat, deadline) = match board.queues.enter(route, newcomer, told, now) {
-            Ok(seated) => seated,
+        let (seat, place) = match self.place(route, newcomer, told, &runtime) {
+            Ok(placed) => placed,
             Err(Turned::TooLate { wait, bound }) => {
                 meter.late.inc();
-                let waited = (now - arrived).into();
+                let waited = arrived.elapsed().into();
                 return Arrived::Answered(Err(Unpaced::TooLate { waited, wait, bound }));
             }
             Err(Turned::Full { waiting }) => {
@@ -188,15 +185,37 @@ impl Desk {
             }
         };
         meter.waiting.inc();
+        Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
+    }
+
+    /// Puts somebody into the queues, and sees to it that there is a driver. Nobody's own code runs while
+    /// the board is locked: not even as somebody is sent away.
+    fn place(
+        self: &Arc<Self>,
+        route: &Route,
+        newcomer: Newcomer,
+        told: Option<&Blocked>,
+        runtime: &Handle,
+    ) -> Result<(Seat, Place), Turned> {
+        let mut board = self.board.lock();
+        let now = Instant::now();
+        self.follow(&mut board, now);
+        let place = match board.queues.find_place(route, &newcomer, told, now) {
+            Ok(place) => place,
+            Err(turned) => {
+                drop(board);
+                return Err(turned);
+            }
+        };
+        let seat = board.queues.enter(route, &place, newcomer, told, now);
         self.count(&board);
-        if !board.driving {
-            board.driving = true;
-            runtime.spawn(Driving::new(Arc::clone(self)).run());
-        } else {
-            self.rouse(&board, now);
-        }
+        self.rouse(&board, now);
+        let driven = std::mem::replace(&mut board.driving, true);
         drop(board);
-        Arrived::Seated(Seated { seat, arrived, deadline, heard, meter })
+        if !driven {
+            runtime.spawn(Driving::new(Arc::clone(self)).run());
+        }
+        Ok((seat, place))
     }
 
     /// Wakes the driver if it would sleep too long.
@@ -251,13 +270,21 @@ impl Desk {
         waiter.is_some()
     }
 
-    /// Lets somebody go for whom it is too late.
-    pub(super) fn expire(&self, seat: Seat) -> Expiry {
+    /// Lets somebody go for whom it is too late. Answers how much longer it would have had to wait;
+    /// `None` if its answer comes or has come.
+    pub(super) fn expire(&self, seat: Seat) -> Option<Span> {
         let mut board = self.board.lock();
         let now = Instant::now();
         let expiry = board.queues.expire(seat, now);
         self.count(&board);
         self.rouse(&board, now);
-        expiry
+        drop(board);
+        match expiry {
+            Expiry::Left { wait, waiter } => {
+                drop(waiter);
+                Some(wait)
+            }
+            Expiry::Asked | Expiry::Gone => None,
+        }
     }
 }

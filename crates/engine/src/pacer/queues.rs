@@ -21,7 +21,7 @@ use super::lane::{Lane, Rank, Waiter};
 use super::spot::Spot;
 use super::timetable::{Rest, Timetable};
 
-pub(super) use entering::{Newcomer, Turned};
+pub(super) use entering::{Newcomer, Place, Turned};
 pub(super) use leaving::{Expiry, Settled};
 
 /// All who wait.

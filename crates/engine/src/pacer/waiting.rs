@@ -7,7 +7,6 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Paced, Unpaced};
 use super::desk::{Desk, Seated};
-use super::queues::Expiry;
 
 /// A wait. Dropped before there is an answer, it gives its place back.
 pub(super) struct Waiting<'p, T> {
@@ -31,7 +30,7 @@ impl<'p, T> Waiting<'p, T> {
             match timeout_at(deadline + GRACE, &mut self.seated.heard).await {
                 Ok(heard) => return self.conclude(heard.ok()),
                 Err(_) => {
-                    if let Expiry::Left { wait } = self.desk.expire(self.seated.seat) {
+                    if let Some(wait) = self.desk.expire(self.seated.seat) {
                         let waited = (Instant::now() - self.seated.arrived).into();
                         return self.conclude_with(Err(Unpaced::TooLate { waited, wait, bound }));
                     }

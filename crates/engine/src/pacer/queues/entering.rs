@@ -23,6 +23,14 @@ pub(in crate::pacer) struct Newcomer {
     pub(in crate::pacer) deadline: Option<Instant>,
 }
 
+/// A place that is free.
+pub(in crate::pacer) struct Place {
+    stand: SpotId,
+    rank: Rank,
+    /// When it is too late for whoever takes it, and why.
+    pub(in crate::pacer) deadline: Option<(Instant, Bound)>,
+}
+
 /// Why somebody does not wait.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::pacer) enum Turned {
@@ -47,15 +55,14 @@ impl Queues {
         busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
     }
 
-    /// Lets somebody queue, who may have been told to wait already. Answers its place, and when it is
-    /// too late for it.
-    pub(in crate::pacer) fn enter(
+    /// Finds a place for somebody, who may have been told to wait already.
+    pub(in crate::pacer) fn find_place(
         &mut self,
         route: &Route,
-        newcomer: Newcomer,
+        newcomer: &Newcomer,
         told: Option<&Blocked>,
         now: Instant,
-    ) -> Result<(Seat, Option<(Instant, Bound)>), Turned> {
+    ) -> Result<Place, Turned> {
         let lane = self.lanes.get(&route.lane);
         let before = lane.map_or(0, Lane::len);
         if self.waiting >= self.bounds.most_waiting {
@@ -70,20 +77,32 @@ impl Queues {
         let rank = Rank::new(newcomer.priority, self.number());
         let told_for = told.map_or(now, |told| now + told.span.into());
         let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
-        let deadline = deadline(route, &newcomer, stand);
+        let deadline = deadline(route, newcomer, stand);
         if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
             return Err(Turned::TooLate { wait: (earliest - now).into(), bound });
         }
+        Ok(Place { stand, rank, deadline })
+    }
+
+    /// Lets somebody take the place that was found for it.
+    pub(in crate::pacer) fn enter(
+        &mut self,
+        route: &Route,
+        place: &Place,
+        newcomer: Newcomer,
+        told: Option<&Blocked>,
+        now: Instant,
+    ) -> Seat {
         let Newcomer { ask, listener, arrived, .. } = newcomer;
-        let noted = told.is_some();
-        let waiter = Waiter { ask, listener, arrived, deadline: deadline.clone(), noted };
-        self.seat(route, stand, rank, waiter);
+        let (noted, deadline) = (told.is_some(), place.deadline.clone());
+        let Place { stand, rank, .. } = *place;
+        self.seat(route, stand, rank, Waiter { ask, listener, arrived, deadline, noted });
         if let Some(told) = told.filter(|told| told.spot == stand) {
             self.expect(told, now);
         } else if stand == SpotId::FRESH {
             self.open(stand);
         }
-        Ok((Seat { lane: route.lane, rank }, deadline))
+        Seat { lane: route.lane, rank }
     }
 
     /// Puts somebody into its lane, which is made if there is none.

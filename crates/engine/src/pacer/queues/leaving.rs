@@ -27,10 +27,9 @@ pub(in crate::pacer) enum Settled {
 }
 
 /// What became of somebody who cannot wait any longer.
-#[derive(Debug, PartialEq, Eq)]
 pub(in crate::pacer) enum Expiry {
     /// It has left. It would have had to wait so much longer.
-    Left { wait: Span },
+    Left { waiter: Waiter, wait: Span },
     /// It is being asked about: the answer comes.
     Asked,
     /// It was there no longer: the answer has come.
@@ -168,7 +167,7 @@ impl Queues {
         let cost = lane.waiter(seat.rank).map_or(0, |waiter| waiter.ask.cost);
         let earliest = self.earliest(seat.lane, stand, seat.rank, cost, now);
         match self.leave(seat) {
-            Some(_) => Expiry::Left { wait: (earliest - now).into() },
+            Some(waiter) => Expiry::Left { waiter, wait: (earliest - now).into() },
             None => Expiry::Gone,
         }
     }

@@ -117,7 +117,7 @@ impl Scene {
             }
             Event::IsLate(index) => {
                 if let Some(seat) = pick(&mut self.seats, index)
-                    && self.queues.expire(seat, self.now) == Expiry::Asked
+                    && matches!(self.queues.expire(seat, self.now), Expiry::Asked)
                 {
                     self.seats.push(seat);
                 }
@@ -149,8 +149,8 @@ impl Scene {
         let route = self.route(way);
         let queues = self.queues.must_queue(&route, self.now);
         let told = told.filter(|_| !queues).map(|millis| self.blocked(2 + way % 3, millis, cost));
-        if let Ok((seat, _)) = self.queues.enter(&route, newcomer, told.as_ref(), self.now) {
-            self.seats.push(seat);
+        if let Ok(place) = self.queues.find_place(&route, &newcomer, told.as_ref(), self.now) {
+            self.seats.push(self.queues.enter(&route, &place, newcomer, told.as_ref(), self.now));
         }
     }
 
