@@ -99,8 +99,11 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
             {
                 (*full_at, *rest) = (level.full_at.as_micros(), level.rest);
             }
-            if let Limit::InFlight(other) = other {
-                lease = other.lease().map_or(0, |lease| lease.as_micros());
+            // The same limit, made anew, leaves its state alone.
+            if let Limit::InFlight(leased) = other
+                && other != limit
+            {
+                lease = leased.lease().map_or(0, |lease| lease.as_micros());
             }
         }
         numbers.into_iter().for_each(|number| out.extend_from_slice(&number.to_le_bytes()));

@@ -99,3 +99,13 @@ pub(crate) fn a_charge_that_is_kept_is_carried_over_all_the_same(bench: &dyn Ben
     assert_eq!(kept.finish(bench, START, &[Fate::Keep]), Given::Back);
     assert_eq!(remaining(bench, &before, "ada", START), 10, "the limit was another one meanwhile");
 }
+
+pub(crate) fn a_limit_that_stays_is_left_alone_when_another_comes_beside_it(bench: &dyn Bench) {
+    let (alone, beside) = (plan("jobs", "5 at once for 1m"), plan("jobs", "5 at once for 1m, 100/hour"));
+    Ask::one(&alone, "ada", 1).take(bench);
+    // What is told of another ticket is no look at the hold, whose time is over by then.
+    bench.set_time(at(61));
+    Ask::one(&beside, "ada", 2).finish(bench, START, &[Fate::Keep]);
+    bench.set_time(at(30));
+    assert_eq!(remaining(bench, &beside, "ada", at(30)), 4, "the clock went back, and it counts again");
+}

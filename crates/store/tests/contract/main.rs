@@ -65,6 +65,7 @@ macro_rules! contract {
                     a_changed_rate_keeps_the_used_tokens,
                     a_longer_lease_does_not_revive_what_had_run_out,
                     a_charge_that_is_kept_is_carried_over_all_the_same,
+                    a_limit_that_stays_is_left_alone_when_another_comes_beside_it,
                 ],
                 together: [
                     many_threads_admit_exactly_the_limit,
