@@ -162,8 +162,13 @@ impl Proxy {
     }
 
     fn listen(&self) {
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, self.port())).expect("the port is this proxy's");
+        // Nobody else claims the port, but somebody's end of a connection may have it for a moment.
+        let mut listener = None;
+        wait_until("the proxy's port", || {
+            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port())).ok();
+            listener.is_some()
+        });
+        let listener = listener.expect("it was waited for");
         self.shared.listens.store(true, Ordering::SeqCst);
         let shared = Arc::clone(&self.shared);
         *lock(&self.accepting) = Some(thread::spawn(move || shared.accept(&listener)));

@@ -112,6 +112,7 @@ fn a_ban_by_a_rule_survives_a_kill_and_is_told_in_the_log() {
     let home = with_file();
     let server = home.start();
     assert!(knock_until_banned(&server, "203.0.113.7") >= 5);
+    server.wait_for_log("banned by a rule");
     let log = server.end_by(Signal::KILL).log;
     let told = lines(&log, "banned by a rule");
     assert_eq!(told.len(), 1, "{log}");
