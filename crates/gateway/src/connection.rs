@@ -6,19 +6,15 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::Method;
+use tollgate_web::Problem;
 use tollgate_web::host::{self, BadHost};
-use tollgate_web::{Correlation, Problem};
 
 use crate::alarm::Alarm;
-use crate::exchange::Client;
-use crate::flow::{Fault, Piece, Sink, Source};
 use crate::forward::Origin;
-use crate::h1::decode::Decoder;
-use crate::h1::request::{self, Most, Refused, RequestHead, Version};
-use crate::h1::response::ResponseHead;
+use crate::h1::client::H1Client;
+use crate::h1::request::{self, Most, Refused, RequestHead};
 use crate::h1::side::Side;
-use crate::h1::write::{self, Answer, Manner, WithBody};
+use crate::h1::write::Answer;
 use crate::http2;
 use crate::proxy::{self, Passed};
 use crate::stream::Stream;
@@ -59,13 +55,6 @@ impl Visit {
 
 /// After so long without a request a connection keeps no memory for one.
 const DOZE: Duration = Duration::from_secs(1);
-/// How long we listen to a client that we have nothing more to say to, so that it can read our last
-/// words; and how much it may send meanwhile.
-const LINGER: Duration = Duration::from_secs(1);
-const MOST_LINGERED: u64 = 256 * 1024;
-/// How much of a body is read that nobody wants, so that the connection can be used again.
-const MOST_SKIPPED: u64 = 64 * 1024;
-
 /// What HTTP/2 begins with.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -90,11 +79,7 @@ pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
 /// Tells a client that its connection may not stay, without listening to it.
 pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
     let mut client = H1Client::new(Side::new(stream), Rc::clone(&visit.worker));
-    let date = visit.worker.date();
-    write::answer(&mut client.side.outbox.small, answer, &date, WithBody::Yes, client.manner);
-    if client.flush(&visit).await {
-        client.linger(&visit.alarm).await;
-    }
+    client.say_last(&visit, answer).await;
 }
 
 /// What comes next over a connection.
@@ -267,139 +252,5 @@ fn problem_of(refused: Refused) -> Problem {
         Refused::Malformed(reason) => Problem::bad_request(reason),
         Refused::TooLarge => Problem::headers_too_large("the head of the request is too long"),
         Refused::NotForUs => Problem::method_not_allowed("this is not a forward proxy"),
-    }
-}
-
-/// A client that speaks HTTP/1.
-pub(crate) struct H1Client {
-    pub(crate) side: Side,
-    manner: Manner,
-    worker: Rc<Worker>,
-}
-
-impl H1Client {
-    fn new(side: Side, worker: Rc<Worker>) -> Self {
-        Self { side, manner: Manner { version: Version::Http11, close: true }, worker }
-    }
-
-    /// Gets ready for a request.
-    fn open(&mut self, request: &RequestHead) {
-        self.side.incoming = request.body;
-        self.manner = Manner { version: request.version, close: request.close };
-    }
-
-    /// Sends an answer of our own. Answers whether that was possible.
-    async fn answer(&mut self, visit: &Visit, answer: &Answer, request: &RequestHead) -> bool {
-        self.manner.close |= self.worker.is_ending();
-        // What is not asked for in full is not worth waiting for.
-        self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
-        self.manner.close |= request.expects && !self.side.incoming.is_over();
-        let with_body = if request.method == Method::HEAD { WithBody::No } else { WithBody::Yes };
-        let date = visit.worker.date();
-        write::answer(&mut self.side.outbox.small, answer, &date, with_body, self.manner);
-        self.flush(visit).await
-    }
-
-    /// Tells a client why its request is not taken, and that nothing more will be.
-    async fn refuse(&mut self, visit: &Visit, problem: &Problem) {
-        proxy::note_refused(visit, problem.status.as_u16());
-        self.manner = Manner { version: Version::Http11, close: true };
-        let answer = Answer::from(problem.answer(&Correlation::default()));
-        let date = visit.worker.date();
-        write::answer(&mut self.side.outbox.small, &answer, &date, WithBody::Yes, self.manner);
-        if self.flush(visit).await {
-            self.linger(&visit.alarm).await;
-        }
-    }
-
-    /// Sends everything, unless the client does not take it.
-    async fn flush(&mut self, visit: &Visit) -> bool {
-        let patience = visit.worker.local().plan.settings.bounds.stall_timeout;
-        let sent = visit.alarm.within(patience, poll_fn(|cx| self.side.poll_drain(cx))).await;
-        matches!(sent, Ok(Ok(())))
-    }
-
-    /// Reads what is left of a body that nobody wants. Answers whether the connection can be used
-    /// again.
-    async fn skip_body(&mut self, visit: &Visit, request: &RequestHead) -> bool {
-        if self.side.incoming.is_over() {
-            return true;
-        }
-        // Nobody knows whether such a client still sends it.
-        if request.expects {
-            return false;
-        }
-        let mut left = MOST_SKIPPED;
-        let skipped = poll_fn(|cx| {
-            loop {
-                match self.side.poll_piece(cx) {
-                    Poll::Ready(Ok(Some(Piece::Data(bytes)))) if bytes.len() as u64 <= left => {
-                        left -= bytes.len() as u64;
-                    }
-                    Poll::Ready(Ok(Some(Piece::Trailers(_)) | None)) => return Poll::Ready(true),
-                    Poll::Ready(_) => return Poll::Ready(false),
-                    Poll::Pending => return Poll::Pending,
-                }
-            }
-        });
-        visit.alarm.within(LINGER, skipped).await.unwrap_or(false)
-    }
-
-    /// Ends the connection such that the client can read what it was sent: if we were to close it while
-    /// something comes in, the system would throw our last words away.
-    async fn linger(&mut self, alarm: &Alarm) {
-        let ended = poll_fn(|cx| {
-            if self.side.poll_close(cx).is_pending() {
-                return Poll::Pending;
-            }
-            self.side.poll_silence(MOST_LINGERED, cx)
-        });
-        let _ = alarm.within(LINGER, ended).await;
-    }
-}
-
-impl Source for H1Client {
-    fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
-        let piece = self.side.poll_piece(cx);
-        if piece.is_pending() && !self.side.outbox.is_empty() {
-            // The client may be waiting for leave to send it.
-            let _ = self.side.poll_drain(cx).map_err(|_| Fault::Gone)?;
-        }
-        piece
-    }
-}
-
-impl Sink for H1Client {
-    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.side.poll_room(cx)
-    }
-
-    fn put(&mut self, piece: Piece) {
-        self.side.put(piece);
-    }
-
-    fn end(&mut self) {
-        self.side.end();
-    }
-
-    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
-        self.side.poll_flush(cx)
-    }
-}
-
-impl Client for H1Client {
-    fn begin(&mut self, head: &ResponseHead, added: &[u8]) {
-        self.manner.close |= self.worker.is_ending();
-        let (encoder, close) = write::response(&mut self.side.outbox.small, head, added, self.manner);
-        self.side.outgoing = encoder;
-        self.manner.close = close;
-    }
-
-    fn go_on(&mut self) {
-        self.side.outbox.small.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n");
-    }
-
-    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.side.poll_gone(cx)
     }
 }

@@ -4,6 +4,7 @@
 //! from those who use them: which lines said how long a body is, and how lines ended. Where two
 //! readers could disagree on where a request ends, the next one can be smuggled past a limit.
 
+pub(crate) mod client;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod lines;

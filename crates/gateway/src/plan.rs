@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use tollgate_web::path;
 
 use crate::route::{Shadowed, Table};
-use crate::settings::{Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
+use crate::settings::{Bounds, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
 use crate::tls;
 use crate::upstream::Upstream;
 
@@ -76,11 +76,8 @@ pub enum BadSettings {
     },
     /// A route would never be taken.
     Shadowed(Shadowed),
-    /// The longest head is more than can be kept.
-    HeadTooLong {
-        /// The most there can be.
-        most: usize,
-    },
+    /// The longest head, or the most lines of one, is more than can be kept.
+    HeadTooLong,
 }
 
 impl Plan {
@@ -89,9 +86,9 @@ impl Plan {
         if settings.listeners.is_empty() {
             return Err(BadSettings::NoListeners);
         }
-        let most = crate::h1::lines::MOST_BYTES;
-        if settings.bounds.head_bytes > most {
-            return Err(BadSettings::HeadTooLong { most });
+        let Bounds { head_bytes, head_lines, .. } = settings.bounds;
+        if head_bytes > Bounds::MOST_HEAD_BYTES || head_lines > Bounds::MOST_HEAD_LINES {
+            return Err(BadSettings::HeadTooLong);
         }
         check_names(settings.upstreams.iter().map(|upstream| &upstream.name))?;
         check_names(settings.routes.iter().map(|route| &route.name))?;
@@ -183,7 +180,10 @@ impl std::fmt::Display for BadSettings {
                 )
             }
             Self::Shadowed(shadowed) => shadowed.fmt(f),
-            Self::HeadTooLong { most } => write!(f, "heads of requests can be at most {most} bytes long"),
+            Self::HeadTooLong => {
+                let (bytes, lines) = (Bounds::MOST_HEAD_BYTES, Bounds::MOST_HEAD_LINES);
+                write!(f, "heads of requests can be at most {bytes} bytes long, and have {lines} lines")
+            }
         }
     }
 }

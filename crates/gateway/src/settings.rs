@@ -276,6 +276,13 @@ impl RouteSettings {
     }
 }
 
+impl Bounds {
+    /// The longest that the longest head may be, in bytes.
+    pub const MOST_HEAD_BYTES: usize = crate::h1::lines::MOST_BYTES;
+    /// The most that the most header lines may be.
+    pub const MOST_HEAD_LINES: usize = crate::h1::lines::MOST_LINES;
+}
+
 impl Default for Bounds {
     fn default() -> Self {
         Self {

@@ -178,7 +178,7 @@ fn addresses_files_and_numbers_that_cannot_be_are_refused() {
         ("access_log: 2/3", "gateway.access_log: `2/3` is none of `all`, `off`, `1/100`"),
         (
             "bounds: { head_bytes: 10 }",
-            "gateway.bounds.head_bytes: `10` is too little or too much: write a number from 8192 to 1048576",
+            "gateway.bounds.head_bytes: `10` is too little or too much: write a number from 8192 to 65535",
         ),
         ("upstreams: { s: http://a:1/ }", "gateway.upstreams.s: write the host and the port alone: `a:1`"),
         (

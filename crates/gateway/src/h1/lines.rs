@@ -14,7 +14,7 @@ use super::write;
 /// The longest head of any message: places in it are 16 bits.
 pub(crate) const MOST_BYTES: usize = 65_535;
 /// The most lines of any message.
-pub(crate) const MOST_LINES: usize = 256;
+pub(crate) const MOST_LINES: usize = 1000;
 
 /// How many places are remembered without memory of their own.
 const MOST_KEPT: usize = 20;

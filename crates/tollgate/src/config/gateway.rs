@@ -103,9 +103,10 @@ fn bounds(written: &raw::Bounds, path: &Path, findings: &mut Findings<'_>) -> Bo
         }
     };
     let mut streams = 128;
-    // Less than this, and hyper cannot read.
-    set("head_bytes", written.head_bytes, (8192, 1 << 20), &mut bounds.head_bytes);
-    set("head_lines", written.head_lines, (1, 1000), &mut bounds.head_lines);
+    let (most_bytes, most_lines) = (Bounds::MOST_HEAD_BYTES as u64, Bounds::MOST_HEAD_LINES as u64);
+    // Less than this is less than browsers send.
+    set("head_bytes", written.head_bytes, (8192, most_bytes), &mut bounds.head_bytes);
+    set("head_lines", written.head_lines, (1, most_lines), &mut bounds.head_lines);
     set("connections", written.connections, (1, 1_000_000), &mut bounds.connections);
     set("tunnels", written.tunnels, (0, 1_000_000), &mut bounds.tunnels);
     set("streams", written.streams, (1, 10_000), &mut streams);
