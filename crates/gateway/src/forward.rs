@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::captcha::{self, Captcha};
 use crate::h1::decode::Decoder;
 use crate::h1::encode::Encoder;
 use crate::h1::lines::{Kind, Line};
@@ -52,6 +53,8 @@ pub(crate) struct Forwarded<'f> {
     /// For clients that sent none.
     pub(crate) address: &'f dyn std::fmt::Display,
     pub(crate) origin: &'f Origin,
+    /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
+    pub(crate) captcha: Option<Captcha>,
 }
 
 impl Origin {
@@ -141,8 +144,8 @@ impl Forwarded<'_> {
     fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
         let mut heard = Heard::default();
         let trusted = self.origin.trust == Trust::Proxy;
-        request.lines.write(out, |Line { kind, .. }| match kind {
-            Kind::Plain => true,
+        request.lines.write(out, |Line { name, kind, .. }| match kind {
+            Kind::Plain => self.captcha.is_none() || !captcha::is_hint(name),
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
             _ => false,
@@ -156,6 +159,9 @@ impl Forwarded<'_> {
             }
         }
         self.write_origin(request, &heard, out);
+        if self.captcha == Some(Captcha::Required) {
+            out.extend_from_slice(captcha::LINE);
+        }
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");
         }
