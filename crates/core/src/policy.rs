@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
+use crate::guard::Guard;
 use crate::key::{FieldKind, Kinds, ValueError};
 use crate::lists::Roster;
 use crate::mistake::shown;
@@ -28,6 +29,7 @@ pub struct Policies {
     /// Where in `rules` a name is.
     rules_by_name: HashMap<Arc<str>, usize>,
     roster: Arc<Roster>,
+    guards: Arc<[Guard]>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -80,13 +82,32 @@ impl Policies {
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
         let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
         let rules_by_name = names.collect();
-        Self { enabled, rules, policies, by_name, rules_by_name, roster: Arc::default() }
+        Self {
+            enabled,
+            rules,
+            policies,
+            by_name,
+            rules_by_name,
+            roster: Arc::default(),
+            guards: Arc::default(),
+        }
     }
 
     /// The same set with these lists of whom is barred and who never is, and what fields hold.
     #[must_use]
     pub fn with_roster(self, roster: Arc<Roster>) -> Self {
         Self { roster, ..self }
+    }
+
+    /// The same set with these guards.
+    #[must_use]
+    pub fn with_guards(self, guards: Vec<Guard>) -> Self {
+        Self { guards: guards.into(), ..self }
+    }
+
+    /// All guards, in the order in which they were written.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
     }
 
     /// What is configured of the blocklist and the allowlist.
@@ -179,7 +200,8 @@ impl Policies {
     /// Other rules and policies under the same settings.
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
-        Self::new(self.enabled, rules, policies).with_roster(Arc::clone(&self.roster))
+        let (roster, guards) = (Arc::clone(&self.roster), Arc::clone(&self.guards));
+        Self { roster, guards, ..Self::new(self.enabled, rules, policies) }
     }
 
     /// The same policies over other rules, which have the same names in the same order.

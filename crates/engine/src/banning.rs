@@ -189,6 +189,7 @@ impl Engine {
             cost: 0,
             retry: When::After(lasts),
             banned: Some(lasts),
+            locked: None,
         });
     }
 }

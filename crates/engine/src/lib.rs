@@ -27,7 +27,7 @@ mod tend;
 mod ticket;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
-pub use guard::Guard;
+pub use guard::{Begun, Ending, Finished, Notice};
 pub use leases::{Lease, Leases};
 pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};
