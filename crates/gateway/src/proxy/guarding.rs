@@ -260,7 +260,7 @@ struct Login<'l> {
     pinned: &'l Snapshot,
     guard: &'l Arc<GuardSettings>,
     found: &'l tollgate_core::Guard,
-    pairs: &'l Pairs<'l>,
+    pairs: &'l [(&'l str, &'l str)],
 }
 
 /// How long a refused login has to wait, if the delay of a ladder is all that keeps it out. Never
