@@ -72,6 +72,21 @@ impl Policies {
         })
     }
 
+    /// The fields without which an attempt would pass some ladder of a guard uncounted, and which are not
+    /// among these. Whoever asks for a login has to know them.
+    pub fn missing_fields<'p>(&'p self, guard: &Guard, fields: &[(&str, &str)]) -> Vec<&'p str> {
+        let Some(policy) = self.named(&guard.policy) else { return Vec::new() };
+        let ladders = policy.rules.iter().filter(|rule| rule.enabled && rule.plan.has_ladder());
+        let mut missing: Vec<&str> = Vec::new();
+        for field in ladders.flat_map(|rule| rule.by.iter()) {
+            let name = &*field.name;
+            if !missing.contains(&name) && !fields.iter().any(|(own, _)| *own == name) {
+                missing.push(name);
+            }
+        }
+        missing
+    }
+
     /// As [`Policies::find_guard`], for whoever knows what to do without.
     pub fn guard(&self, name: &str) -> Option<&Guard> {
         self.guards().iter().find(|guard| *guard.name == *name)

@@ -14,6 +14,7 @@ mod consumers;
 mod endpoint;
 mod forward_auth;
 mod give;
+mod guards;
 mod holds;
 mod limits;
 mod mail_shape;
@@ -114,6 +115,7 @@ fn all() -> Vec<Endpoint> {
         check::endpoints(),
         forward_auth::endpoints(),
         give::endpoints(),
+        guards::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
         bans::endpoints(),

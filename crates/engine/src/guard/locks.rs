@@ -33,6 +33,8 @@ pub struct Standing {
     pub failures: u64,
     /// How long the next attempt has to wait.
     pub delay: Span,
+    /// When it may come, if it has to wait.
+    pub next_at: Option<Timestamp>,
     /// Whether the next attempt is to come with a CAPTCHA.
     pub captcha: bool,
     /// When the lock ends, if there is one.
@@ -44,8 +46,6 @@ pub struct Standing {
 /// Somebody who is locked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lock {
-    /// Where in the list it is: what comes behind it can be asked for by this.
-    pub name: String,
     /// The rule that locks.
     pub rule: Arc<str>,
     /// The key, as people may see it.
@@ -89,13 +89,14 @@ impl Engine {
         let enforced = !line.rule.observes();
         let standing = |climb: tollgate_core::Climb<'_>| {
             let failures = climb.failures();
-            let next_at = climb.next_at();
+            let next_at = Some(climb.next_at()).filter(|at| enforced && failures > 0 && *at > now);
             Standing {
                 rule: Arc::clone(&line.rule.name),
                 key: self.shown_key(line.rule, line.key).into_owned(),
                 enforced,
                 failures,
-                delay: if enforced && failures > 0 { next_at.since(now) } else { Span::ZERO },
+                delay: next_at.map_or(Span::ZERO, |at| at.since(now)),
+                next_at,
                 captcha: climb.reached().is_some_and(|step| step.captcha),
                 locked_until: climb.locked_until().filter(|until| enforced && *until > now),
                 forgotten_at: (failures > 0).then(|| climb.forgotten_at()),
@@ -158,9 +159,8 @@ impl Engine {
         Ok(unlocked)
     }
 
-    /// Who is locked at a guard, behind one of them, up to so many. What was written down and is not
-    /// locked any more is left out, so there may be fewer though more follow: `Some` name of the last one
-    /// that was looked at tells that.
+    /// Who is locked at a guard, behind one of them, up to so many; and what they are behind if more
+    /// follow. What was written down and is locked no more is left out, so there may be fewer.
     pub async fn locks(
         &self,
         pinned: &Snapshot,
@@ -168,8 +168,13 @@ impl Engine {
         after: Option<&str>,
         most: usize,
     ) -> Result<(Vec<Lock>, Option<String>), StoreError> {
-        let recorded = self.recorded_locks(&guard.name, after, most);
-        let more = (recorded.len() == most).then(|| recorded.last().map(|(name, _)| name.clone())).flatten();
+        let start = lock_name(&guard.name, "", "");
+        let after = after.map(|after| format!("{start}{after}"));
+        let mut recorded = self.recorded_locks(&guard.name, after.as_deref(), most.saturating_add(1));
+        let follows = recorded.len() > most;
+        recorded.truncate(most);
+        let last = recorded.last().filter(|_| follows);
+        let more = last.and_then(|(name, _)| name.strip_prefix(&start)).map(str::to_owned);
         let mut locks = Vec::new();
         for (name, locked) in recorded {
             let Some(rule) = pinned.policies.rule(&locked.rule) else { continue };
@@ -194,7 +199,7 @@ impl Engine {
             };
             let fields = if rule.secret { None } else { rule.values_of(&locked.key) };
             let (failures, since) = (standing.failures, locked.since);
-            locks.push(Lock { name, rule: standing.rule, key: standing.key, fields, failures, since, until });
+            locks.push(Lock { rule: standing.rule, key: standing.key, fields, failures, since, until });
         }
         Ok((locks, more))
     }
