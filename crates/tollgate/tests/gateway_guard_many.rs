@@ -183,7 +183,8 @@ fn a_login_that_is_held_back_during_a_reload_ends_as_it_began() {
     wait_until("it is held back", || delayed(&server) == 1);
     // The guard goes, and its policy with it.
     let bare = text.replace("guards: { login: { policy: login } }", "");
-    let bare = bare.replace("login: { by: user, limits: ladder 1 +6s }", "other: { by: user, limits: 9/day }");
+    let bare =
+        bare.replace("login: { by: user, limits: ladder 1 +6s }", "other: { by: user, limits: 9/day }");
     let bare = bare.replace("policies: { login: [login] }", "policies: { other: [other] }");
     let (head, tail) = bare.split_once("      guard:").unwrap();
     let (_, tail) = tail.split_once('\n').unwrap();

@@ -5,7 +5,7 @@ use tollgate_core::{Policy, Statuses};
 use tollgate_gateway::settings::GuardSettings;
 use tollgate_web::facts::{Aliases, Reach};
 
-use super::raw::{GuardForm, GuardTable};
+use super::raw::{RouteGuard, RouteGuardTable};
 use super::{Known, time};
 use crate::config::counting;
 use crate::config::problem::{Findings, hint, shown};
@@ -13,20 +13,20 @@ use crate::config::raw::{CountWhen, Named};
 use crate::config::tree::Path;
 
 pub(super) fn mean(
-    written: &GuardForm,
+    written: &RouteGuard,
     known: Known<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<GuardSettings> {
     match written {
-        GuardForm::Name(name) => {
+        RouteGuard::Name(name) => {
             let policy = policy(name, known, path, findings)?;
             let mut guard = GuardSettings::new(name.as_str());
             guard.fields = known.clients.aliases.clone();
             check(&guard.fields, policy, path, findings);
             Some(guard)
         }
-        GuardForm::Table(table) => {
+        RouteGuard::Table(table) => {
             let policy = policy(&table.name, known, &path.key("name"), findings);
             let mut guard = GuardSettings::new(table.name.as_str());
             answers(table, &mut guard, path, findings);
@@ -83,7 +83,7 @@ fn check(fields: &Aliases, policy: &Policy, path: &Path, findings: &mut Findings
 }
 
 /// What statuses mean. A status that was written for both means neither.
-fn answers(table: &GuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
+fn answers(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let mut set = |name: &str, written: Option<&CountWhen>, setting: &mut Statuses| {
         let Some(written) = written else { return };
         if let Some(statuses) = counting::mean(written, &path.key(name), findings) {
@@ -101,7 +101,7 @@ fn answers(table: &GuardTable, guard: &mut GuardSettings, path: &Path, findings:
     }
 }
 
-fn delay(table: &GuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
+fn delay(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let path = path.key("max_delay");
     time(table.max_delay.as_deref(), &path, findings, &mut guard.max_delay);
     let most = GuardSettings::MOST_DELAY;

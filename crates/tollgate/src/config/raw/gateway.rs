@@ -167,7 +167,7 @@ pub(in crate::config) struct Route {
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) policy: Option<String>,
     /// The guard that its requests pass beside the policy, if they are logins.
-    pub(in crate::config) guard: Option<GuardForm>,
+    pub(in crate::config) guard: Option<RouteGuard>,
     /// What the path begins with that is taken away on its way to the upstream.
     #[schemars(example = "/api")]
     pub(in crate::config) strip_prefix: Option<String>,
@@ -184,16 +184,16 @@ pub(in crate::config) struct Route {
 /// The name of a guard, or a table with it.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
-pub(in crate::config) enum GuardForm {
+pub(in crate::config) enum RouteGuard {
     Name(#[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))] String),
-    Table(Box<GuardTable>),
+    Table(Box<RouteGuardTable>),
 }
 
 /// A guard with what requests say to it, and what their responses mean.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ name: login, fields: { user: form.user } }`")]
 #[schemars(inline)]
-pub(in crate::config) struct GuardTable {
+pub(in crate::config) struct RouteGuardTable {
     /// Its name.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) name: String,
@@ -286,9 +286,9 @@ read_forms!(Upstream, "an address, a list of addresses, or a table with `address
     list => Upstream::Addresses,
     table => |table| Upstream::Table(Box::new(table)),
 });
-read_forms!(GuardForm, "the name of a guard, or a table with its `name`", {
-    word => GuardForm::Name,
-    table => |table| GuardForm::Table(Box::new(table)),
+read_forms!(RouteGuard, "the name of a guard, or a table with its `name`", {
+    word => RouteGuard::Name,
+    table => |table| RouteGuard::Table(Box::new(table)),
 });
 read_forms!(Texts, "a text, or a list of texts", { word => Texts::One, list => Texts::Several });
 read_forms!(HeaderForm, "a text, or `true` for any value", {
