@@ -308,7 +308,7 @@ fn whoever_is_on_the_blocklist_does_not_log_in() {
     let login = Login::guarded_by("ladder 5 lock 15m");
     assert_eq!(login.status("ada", "right"), 303);
     let banned = json!({ "target": "user=ada", "reason": "a test" });
-    let put = login.server.post("/api/v1/blocklist", &banned);
+    let put = login.server.post("/api/v1/bans", &banned);
     assert!(put.status < 300, "{}", put.text());
     assert_eq!((login.status("ada", "right"), login.status("bob", "right")), (403, 303));
 }
