@@ -54,7 +54,7 @@ fn everything_that_can_be_said_is_understood() {
     assert_eq!((guard.success.to_string(), guard.failure.to_string()), ("204".into(), "4xx".into()));
     assert_eq!(guard.max_delay, Duration::from_millis(500));
     let guard =
-        load("{ name: login, fields: { user: form.user }, failure: 200, max_delay: 0s }", "{}").unwrap();
+        load("{ name: login, fields: { user: form.user }, failure: 200, max_delay: none }", "{}").unwrap();
     assert_eq!(guard.failure.to_string(), "200", "the others of the default stay successes");
     assert_eq!(guard.max_delay, Duration::ZERO);
 }
@@ -89,11 +89,11 @@ fn mistakes_are_refused_where_they_stand() {
         ),
         (
             "{ name: login, fields: { user: form.user }, max_delay: 2m }",
-            "gateway.routes.r.guard.max_delay: a login is held back for `60s` at most: refuse it instead",
+            "gateway.routes.r.guard.max_delay: a login is held back for `60s` at most, and refused then",
         ),
         (
             "{ name: login, fields: { user: form.user }, captcha: true }",
-            "gateway.routes.r.guard: the key `captcha` is unknown",
+            "gateway.routes.r.guard.captcha: unknown key `captcha`; the keys here are `name`, `fields`, `success`, `failure`, `max_delay`",
         ),
     ] {
         let error = load(guard, "{}").unwrap_err();

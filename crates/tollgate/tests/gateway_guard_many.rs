@@ -91,7 +91,7 @@ fn a_success_at_one_gateway_lets_the_next_login_in_at_another() {
     let redis = Redis::redis().start();
     let upstream = Upstream::answering(|asked| if asked.target.contains("right") { 200 } else { 401 });
     let store = format!("{{ redis: '{}', command_timeout: 10s, connect_timeout: 10s }}", redis.url());
-    let config = config(&upstream, &store, "ladder 3 lock 15m", "0s");
+    let config = config(&upstream, &store, "ladder 3 lock 15m", "none");
     let homes = [Home::with(&config), Home::with(&config)];
     let [one, other] = homes.each_ref().map(Home::start);
     assert_eq!([guess(&mut one.gateway()), guess(&mut other.gateway())], [401, 401]);
@@ -131,7 +131,7 @@ fn a_client_that_vanishes_before_the_answer_has_failed_whatever_the_answer_is() 
             200
         }
     });
-    let home = Home::with(&config(&upstream, "memory", "ladder 2 lock 15m", "0s"));
+    let home = Home::with(&config(&upstream, "memory", "ladder 2 lock 15m", "none"));
     let server = home.start();
     for left in [1, 0] {
         let mut connection = server.gateway();
@@ -200,7 +200,7 @@ fn a_login_that_is_held_back_during_a_reload_ends_as_it_began() {
 fn guards_change_under_load_and_no_login_is_lost() {
     let upstream = Upstream::answering(|_| 200);
     let with = |name: &str| {
-        config(&upstream, "memory", "ladder 900 lock 15m", "0s")
+        config(&upstream, "memory", "ladder 900 lock 15m", "none")
             .replace("guards: { login:", &format!("guards: {{ {name}:"))
             .replace("guard: { name: login,", &format!("guard: {{ name: {name},"))
     };

@@ -77,6 +77,12 @@ impl Guarded {
         }
     }
 
+    /// A login while limits are switched off.
+    fn uncounted(guard: &Arc<GuardSettings>) -> Self {
+        let captcha = Captcha::NotRequired;
+        Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha }
+    }
+
     /// Ends it by the status of its response. Answers whether the next one is to bring a CAPTCHA.
     pub(super) fn answered(self, visit: &Visit, status: u16) -> Captcha {
         let ending = self.guard.ending(status);
@@ -156,6 +162,9 @@ impl Case<'_> {
         let engine = &self.visit.worker.shared.engine;
         // For as long as it is held back: it ends as it began.
         let pinned = Guard::into_inner(engine.pin());
+        if !pinned.policies.enabled {
+            return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
+        }
         let wanted = engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let found = pinned.policies.find_guard(&guard.name).map_err(|mistake| self.mistaken(mistake))?;
@@ -163,8 +172,7 @@ impl Case<'_> {
         let fields = || policy.fields().chain(listed.iter().map(|name| &**name));
         let known = self.know(fields(), &guard.fields, note)?;
         let lies_in_body = |name| guard.fields.source(name).is_some_and(|source| source.is_of_body());
-        let in_body = pinned.policies.enabled && fields().any(lies_in_body);
-        let (body, ahead) = match in_body {
+        let (body, ahead) = match fields().any(lies_in_body) {
             false => Default::default(),
             true => match self.read_ahead(client).await {
                 Ok((body, ahead)) => (body, Some(ahead)),
@@ -175,9 +183,7 @@ impl Case<'_> {
         let facts = self.facts(&known, Some(&body));
         let asked = facts.ask_beside(policy, listed, &guard.fields)?;
         let pairs = asked.pairs();
-        if pinned.policies.enabled {
-            self.check_complete(guard, policy, &pairs)?;
-        }
+        self.check_complete(guard, policy, &pairs)?;
         let login = Login { pinned: &pinned, guard, found, pairs: &pairs };
         Ok(match self.begin(&login, client, note).await? {
             Some(Ok(guarded)) => Weighed::Begun(guarded, ahead),

@@ -1,5 +1,7 @@
 //! The guard of a route: which one, what its requests say to it, and what their responses mean.
 
+use std::time::Duration;
+
 use tollgate_core::policy::nearest;
 use tollgate_core::{Policy, Statuses};
 use tollgate_gateway::settings::GuardSettings;
@@ -103,10 +105,14 @@ fn answers(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, find
 
 fn delay(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let path = path.key("max_delay");
+    if table.max_delay.as_deref() == Some("none") {
+        guard.max_delay = Duration::ZERO;
+        return;
+    }
     time(table.max_delay.as_deref(), &path, findings, &mut guard.max_delay);
     let most = GuardSettings::MOST_DELAY;
     if guard.max_delay > most {
         let seconds = most.as_secs();
-        findings.value(&path, format!("a login is held back for `{seconds}s` at most: refuse it instead"));
+        findings.value(&path, format!("a login is held back for `{seconds}s` at most, and refused then"));
     }
 }

@@ -206,8 +206,8 @@ pub(in crate::config) struct RouteGuardTable {
     /// The statuses of a login that failed; `[401, 403]` unless said otherwise. With any other status the
     /// login is not counted.
     pub(in crate::config) failure: Option<CountWhen>,
-    /// How long a login is held back at most, if a ladder asks for it; `5s` unless said otherwise. What
-    /// would take longer is refused.
+    /// How long a login is held back at most, if a ladder asks for it, or `none`; `5s` unless said
+    /// otherwise. What would take longer is refused.
     #[schemars(example = "5s")]
     pub(in crate::config) max_delay: Option<String>,
 }
