@@ -3,6 +3,7 @@
 //! What is between the client and us stays here; where the request came from is said by us, and what
 //! the client said of that is passed on only if it is a proxy that we trust.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +26,8 @@ pub(crate) struct Origin {
     pub(crate) scheme: Scheme,
     /// Whether what the peer says of where requests come from is believed.
     pub(crate) trust: Trust,
+    /// How many bytes of bodies that came over the connection are kept here, until they are passed on.
+    pub(crate) kept: Cell<usize>,
 }
 
 /// How clients speak to a listener.
@@ -61,7 +64,7 @@ impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme, trust: Trust) -> Self {
         // A client of a socket for both families is known by its IPv4 address.
         let peer = peer.to_canonical();
-        Self { peer, text: peer.to_string().into(), scheme, trust }
+        Self { peer, text: peer.to_string().into(), scheme, trust, kept: Cell::new(0) }
     }
 }
 

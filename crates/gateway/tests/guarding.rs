@@ -134,6 +134,33 @@ async fn no_more_than_a_thousand_are_held_back() {
 }
 
 #[tokio::test]
+async fn one_connection_has_only_so_much_of_logins_under_way() {
+    let upstream = knowing_nobody().await;
+    let stage = Stage::with_policies(guarded(&upstream, HOUR), ladder("ladder 1 +30m")).await;
+    let mut send: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
+    let large = |user: &str| {
+        let mut request = guess_over_http2();
+        *request.body_mut() = Full::from(format!("user={user}&note={}", "x".repeat(60_000)));
+        request
+    };
+    assert_eq!(send.send_request(large("ada")).await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    let mut waiting = Vec::new();
+    for number in 1..=4_u32 {
+        waiting.push(tokio::spawn(send.send_request(large("ada"))));
+        until("it is held back", || delayed(&stage) == f64::from(number)).await;
+    }
+    let full = send.send_request(large("bob")).await.unwrap();
+    assert_eq!(full.status(), StatusCode::SERVICE_UNAVAILABLE);
+    let mut other: SendRequest<Full<Bytes>> = http2::connect(stage.address).await;
+    let elsewhere = other.send_request(large("bob")).await.unwrap();
+    assert_eq!(elsewhere.status(), StatusCode::UNAUTHORIZED, "others have their own");
+    waiting.pop().unwrap().abort();
+    until("one is gone", || delayed(&stage) == 3.0).await;
+    let room = send.send_request(large("carol")).await.unwrap();
+    assert_eq!(room.status(), StatusCode::UNAUTHORIZED, "there is room again");
+}
+
+#[tokio::test]
 async fn a_client_that_hangs_up_before_the_answer_has_failed() {
     // It never answers a login.
     let upstream =

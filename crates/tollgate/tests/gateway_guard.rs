@@ -109,6 +109,9 @@ fn failures_climb_to_a_lock_that_refuses_without_asking_the_service() {
     let problem = refused.json();
     assert_eq!((&problem["status"], &problem["denied_by"]), (&json!(429), &json!("login")));
     assert_eq!(login.upstream.count(), 3, "the service was left in peace");
+    let locks = login.server.get("/api/v1/guards/login/locks").ok();
+    assert_eq!(locks["locks"].as_array().map(Vec::len), Some(1), "{locks}");
+    login.server.wait_for_log("locked");
     assert_eq!(login.status("bob", "guess"), 401, "another account is another matter");
     let page = login.server.gateway().ask("GET", "/login", &[], None);
     assert_eq!(page.status, 200, "the page with the form is on another route");

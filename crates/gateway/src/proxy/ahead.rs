@@ -1,6 +1,7 @@
 //! Bodies that are read before they are passed on: a guard looks for an account there.
 
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
@@ -11,14 +12,44 @@ use tollgate_web::facts::{Body, BodyKind};
 use super::Case;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
+use crate::forward::Origin;
 use crate::h1::decode::Decoder;
 use crate::h1::response::ResponseHead;
 
+/// How many bytes of bodies are kept for one connection: in HTTP/2 there may be many at once.
+const MOST_KEPT: usize = 4 * Body::MOST_BYTES;
+
 /// A body that was read to its end, to be passed on as it came.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Ahead {
     bytes: Bytes,
     trailers: Option<HeaderMap>,
+    _kept: Option<Kept>,
+}
+
+/// Bytes that are kept, as they are counted.
+struct Kept {
+    origin: Rc<Origin>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Counts more. Answers whether there is room for them.
+    fn add(&mut self, bytes: usize) -> bool {
+        let all = self.origin.kept.get() + bytes;
+        if all > MOST_KEPT {
+            return false;
+        }
+        self.origin.kept.set(all);
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.origin.kept.set(self.origin.kept.get() - self.bytes);
+    }
 }
 
 /// A client whose body was read already.
@@ -60,13 +91,21 @@ impl Case<'_> {
         }
         let mut bytes = BytesMut::new();
         let mut trailers = None;
+        let mut kept = Kept { origin: Rc::clone(&self.visit.origin), bytes: 0 };
         let reading = poll_fn(|cx| {
             loop {
                 match ready!(client.poll_piece(cx)) {
-                    Ok(Some(Piece::Data(piece))) if bytes.len() + piece.len() <= most => {
+                    Ok(Some(Piece::Data(piece))) => {
+                        if bytes.len() + piece.len() > most {
+                            return Poll::Ready(Err(too_large()));
+                        }
+                        if !kept.add(piece.len()) {
+                            let detail = "too many logins are sent at once over this connection";
+                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(detail))));
+                        }
                         bytes.extend_from_slice(&piece);
                     }
-                    Ok(Some(Piece::Data(_))) | Err(Fault::TooLong) => return Poll::Ready(Err(too_large())),
+                    Err(Fault::TooLong) => return Poll::Ready(Err(too_large())),
                     Ok(Some(Piece::Trailers(last))) => {
                         trailers = Some(last);
                         return Poll::Ready(Ok(()));
@@ -89,13 +128,13 @@ impl Case<'_> {
             }
         }
         let bytes = bytes.freeze();
-        Ok((Body::new(kind, bytes.clone()), Ahead { bytes, trailers }))
+        Ok((Body::new(kind, bytes.clone()), Ahead { bytes, trailers, _kept: Some(kept) }))
     }
 }
 
 impl<C: Client> Source for Replaying<'_, C> {
     fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
-        let Ahead { bytes, trailers } = &mut self.ahead;
+        let Ahead { bytes, trailers, .. } = &mut self.ahead;
         let piece = match bytes.is_empty() {
             false => Some(Piece::Data(std::mem::take(bytes))),
             true => trailers.take().map(Piece::Trailers),

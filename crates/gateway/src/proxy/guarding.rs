@@ -136,7 +136,7 @@ impl Case<'_> {
                 return Ok(Passed::Cut);
             }
             Ok(Weighed::Begun(guarded, ahead)) => {
-                admitted.guarded = Some(guarded);
+                admitted.guarded = Some(Box::new(guarded));
                 match ahead {
                     Some(ahead) => self.forward(&mut ahead.replay(client), admitted, note).await,
                     None => self.forward(client, admitted, note).await,

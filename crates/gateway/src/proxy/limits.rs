@@ -38,7 +38,7 @@ pub(super) struct Admitted {
     /// would hang up otherwise.
     pending: Option<Pending>,
     /// What its response ends, if it is a login.
-    pub(super) guarded: Option<Guarded>,
+    pub(super) guarded: Option<Box<Guarded>>,
 }
 
 impl Admitted {
