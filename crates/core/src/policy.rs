@@ -170,8 +170,8 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
-    /// This set with the policies and guards of another one beside its own, and their rules, as far as
-    /// their names are not taken.
+    /// This set with the policies of another one beside its own, their rules, and the guards over them, as
+    /// far as their names are not taken.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
@@ -181,12 +181,13 @@ impl Policies {
             let rules = policy.rules.iter().map(own_rule).collect();
             Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
         });
-        let guards = other.guards.iter().filter(|guard| self.guard(&guard.name).is_none());
+        let guards = other.guards().iter().filter(|guard| self.guard(&guard.name).is_none());
+        let guards = self.guards().iter().chain(guards).cloned().collect();
         self.with(
             self.rules.iter().chain(rules).cloned().collect(),
             self.policies.iter().cloned().chain(policies).collect(),
         )
-        .with_guards(self.guards.iter().chain(guards).cloned().collect())
+        .with_guards(guards)
     }
 
     /// The same set with one rule replaced by another of the same name.

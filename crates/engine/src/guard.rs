@@ -189,10 +189,14 @@ impl Engine {
         if self.watch.is_empty() {
             return;
         }
-        for (ticket, due, text) in self.watch.take_due(self.store_time()) {
+        let mut overdue = self.watch.take_due(self.store_time()).into_iter();
+        while let Some((ticket, due, text)) = overdue.next() {
             let pinned = self.pin();
             if let Err(FinishFault::Store(_)) = self.finish_guarded(&pinned, &text, Ending::Failure).await {
-                self.watch.keep(ticket, due, &text);
+                // The store will answer another time.
+                for (ticket, due, text) in overdue.chain([(ticket, due, text)]) {
+                    self.watch.keep(ticket, due, &text);
+                }
                 return;
             }
         }

@@ -5,7 +5,7 @@
 mod support;
 
 use futures_lite::future::block_on;
-use support::cluster::Centre;
+use support::cluster::{Centre, Mode};
 use support::{START, Stand, policies, rule};
 use tollgate_core::store::Given;
 use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
@@ -263,4 +263,36 @@ fn a_reload_replaces_guards_and_a_ticket_of_one_that_is_gone_can_be_ended() {
     assert_eq!(mistake.to_string(), "there is no guard `othr`; did you mean `other`?");
     let finished = finish(&stand.engine, &ticket, Ending::Failure);
     assert_eq!((finished.given, &*finished.guard, finished.notices.len()), (Given::Back, "door", 1));
+}
+
+#[test]
+fn while_the_store_is_gone_nothing_that_is_overdue_is_lost() {
+    let centre = Centre::new();
+    let node = centre.node(by_user("ladder 1 lock 15m notify"));
+    let mut told = node.engine.take_notices(10);
+    for user in ["ada", "bob", "eve"] {
+        begin(&node.engine, &[("user", user)]).unwrap();
+    }
+    node.advance(Span::from_secs(300));
+    // The first that is finished finds out; what is found out later is tried again too.
+    node.link.set(Mode::LosesQuestions);
+    node.tend();
+    node.tend();
+    assert!(told.try_recv().is_err());
+    node.link.set(Mode::Up);
+    for _ in 0..5 {
+        node.tend_later();
+    }
+    let mut keys: Vec<String> =
+        std::iter::from_fn(|| told.try_recv().ok()).map(|notice| notice.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["ada", "bob", "eve"]);
+}
+
+#[test]
+fn while_routes_are_replaced_the_guards_that_go_are_still_there() {
+    let other = |name: &str| by_user(SHORT).with_guards(vec![Guard::new(name, "login")]);
+    let both = other("new").beside(&other("old"));
+    assert!(both.guard("new").is_some() && both.guard("old").is_some());
+    assert_eq!(both.guards().len(), 2);
 }

@@ -102,6 +102,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
                 .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
+                .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()
                 .unwrap();
             assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));

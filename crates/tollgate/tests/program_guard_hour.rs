@@ -14,8 +14,8 @@ use tollgate_testbed::Server as Redis;
 const RECOMMENDED: &str = "
 rules:
   own: { by: [user, ip], limits: ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m }
-  account: { by: user, on_exceed: observe, limits: ladder 10 captcha then 100 +1m captcha }
-  address: { by: ip, limits: ladder 30 +10s then 100 lock 1h, ban: after 20 denials in 10m ban 1h up to 24h }
+  account: { by: user, on_exceed: observe, limits: ladder 10 captcha then 100 +1m captcha notify }
+  address: { by: ip, limits: ladder 30 +10s then 100 lock 1h forget 1h, ban: after 50 denials in 10m ban 1h up to 24h }
   beacon: { by: user, limits: ladder 1 lock 7d }
 policies: { login: [own, account, address], beacon: [beacon] }
 guards: { login: { policy: login }, beacon: { policy: beacon } }

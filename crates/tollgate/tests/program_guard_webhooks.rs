@@ -98,6 +98,34 @@ fn it_is_called_once_for_each_lock_with_a_right_signature() {
 }
 
 #[test]
+fn what_the_guide_says_of_signatures_holds() {
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/logins.md"));
+    let guide = guide.unwrap();
+    let snippet = guide.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let receiver = Responder::always(TAKEN);
+    let server = home(&receiver, PATIENT).start();
+    lock(&server, "ada");
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    let asked = receiver.only();
+    let [time, signature] =
+        ["timestamp", "signature"].map(|name| &*asked.headers[&format!("x-tollgate-{name}")]);
+    let genuine = |time: &str, signature: &str, body: &str| {
+        let script = format!(
+            "{snippet}\nimport sys\n_, secret, time_, signature, body = sys.argv\nprint(genuine(secret.encode(), time_, signature, body.encode()))"
+        );
+        let arguments = ["-c", &script, SECRET, time, signature, body];
+        let output = std::process::Command::new("python3").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", program::text(&output.stderr));
+        program::text(&output.stdout).trim() == "True"
+    };
+    assert!(genuine(time, signature, &asked.body));
+    assert!(!genuine(time, signature, &asked.body.replace("ada", "bob")));
+    assert!(!genuine("1700000000", signature, &asked.body));
+    let old = format!("sha256={}", hmac(SECRET.as_bytes(), format!("1700000000.{}", asked.body).as_bytes()));
+    assert!(!genuine("1700000000", &old, &asked.body), "it may be somebody who heard it then");
+}
+
+#[test]
 fn one_that_fails_first_is_tried_again_with_the_same_notice() {
     let calls = AtomicUsize::new(0);
     let receiver = Responder::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {

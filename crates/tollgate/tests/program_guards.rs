@@ -6,13 +6,14 @@ mod guarding;
 mod nodes;
 mod program;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use guarding::{
     Stage, begin, begin_in_time, fail, finish, inspect, lines, locks, on, refused_within, started,
 };
-use program::{Home, Signal, text};
+use program::{Connection, Home, Signal, request, text};
 use serde_json::{Value, json};
 use tollgate_testbed::Server as Redis;
 
@@ -157,6 +158,44 @@ fn a_lock_survives_a_kill_and_an_operator_lifts_it() {
         let log = server.stop();
         let audit = lines(&log, "changed over the API");
         assert_eq!((audit.len(), &audit[0]["action"]), (1, &json!("guard.unlock")), "{log}");
+    }
+}
+
+/// Locks users one after the other until the connection breaks, and counts those that are.
+fn lock_until_it_breaks(mut connection: Connection, round: usize, locked: &AtomicUsize) {
+    for number in 0.. {
+        let fields = json!({ "user": format!("user{round}.{number}"), "ip": "192.0.2.1" });
+        let begin = request("POST", "/api/v1/guards/login/begin", &[], Some(&json!({ "fields": fields })));
+        // The second begins as if it had failed, and so it locks: whether or not anybody finishes it.
+        for _ in 0..2 {
+            let sent = connection.try_send(&begin);
+            let Some(reply) = sent.ok().and_then(|()| connection.reply()) else { return };
+            assert_eq!(reply.status, 200, "{}", reply.text());
+        }
+        locked.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn with_sync_always_every_lock_that_was_answered_survives_a_kill() {
+    let home = Home::with(&format!("store: {{ file: ./t.redb, sync: always }}\n{SHORT}"));
+    for round in 0..4 {
+        let server = home.start();
+        let locked = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            let connection = server.connect();
+            scope.spawn(|| lock_until_it_breaks(connection, round, &locked));
+            program::wait_until("some locks", || locked.load(Ordering::SeqCst) > 5);
+            program::pause(Duration::from_millis(3 * round as u64));
+            server.signal(Signal::KILL);
+        });
+        server.ended();
+        let server = home.start();
+        for number in 0..locked.into_inner() {
+            let fields = json!({ "user": format!("user{round}.{number}"), "ip": "192.0.2.1" });
+            assert_eq!(begin(&server, &fields).status, 429, "{round} {number}");
+        }
+        server.end_by(Signal::KILL);
     }
 }
 
