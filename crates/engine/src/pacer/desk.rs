@@ -32,6 +32,8 @@ pub(super) struct Desk {
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
     pub(super) most_asking: usize,
+    /// Where it works; with none, wherever somebody waits.
+    runtime: Option<Handle>,
 }
 
 /// What is changed by one at a time.
@@ -66,7 +68,7 @@ pub(super) struct Seated<T> {
 }
 
 impl Desk {
-    pub(super) fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
         // A store of this process answers before anybody else could be asked about.
         let most_width = if engine.decides_at_once() { 1 } else { most_asking };
@@ -89,7 +91,13 @@ impl Desk {
             wake: Notify::new(),
             meters: PacerMeters::default(),
             most_asking,
+            runtime,
         }
+    }
+
+    /// Where it works.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        self.runtime.clone().or_else(|| Handle::try_current().ok())
     }
 
     /// Lets somebody pass who need not wait, and seats everybody else.
@@ -163,7 +171,7 @@ impl Desk {
         F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
     {
         let meter = self.meters.of(ask.attempt.policy);
-        let Ok(runtime) = Handle::try_current() else { return Arrived::Answered(Err(Unpaced::Ended)) };
+        let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
         let (answer, heard) = oneshot::channel();
         let newcomer = Newcomer {
             ask: Arc::new(Kept::new(&ask.attempt)),
