@@ -19,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
-use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
+use tollgate_doors::{AccessKeys, Ending, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
@@ -96,7 +96,7 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush, gateway, leases } = assemble::assemble(&config).await?;
+    let Assembly { engine, registry, flush, gateway, leases, pacer } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -107,8 +107,11 @@ async fn serve(
     };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
+    let ending = Ending::new();
     let parts = HttpParts {
         engine: Arc::clone(&engine),
+        pacer,
+        ending: ending.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
@@ -127,7 +130,7 @@ async fn serve(
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
-    let server = listener::Server::start(listener, router(parts));
+    let server = listener::Server::start(listener, router(parts), ending);
     loop {
         tokio::select! {
             _ = hangup.recv() => reloader.reload_and_tell(),

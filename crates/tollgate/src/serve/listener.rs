@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,7 +18,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tollgate_doors::{Peer, TooLate};
+use tokio::time::timeout;
+use tollgate_doors::{Ending, LONGEST_WAIT, Patience, Peer, TooLate};
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -28,28 +30,37 @@ const MOST_CONNECTIONS: usize = 10_000;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take nothing of what it is sent.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a whole request may take, its body included.
+/// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+/// At the end, when who waits for a turn is told that it does not come any more: in time for the answer.
+const TELL_BEFORE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<GracefulShutdown>,
+    ending: Ending,
 }
 
 impl Server {
-    /// Serves the router on a listener.
-    pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
+    /// Serves the router on a listener. Who waits for a turn hears from `ending` that it does not come.
+    pub(crate) fn start(listener: TcpListener, router: Router, ending: Ending) -> Self {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)) }
+        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)), ending }
     }
 
-    /// Accepts nothing more, and waits for open requests, but no longer than `patience`.
+    /// Accepts nothing more, and waits for open requests, but no longer than `patience`. Those whose turn
+    /// does not come until then are told so.
     pub(crate) async fn end(self, patience: Duration) {
         // Nobody listens any more only if accepting has ended already.
         let _ = self.stop.send(true);
         if let Ok(connections) = self.accepting.await {
-            let drained = tokio::time::timeout(patience, connections.shutdown()).await;
-            if drained.is_err() {
+            let mut drained = pin!(connections.shutdown());
+            let soon = patience.saturating_sub(TELL_BEFORE);
+            if timeout(soon, &mut drained).await.is_ok() {
+                return;
+            }
+            self.ending.tell();
+            if timeout(patience - soon, drained).await.is_err() {
                 tracing::warn!(component = "server", "some requests were still open and are cut");
             }
         }
@@ -133,15 +144,22 @@ fn serve_connection(
     builder.clone().serve_connection(stream, service).into_owned()
 }
 
-async fn answer<B>(router: Router, request: Request<B>) -> Result<Response<Body>, Infallible>
+async fn answer<B>(router: Router, mut request: Request<B>) -> Result<Response<Body>, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
 {
     let late = TooLate::for_request(request.headers());
-    match tokio::time::timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await {
-        Ok(answer) => answer,
-        Err(_) => Ok(late.answer()),
+    let Some(patience) = Patience::of(&mut request) else {
+        let answered = timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await;
+        return answered.unwrap_or_else(|_| Ok(late.answer()));
+    };
+    let mut answering = Box::pin(router.oneshot(request.map(Body::new)));
+    if let Ok(answer) = timeout(REQUEST_TIMEOUT, &mut answering).await {
+        return answer;
     }
+    // Its peer has sent everything, and waits as long as it said. What is beyond that is a fault.
+    let more = if patience.waits() { LONGEST_WAIT } else { Duration::ZERO };
+    timeout(more, answering).await.unwrap_or_else(|_| Ok(late.answer()))
 }
 
 #[cfg(test)]
