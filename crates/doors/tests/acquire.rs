@@ -145,7 +145,7 @@ fn futures(door: &Door, many: usize, body: &Value) -> Vec<tokio::task::JoinHandl
     let task = |_| {
         let (router, body) = (door.router.clone(), body.to_string());
         tokio::spawn(async move {
-            let request = axum::http::Request::post("/api/v1/acquire").body(body.into());
+            let request = axum::http::Request::post("/api/v1/acquire").body(axum::body::Body::from(body));
             tower::ServiceExt::oneshot(router, request.unwrap()).await.unwrap().status().as_u16()
         })
     };
@@ -195,11 +195,7 @@ async fn who_has_a_higher_priority_goes_first() {
     assert_eq!(acquire(&door, pace("5s")).await.status, 200);
     let with = |priority: i8| json!({ "policy": "pace", "priority": priority });
     let (low, usual, high) = as_time_goes(&door, async {
-        tokio::join!(
-            acquire(&door, with(-100)),
-            acquire(&door, with(0)),
-            acquire(&door, with(100))
-        )
+        tokio::join!(acquire(&door, with(-100)), acquire(&door, with(0)), acquire(&door, with(100)))
     })
     .await;
     let at = |reply: Reply| reply.json()["at"].as_str().unwrap().to_owned();
@@ -310,8 +306,17 @@ async fn what_an_upstream_says_stops_that_scope_and_no_other() {
     // A pause that is longer already is not cut short.
     report(json!({ "retry_after": "2s" })).await;
     report(json!({ "retry_after": 0.5 })).await;
-    assert_eq!(acquire(&door, json!({ "policy": "chats", "fields": { "chat": "c" }, "max_wait": "1s" })).await.json()["retry_after_ms"], 2_000);
-    assert_eq!(acquire(&door, json!({ "policy": "many", "max_wait": "0s" })).await.json()["retry_after_ms"], 10, "only its own limit");
+    assert_eq!(
+        acquire(&door, json!({ "policy": "chats", "fields": { "chat": "c" }, "max_wait": "1s" }))
+            .await
+            .json()["retry_after_ms"],
+        2_000
+    );
+    assert_eq!(
+        acquire(&door, json!({ "policy": "many", "max_wait": "0s" })).await.json()["retry_after_ms"],
+        10,
+        "only its own limit"
+    );
     let pauses = door.get("/api/v1/paced/chats").await.json()["pauses"].clone();
     assert_eq!(pauses[0], json!({ "rule": null, "key": null, "retry_after_ms": 2_000 }));
     assert_eq!(pauses.as_array().unwrap().len(), 2);

@@ -29,8 +29,8 @@ use tollgate_core::{Attempt, Decision, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
-pub use pausing::{PauseFault, Paused, Scope};
 use desk::{Arrived, Desk};
+pub use pausing::{PauseFault, Paused, Scope};
 use waiting::Waiting;
 
 use crate::engine::{Engine, Snapshot};

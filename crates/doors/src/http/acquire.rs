@@ -141,8 +141,12 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
 fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     let most = Span::from(LONGEST_WAIT);
     let Some(said) = said else { return Ok(most) };
-    let span = grammar::parse_span(said.as_str())
-        .map_err(|error| Problem::bad_request(format!("`max_wait`: {error}")))?;
+    // The grammar has no use for a duration of nothing; who does not want to wait has.
+    let parsed = match said.as_str() {
+        "0" | "0s" => Ok(Span::ZERO),
+        text => grammar::parse_span(text),
+    };
+    let span = parsed.map_err(|error| Problem::bad_request(format!("`max_wait`: {error}")))?;
     if span > most {
         let detail = format!("`max_wait` is `{span}`; at most `{most}` is waited for: sleep, and ask again");
         return Err(Problem::bad_request(detail));
@@ -158,8 +162,7 @@ fn seeing(
     let (correlation, ietf) = (ask.correlation.clone(), ask.wants_ietf());
     let id = id.map(ToOwned::to_owned);
     move |engine, decision| {
-        let told =
-            Told { id: id.as_deref(), shown: IdShown::WhereHeld, correlation: &correlation, ietf };
+        let told = Told { id: id.as_deref(), shown: IdShown::WhereHeld, correlation: &correlation, ietf };
         let mut response = told.open(engine, decision);
         if decision.allowed() && decision.outcome.taken != 0 {
             let json = response.body_mut();

@@ -23,9 +23,7 @@ use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
 };
-use tollgate_doors::{
-    AccessKey, AccessKeys, Ending, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router,
-};
+use tollgate_doors::{AccessKey, AccessKeys, Ending, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Engine, Fallback, Pacer, PacerOptions, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
