@@ -269,25 +269,6 @@ async fn what_cannot_be_meant_is_refused_with_the_reason() {
     }
 }
 
-#[tokio::test]
-async fn whoever_may_check_may_wait_and_report_and_only_an_admin_lets_go_on() {
-    let door = Door::guarded();
-    let ask = async |method: Method, path: &str, token: &str, body: Value| {
-        let bearer = format!("Bearer {token}");
-        let headers = [("authorization", bearer.as_str())];
-        door.send(method, path, &headers, body.to_string().into_bytes()).await.status
-    };
-    let report = "/api/v1/paced/pace/retry-after";
-    let body = json!({ "policy": "pace" });
-    assert_eq!(ask(Method::POST, "/api/v1/acquire", "nobody", body.clone()).await, 401);
-    assert_eq!(ask(Method::POST, "/api/v1/acquire", "checker", body).await, 200);
-    assert_eq!(ask(Method::POST, report, "checker", json!({ "retry_after": 1 })).await, 200);
-    assert_eq!(ask(Method::GET, "/api/v1/paced/pace", "checker", json!({})).await, 403);
-    assert_eq!(ask(Method::GET, "/api/v1/paced/pace", "reader", json!({})).await, 200);
-    assert_eq!(ask(Method::DELETE, report, "reader", json!({})).await, 403);
-    assert_eq!(ask(Method::DELETE, report, "boss", json!({})).await, 200);
-}
-
 #[tokio::test(start_paused = true)]
 async fn what_an_upstream_says_stops_that_scope_and_no_other() {
     let door = open();

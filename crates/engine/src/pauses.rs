@@ -219,7 +219,9 @@ impl Engine {
         if pauses.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (here, there) = (Instant::now(), self.look_at_time().await?);
+        // The way back from the store lengthens a pause, and does not cut it short.
+        let there = self.look_at_time().await?;
+        let here = Instant::now();
         let pauses = pauses.into_iter().map(|(name, until, scope)| {
             let until = here + until.since(there).min(Span::MAX).into();
             (name, Pause { scope, until })

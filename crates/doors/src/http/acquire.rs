@@ -121,7 +121,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let wish = Wish { attempt, max_wait: Some(max_wait), priority };
     let acquired = tokio::select! {
         biased;
-        acquired = app.pacer.acquire_with(wish, seeing(&ask, id)) => acquired,
+        acquired = app.pacer.acquire_with(wish, seeing(&ask, policy, id)) => acquired,
         () = app.waiting.closes() => Err(Unpaced::Ended),
     };
     match acquired {
@@ -157,12 +157,14 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
 /// Writes the answer when there is a decision, which may be in another task.
 fn seeing(
     ask: &Ask,
+    policy: &str,
     id: Option<&str>,
 ) -> impl FnOnce(&Engine, &Decision<'_>) -> Response<Json> + Send + use<> {
     let (correlation, ietf) = (ask.correlation.clone(), ask.wants_ietf());
-    let id = id.map(ToOwned::to_owned);
+    let (policy, id) = (policy.to_owned(), id.map(ToOwned::to_owned));
     move |engine, decision| {
-        let told = Told { id: id.as_deref(), shown: IdShown::WhereHeld, correlation: &correlation, ietf };
+        let (id, shown) = (id.as_deref(), IdShown::WhereHeld);
+        let told = Told { policy: &policy, id, shown, correlation: &correlation, ietf };
         let mut response = told.open(engine, decision);
         if decision.allowed() && decision.outcome.taken != 0 {
             let json = response.body_mut();

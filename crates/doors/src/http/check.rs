@@ -174,12 +174,15 @@ pub(crate) fn answer(
     shown: IdShown,
 ) -> Response {
     let id = attempt.id.as_ref().map(Text::as_str);
-    let told = Told { id, shown, correlation: &ask.correlation, ietf: ask.wants_ietf() };
+    let policy = attempt.policy.as_str();
+    let told = Told { policy, id, shown, correlation: &ask.correlation, ietf: ask.wants_ietf() };
     told.open(&app.engine, decision).map(|json| Body::from(closed(json)))
 }
 
 /// What an answer says beside the decision.
 pub(crate) struct Told<'a> {
+    /// The policy, as it was asked for.
+    pub(crate) policy: &'a str,
     /// The id that was asked with.
     pub(crate) id: Option<&'a str>,
     pub(crate) shown: IdShown,
@@ -191,7 +194,7 @@ pub(crate) struct Told<'a> {
 impl Told<'_> {
     /// The answer to one attempt, all but the brace at the end of its body: whoever has more to say goes on.
     pub(crate) fn open(&self, engine: &Engine, decision: &Decision<'_>) -> axum::http::Response<Json> {
-        let answer = answer::Answer { engine, policy: &decision.policy().name, decision };
+        let answer = answer::Answer { engine, policy: self.policy, decision };
         let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
         let mut response;
         if decision.allowed() {

@@ -48,7 +48,7 @@ impl Patience {
     }
 
     /// Says that it does from now on.
-    pub(crate) fn begin(&self) {
+    pub fn begin(&self) {
         self.0.store(true, Ordering::Release);
     }
 }

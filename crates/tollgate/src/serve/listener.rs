@@ -182,4 +182,24 @@ mod tests {
         });
         assert_eq!(body, expected);
     }
+
+    /// What becomes of a request that takes so long, and whether it says that it waits for its turn.
+    async fn status_after(seconds: u64, path: &str, says: fn(&Patience)) -> u16 {
+        let work = move |request: Request<Body>| async move {
+            request.extensions().get::<Patience>().map(says);
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        };
+        let router = Router::new().fallback(work);
+        let request = Request::post(path).body(Body::empty()).unwrap();
+        answer(router, request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_its_turn_is_not_cut_but_not_let_wait_for_ever() {
+        let acquire = "/api/v1/acquire";
+        assert_eq!(status_after(31, "/api/v1/check", Patience::begin).await, 408);
+        assert_eq!(status_after(31, acquire, |_| {}).await, 408, "its body does not come");
+        assert_eq!(status_after(61, acquire, Patience::begin).await, 200);
+        assert_eq!(status_after(91, acquire, Patience::begin).await, 408);
+    }
 }
