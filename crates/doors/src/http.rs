@@ -37,6 +37,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tollgate_engine::{Engine, Pacer};
 
 pub use auth::{AccessKey, AccessKeys, Role};
@@ -45,7 +46,7 @@ pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
-pub use waiting::{Ending, LONGEST_WAIT, Patience};
+pub use waiting::{LONGEST_WAIT, Patience};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
@@ -53,8 +54,6 @@ pub struct HttpParts {
     pub engine: Arc<Engine>,
     /// Who lets attempts wait for their turn.
     pub pacer: Pacer,
-    /// Says when nobody is to wait any longer.
-    pub ending: Ending,
     /// Who may ask for what, for as long as nobody replaces them.
     pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
@@ -74,7 +73,8 @@ pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
-    pub(crate) waiting: waiting::Room,
+    /// Places for those who wait.
+    pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
     pub(crate) routes: KnownRoutes,
@@ -96,7 +96,7 @@ pub fn router(parts: HttpParts) -> Router {
     let app = Arc::new(App {
         engine: parts.engine,
         pacer: parts.pacer,
-        waiting: waiting::Room::new(parts.ending),
+        places: Semaphore::new(waiting::MOST_WAITING),
         keys: parts.keys,
         reload: parts.reload,
         routes: parts.routes,

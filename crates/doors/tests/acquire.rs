@@ -146,7 +146,8 @@ fn futures(door: &Door, many: usize, body: &Value) -> Vec<tokio::task::JoinHandl
         let (router, body) = (door.router.clone(), body.to_string());
         tokio::spawn(async move {
             let request = axum::http::Request::post("/api/v1/acquire").body(axum::body::Body::from(body));
-            tower::ServiceExt::oneshot(router, request.unwrap()).await.unwrap().status().as_u16()
+            let answered = tower::ServiceExt::oneshot(router, request.expect("a request")).await;
+            answered.expect("the router always answers").status().as_u16()
         })
     };
     (0..many).map(task).collect()
@@ -232,12 +233,29 @@ async fn where_too_many_wait_the_next_is_sent_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_more_requests_wait_than_leave_room_for_others() {
+    let door = open();
+    let to = |chat: usize| json!({ "policy": "chats", "fields": { "chat": chat } });
+    assert_eq!(acquire(&door, to(0)).await.status, 200);
+    let waiting: Vec<_> = (1..=5_000).flat_map(|chat| futures(&door, 1, &to(chat))).collect();
+    until_waiting(&door, 5_000).await;
+    let reply = acquire(&door, to(5_001)).await;
+    assert_eq!((reply.status, reply.json()["type"].clone()), (429, json!("/problems/queue-full")));
+    assert_eq!(door.get("/livez").await.status, 200);
+    assert_eq!(acquire(&door, json!({ "policy": "nobody's" })).await.status, 400);
+    let page = door.get("/metrics").await.text;
+    assert!(page.contains("tollgate_paced_total{policy=\"chats\",outcome=\"full\"} 1\n"), "{page}");
+    assert!(!page.contains("nobody"), "{page}");
+    waiting.into_iter().for_each(|task| task.abort());
+}
+
+#[tokio::test(start_paused = true)]
 async fn at_the_end_who_waits_is_told_so() {
     let door = open();
     assert_eq!(acquire(&door, pace("5s")).await.status, 200);
     let (reply, ()) = tokio::join!(acquire(&door, pace("5s")), async {
         until_waiting(&door, 1).await;
-        door.ending.tell();
+        door.pacer.end();
     });
     assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")));
     assert_eq!(reply.detail(), "the server is ending, and nothing was taken: ask again");

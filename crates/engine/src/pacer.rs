@@ -25,7 +25,7 @@ use std::sync::atomic::Ordering;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tollgate_core::{Attempt, Decision, Span};
+use tollgate_core::{Attempt, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
@@ -121,6 +121,21 @@ impl Pacer {
             return false;
         }
         self.desk.route(pinned, attempt).is_ok_and(|route| self.desk.must_queue(&route, now))
+    }
+
+    /// Takes note of somebody who was sent away before it got here, because its door had no room for more
+    /// who wait.
+    pub fn sent_away(&self, policy: &str) -> Result<(), Mistake> {
+        let pinned = self.desk.engine.pin();
+        let policy = pinned.policies.find(policy)?;
+        self.desk.meters.of(&policy.name).full.inc();
+        Ok(())
+    }
+
+    /// Sends everybody away who waits, and whoever would have to from now on: nothing is taken for them.
+    /// For a process that ends, and would cut them otherwise.
+    pub fn end(&self) {
+        self.desk.end();
     }
 
     /// How many wait.

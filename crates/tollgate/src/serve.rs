@@ -11,15 +11,17 @@ mod tending;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
-use tollgate_doors::{AccessKeys, Ending, ForwardAuth, HttpParts, router};
+use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
@@ -30,6 +32,10 @@ use tending::Tending;
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How long before that whoever still waits for a turn is told that it does not come: in time for the
+/// answer.
+const TELL_BEFORE: Duration = Duration::from_millis(500);
 
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
@@ -107,11 +113,9 @@ async fn serve(
     };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
-    let ending = Ending::new();
     let parts = HttpParts {
         engine: Arc::clone(&engine),
-        pacer,
-        ending: ending.clone(),
+        pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
@@ -130,7 +134,7 @@ async fn serve(
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
-    let server = listener::Server::start(listener, router(parts), ending);
+    let server = listener::Server::start(listener, router(parts));
     loop {
         tokio::select! {
             _ = hangup.recv() => reloader.reload_and_tell(),
@@ -145,7 +149,11 @@ async fn serve(
             gateway.end(DRAIN).await;
         }
     };
-    tokio::join!(server.end(DRAIN), gateway_ends);
+    let mut drained = pin!(async { tokio::join!(server.end(DRAIN), gateway_ends) });
+    if timeout(DRAIN - TELL_BEFORE, &mut drained).await.is_err() {
+        pacer.end();
+        drained.await;
+    }
     tending.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");

@@ -69,10 +69,9 @@ fn a_reload_keeps_those_who_wait() {
     assert_eq!(answer["rules"][0]["limit"], "2/s sliding", "and the new limits hold for them");
 }
 
-#[test]
-fn requests_at_the_gateway_wait_in_the_same_queue() {
-    let upstream = Upstream::start();
-    let home = Home::with(&format!(
+/// A gateway whose requests wait for their turn.
+fn gateway(upstream: &Upstream) -> Home {
+    Home::with(&format!(
         "store: memory
 rules: {{ chat: {{ by: ip, limits: 1/s sliding, on_exceed: wait 1h }} }}
 policies: {{ send: [chat] }}
@@ -82,7 +81,13 @@ gateway:
   routes: {{ all: {{ upstream: bot, policy: send }} }}
 ",
         upstream.address
-    ));
+    ))
+}
+
+#[test]
+fn requests_at_the_gateway_wait_in_the_same_queue() {
+    let upstream = Upstream::start();
+    let home = gateway(&upstream);
     let server = home.start();
     server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 60 })).ok();
     let mut at_gateway = server.gateway();
@@ -97,6 +102,22 @@ gateway:
     let answer = over_api.reply().unwrap().ok();
     assert!(answer["waited_ms"].as_u64().unwrap() >= 1_000, "a second after the first: {answer}");
     assert_eq!(nodes::metric(&server, "tollgate_paced_total{policy=\"send\",outcome=\"passed\"}"), 2.0);
+}
+
+#[test]
+fn a_request_that_waits_at_the_gateway_is_told_when_the_server_ends() {
+    let upstream = Upstream::start();
+    let home = gateway(&upstream);
+    let server = home.start();
+    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 60 })).ok();
+    let mut waiting = server.gateway();
+    waiting.send(&request("GET", "/", &[], None));
+    wait_until("it waits", || waiting_at(&server) == 1);
+    server.signal(Signal::TERM);
+    let reply = waiting.reply().expect("it is answered, and not cut");
+    assert_eq!((reply.status, reply.header("retry-after")), (503, Some("1")), "{}", reply.text());
+    let ended = server.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
 }
 
 #[test]

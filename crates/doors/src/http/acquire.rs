@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision, Span, grammar};
 use tollgate_engine::pacer::{Bound, Paced, Unpaced};
-use tollgate_engine::{Ask as Wish, Engine};
+use tollgate_engine::{Ask as Wish, Engine, Fault};
 use tollgate_web::json::Json;
 
 use super::App;
@@ -105,7 +105,8 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let wanted: AcquireBody<'_> = body::read(&ask.body)?;
     let max_wait = longest(wanted.max_wait.as_ref())?;
     let policy = wanted.policy.as_str();
-    let Some(_place) = app.waiting.place() else {
+    let Ok(_place) = app.places.try_acquire() else {
+        app.pacer.sent_away(policy).map_err(Fault::Mistake)?;
         let full = Unpaced::Full { waiting: MOST_WAITING };
         return Ok(Unserved::of::<()>(&full, policy).answer(&ask));
     };
@@ -119,12 +120,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let attempt = Attempt { policy, fields: &fields, cost, id };
     let priority = wanted.priority.map_or(0, |priority| priority.0);
     let wish = Wish { attempt, max_wait: Some(max_wait), priority };
-    let acquired = tokio::select! {
-        biased;
-        acquired = app.pacer.acquire_with(wish, seeing(&ask, policy, id)) => acquired,
-        () = app.waiting.closes() => Err(Unpaced::Ended),
-    };
-    match acquired {
+    match app.pacer.acquire_with(wish, seeing(&ask, policy, id)).await {
         Ok(Paced { waited, seen }) => Ok(seen.map(|mut json| {
             json.piece(r#","waited_ms":"#);
             json.number(waited.as_millis_ceil());

@@ -39,6 +39,8 @@ pub(super) struct Desk {
 /// What is changed by one at a time.
 pub(super) struct Board {
     pub(super) queues: Queues,
+    /// Whether nobody waits any more.
+    ended: bool,
     /// Whether there is a driver.
     pub(super) driving: bool,
     /// Until when it sleeps, if it does.
@@ -76,6 +78,7 @@ impl Desk {
         let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width });
         let board = Board {
             queues,
+            ended: false,
             driving: false,
             asleep: None,
             calm: Instant::now(),
@@ -191,6 +194,7 @@ impl Desk {
                 meter.full.inc();
                 return Arrived::Answered(Err(Unpaced::Full { waiting }));
             }
+            Err(Turned::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
@@ -208,7 +212,12 @@ impl Desk {
         let mut board = self.board.lock();
         let now = Instant::now();
         self.follow(&mut board, now);
-        let place = match board.queues.find_place(route, &newcomer, told, now) {
+        let found = if board.ended {
+            Err(Turned::Ended)
+        } else {
+            board.queues.find_place(route, &newcomer, told, now)
+        };
+        let place = match found {
             Ok(place) => place,
             Err(turned) => {
                 drop(board);
@@ -266,6 +275,17 @@ impl Desk {
     /// Shows how many wait.
     pub(super) fn count(&self, board: &Board) {
         self.waiting.store(board.queues.waiting(), Ordering::Release);
+    }
+
+    /// Sends everybody away, and whoever comes later.
+    pub(super) fn end(&self) {
+        let mut board = self.board.lock();
+        board.ended = true;
+        let waiters = board.queues.clear();
+        self.count(&board);
+        self.wake.notify_one();
+        drop(board);
+        drop(waiters);
     }
 
     /// Lets somebody go who has given up. Answers whether it was still there.

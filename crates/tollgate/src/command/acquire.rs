@@ -39,7 +39,7 @@ pub struct Acquire {
 const EXAMPLES: &str = "\
 Examples:
   tollgate acquire telegram chat=4711 && ./send 4711
-  tollgate acquire api key=basic --max-wait 5s --cost 3
+  tollgate acquire api key=basic --max-wait 5s
 
 It waits for its turn and prints the receipt. Where the turn comes too late, it says at once how
 long it would take. --timeout is counted on top of the wait.

@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -19,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tollgate_doors::{Ending, LONGEST_WAIT, Patience, Peer, TooLate};
+use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -32,35 +31,26 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-/// At the end, when who waits for a turn is told that it does not come any more: in time for the answer.
-const TELL_BEFORE: Duration = Duration::from_millis(500);
 
 pub(crate) struct Server {
     stop: watch::Sender<bool>,
     accepting: JoinHandle<GracefulShutdown>,
-    ending: Ending,
 }
 
 impl Server {
-    /// Serves the router on a listener. Who waits for a turn hears from `ending` that it does not come.
-    pub(crate) fn start(listener: TcpListener, router: Router, ending: Ending) -> Self {
+    /// Serves the router on a listener.
+    pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
         let (stop, stopped) = watch::channel(false);
-        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)), ending }
+        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)) }
     }
 
-    /// Accepts nothing more, and waits for open requests, but no longer than `patience`. Those whose turn
-    /// does not come until then are told so.
+    /// Accepts nothing more, and waits for open requests, but no longer than `patience`.
     pub(crate) async fn end(self, patience: Duration) {
         // Nobody listens any more only if accepting has ended already.
         let _ = self.stop.send(true);
         if let Ok(connections) = self.accepting.await {
-            let mut drained = pin!(connections.shutdown());
-            let soon = patience.saturating_sub(TELL_BEFORE);
-            if timeout(soon, &mut drained).await.is_ok() {
-                return;
-            }
-            self.ending.tell();
-            if timeout(patience - soon, drained).await.is_err() {
+            let drained = timeout(patience, connections.shutdown()).await;
+            if drained.is_err() {
                 tracing::warn!(component = "server", "some requests were still open and are cut");
             }
         }
