@@ -151,7 +151,7 @@ fn a_group_gets_twenty_messages_in_any_minute_and_the_next_is_told_at_once_how_l
 fn a_chat_that_stands_still_uses_up_nothing_and_holds_up_nobody() {
     both(TELEGRAM, |stage| {
         let node = stage.first();
-        report(node, &json!("1m"), &json!({ "chat": "slow" }));
+        report(node, &json!("50s"), &json!({ "chat": "slow" }));
         let held: Vec<Connection> = (0..5).map(|_| begin(node, &to_chat("slow"))).collect();
         wait_until("five wait", || waiting(node, "telegram") == 5);
         let other = node.post("/api/v1/acquire", &to_chat("quick"));
@@ -167,7 +167,7 @@ fn a_chat_that_stands_still_uses_up_nothing_and_holds_up_nobody() {
 fn messages_to_one_chat_go_in_the_order_in_which_they_came() {
     both(TELEGRAM, |stage| {
         let node = stage.first();
-        report(node, &json!("1m"), &json!({ "chat": "a" }));
+        report(node, &json!("50s"), &json!({ "chat": "a" }));
         let mut sent = Vec::new();
         for number in 1..=4 {
             sent.push(begin(node, &to_chat("a")));
@@ -183,7 +183,7 @@ fn messages_to_one_chat_go_in_the_order_in_which_they_came() {
 fn who_hangs_up_gives_its_place_back() {
     both(TELEGRAM, |stage| {
         let node = stage.first();
-        report(node, &json!("1m"), &json!({ "chat": "a" }));
+        report(node, &json!("50s"), &json!({ "chat": "a" }));
         let gone: Vec<Connection> = (0..10).map(|_| begin(node, &to_chat("a"))).collect();
         wait_until("ten wait", || waiting(node, "telegram") == 10);
         let mut stays = begin(node, &to_chat("a"));
@@ -210,7 +210,6 @@ fn seven_seconds_that_an_upstream_asked_for_stop_that_chat_on_every_node_and_no_
             there.get("/api/v1/paced/telegram").ok()["pauses"][0]["key"] == "a"
         });
         let mut stopped = [begin(here, &to_chat("a")), begin(there, &to_chat("a"))];
-        wait_until("it waits", || waiting(there, "telegram") >= 1);
         let others = [here, there]
             .map(|node| ["b", "c"].map(|chat| at(&node.post("/api/v1/acquire", &to_chat(chat)))));
         let mut times = [0, 1].map(|n: usize| at(&stopped[n].reply().unwrap()));
