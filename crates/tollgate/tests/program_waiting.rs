@@ -26,7 +26,7 @@ fn to(chat: &str) -> Value {
 /// A server whose policy stands still, and a request that waits for it.
 fn waits(home: &Home) -> (Server, Connection) {
     let server = home.start();
-    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": "1m" })).ok();
+    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": "50s" })).ok();
     let mut waiting = server.connect();
     waiting.send(&request("POST", "/api/v1/acquire", &[], Some(&to("a"))));
     wait_until("it waits", || waiting_at(&server) == 1);
@@ -89,7 +89,7 @@ fn requests_at_the_gateway_wait_in_the_same_queue() {
     let upstream = Upstream::start();
     let home = gateway(&upstream);
     let server = home.start();
-    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 60 })).ok();
+    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 50 })).ok();
     let mut at_gateway = server.gateway();
     at_gateway.send(&request("GET", "/", &[], None));
     wait_until("it waits", || waiting_at(&server) == 1);
@@ -109,7 +109,7 @@ fn a_request_that_waits_at_the_gateway_is_told_when_the_server_ends() {
     let upstream = Upstream::start();
     let home = gateway(&upstream);
     let server = home.start();
-    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 60 })).ok();
+    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": 50 })).ok();
     let mut waiting = server.gateway();
     waiting.send(&request("GET", "/", &[], None));
     wait_until("it waits", || waiting_at(&server) == 1);
