@@ -35,7 +35,7 @@ const DRAIN: Duration = Duration::from_secs(3);
 
 /// How long before that whoever still waits for a turn is told that it does not come: in time for the
 /// answer.
-const TELL_BEFORE: Duration = Duration::from_millis(500);
+const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
