@@ -11,12 +11,14 @@ mod tending;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
@@ -30,6 +32,10 @@ use tending::Tending;
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How long before that whoever still waits for a turn is told that it does not come: in time for the
+/// answer.
+const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
@@ -96,7 +102,7 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush, gateway, leases } = assemble::assemble(&config).await?;
+    let Assembly { engine, registry, flush, gateway, leases, pacer } = assemble::assemble(&config).await?;
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -109,6 +115,7 @@ async fn serve(
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
+        pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
@@ -142,7 +149,11 @@ async fn serve(
             gateway.end(DRAIN).await;
         }
     };
-    tokio::join!(server.end(DRAIN), gateway_ends);
+    let mut drained = pin!(async { tokio::join!(server.end(DRAIN), gateway_ends) });
+    if timeout(DRAIN - TELL_BEFORE, &mut drained).await.is_err() {
+        pacer.end();
+        drained.await;
+    }
     tending.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
