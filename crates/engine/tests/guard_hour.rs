@@ -62,8 +62,12 @@ fn plain() -> Policies {
 /// Locks an account at an address, asks for a CAPTCHA wherever an account is attacked from, and slows
 /// down, locks and bans an address that tries many accounts.
 fn recommended() -> Policies {
-    let account =
-        rule::with("account", &["user"], &["ladder 10 captcha then 100 +1m captcha notify"], OnExceed::Observe);
+    let account = rule::with(
+        "account",
+        &["user"],
+        &["ladder 10 captcha then 100 +1m captcha notify"],
+        OnExceed::Observe,
+    );
     let address = rule::rejecting("address", &["ip"], &["ladder 30 +10s then 100 lock 1h forget 1h"]);
     let ban = Some("after 50 denials in 10m ban 1h up to 24h".parse().unwrap());
     let rules = vec![rule::rejecting("own", &["user", "ip"], &[LADDER]), account, Rule { ban, ..address }];
