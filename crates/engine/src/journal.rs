@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tollgate_core::{Origin, Span, Timestamp, Verdict, When};
+use tollgate_core::{Code, Origin, Span, Timestamp, Verdict, When};
 
 /// The latest decisions, newest last.
 pub struct Journal {
@@ -30,6 +30,8 @@ pub struct Entry {
     pub origin: Origin,
     /// The rule that is named, if it was not allowed.
     pub rule: Option<String>,
+    /// Its code, if it has one.
+    pub code: Option<Code>,
     /// The key of that rule, or of the first one that applied.
     pub key: Option<String>,
     /// How much was asked for.
@@ -112,6 +114,7 @@ mod tests {
             verdict: Verdict::Allow,
             origin: Origin::Store,
             rule: None,
+            code: None,
             key: None,
             cost: 1,
             retry: When::Now,

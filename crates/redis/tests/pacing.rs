@@ -24,6 +24,7 @@ fn rule(name: &str, by: &[&str], limit: &str) -> Arc<Rule> {
         plan: Arc::new(plan),
         overrides: Default::default(),
         on_exceed: OnExceed::Wait(Span::from_secs(600)),
+        code: None,
         count_when: None,
         ban: None,
         enabled: true,

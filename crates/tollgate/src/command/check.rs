@@ -108,6 +108,8 @@ impl Check {
             _ => "denied",
         };
         let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
+        let code = decision.code.as_deref().map(words::plain);
+        let code = code.map_or_else(String::new, |code| format!(" ({code})"));
         let by = match named {
             // A rule without key has only its own name.
             [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
@@ -125,7 +127,7 @@ impl Check {
                 format!(", and waiting alone does not help{limit}")
             }
         };
-        format!("{verdict}{by}{retry}")
+        format!("{verdict}{by}{code}{retry}")
     }
 
     fn rules(&self, rules: &[RuleLine]) -> Sheet {

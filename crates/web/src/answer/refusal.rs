@@ -80,6 +80,11 @@ impl<'d, 'a> Refusal<'d, 'a> {
         &self.decision.policy().name
     }
 
+    /// The code of the rule that is named, if it has one.
+    pub(super) fn code(&self) -> Option<&str> {
+        self.named.as_ref().and_then(|(line, _)| line.rule.code.as_deref())
+    }
+
     /// The limit that binds, as it is written and as it is, and what it shows.
     pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
         let (line, _) = self.named.as_ref()?;
@@ -156,6 +161,14 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.text(&line.rule.name);
             json.piece(r#","denied_key":"#);
             json.text(key);
+            if let Some(code) = &line.rule.code {
+                json.piece(r#","code":"#);
+                json.text(code);
+            }
+            if let Some((limit, _)) = line.binding() {
+                json.piece(r#","limit":"#);
+                json.number(limit.number());
+            }
         }
         if let Some(wait) = self.wait {
             json.piece(r#","retry_after":"#);

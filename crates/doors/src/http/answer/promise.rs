@@ -73,6 +73,12 @@ pub(crate) struct Refused {
     /// Its key.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_key: Option<String>,
+    /// Its code; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    /// The number of its limit that binds, as it is written; absent if nothing was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
     /// Whole seconds to wait, rounded up; absent when waiting does not help.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
