@@ -6,6 +6,7 @@
     reason = "every test crate uses its own part of this"
 )]
 
+mod faked;
 mod wire;
 
 use std::io::{BufRead, BufReader, Read};
@@ -21,6 +22,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 pub use rustix::process::Signal;
+#[allow(unused_imports, reason = "every test crate uses its own part of this")]
+pub use faked::faketime;
 #[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use wire::{Connection, Reply, request};
 
