@@ -72,11 +72,7 @@ impl Ask {
 
 impl<'r, 'c> Request<'r, 'c> {
     /// A request about some of the charges.
-    pub(crate) fn new(
-        charges: &'r Charges<'c>,
-        chosen: Vec<usize>,
-        names: &Names,
-    ) -> Result<Self, Unnamed> {
+    pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Result<Self, Unnamed> {
         let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
         let list = chosen.iter().filter_map(|index| charges.iter().nth(*index)).collect();
         let mut request = Self { charges, chosen, list, keys, last, known: None, headings, logs: false };

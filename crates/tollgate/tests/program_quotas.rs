@@ -58,10 +58,8 @@ fn every_answer_that_names_the_rule_has_its_code() {
         for decision in several["decisions"].as_array().unwrap() {
             assert_eq!((&decision["code"], &decision["limit"]), (&json!("MAX_ACTIVE_DEALS"), &json!(10)));
         }
-        let run = market.homes[0].run(
-            market.node(0),
-            &["check", "deals.create", "advertiser=ads", "channel=c", "--id", "more"],
-        );
+        let run = market.homes[0]
+            .run(market.node(0), &["check", "deals.create", "advertiser=ads", "channel=c", "--id", "more"]);
         let said = text(&run.stdout).lines().next().unwrap_or_default();
         let expected =
             "denied by active_deals ads (MAX_ACTIVE_DEALS), and waiting alone does not help: 10 at once";
@@ -150,7 +148,11 @@ fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
         let path = "/api/v1/holds/active_deals/full";
         market.node(0).ask("PUT", path, Some(&json!({ "ids": ids }))).ok();
         assert_eq!(refusal(&market.deal(0, "full", "news", "deal")), of("MAX_ACTIVE_DEALS", 10));
-        assert_eq!(shows("channel_deals", "news"), 0, "what the advertiser refuses is no deal of the channel");
+        assert_eq!(
+            shows("channel_deals", "news"),
+            0,
+            "what the advertiser refuses is no deal of the channel"
+        );
         let receipt = market.deal(0, "ads", "news", "deal").ok()["receipt"].clone();
         assert_eq!((shows("active_deals", "ads"), shows("channel_deals", "news")), (1, 1));
         let given = market.node(1).post("/api/v1/give", &json!({ "receipt": receipt })).ok();

@@ -83,7 +83,8 @@ fn a_rule_that_has_a_code_says_it_beside_the_number_of_its_limit() {
     let answers = Answers::new(AnswerSettings { detail, body: template, ..AnswerSettings::default() });
     let answers = answers.unwrap();
     let said = body(&refusal(&coded, &answers, &ALICE));
-    let expected = json!({ "error": "MAX_ACTIVE_DEALS", "limit": 2, "detail": "MAX_ACTIVE_DEALS: at most 2" });
+    let expected =
+        json!({ "error": "MAX_ACTIVE_DEALS", "limit": 2, "detail": "MAX_ACTIVE_DEALS: at most 2" });
     assert_eq!(said, expected);
     let plain = Bench::new(vec![rule("deals", &["user"], &["2 at once"])]);
     let said = body(&refusal(&plain, &answers, &ALICE));

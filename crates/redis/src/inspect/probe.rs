@@ -103,7 +103,8 @@ impl<'n> Probe<'n> {
         let plan = plan("1/s burst 1");
         let mut charges = Charges::new(Ticket(1), 1, None);
         charges.push(&plan, &self.key, true);
-        let mut request = Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
+        let mut request =
+            Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
         let (heading, bucket) = request.lone_bucket().expect("a bucket that is alone");
         let mut numbers = packed(&[1, 0, 0, 0]);
         numbers.extend_from_slice(&bucket);
@@ -123,7 +124,8 @@ impl<'n> Probe<'n> {
     ) -> Run<'s> {
         let mut charges = Charges::new(Ticket(1), 1, Some("probe"));
         charges.push(plan, &self.key, true);
-        let mut request = Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
+        let mut request =
+            Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
         if request.keys.len() == 1 {
             // Under the name of the counters with logs it would be found kept under other limits.
             request.keys[0].push_str(":plain");

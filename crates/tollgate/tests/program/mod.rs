@@ -21,9 +21,9 @@ use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-pub use rustix::process::Signal;
 #[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use faked::faketime;
+pub use rustix::process::Signal;
 #[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use wire::{Connection, Reply, request};
 
