@@ -54,7 +54,7 @@ fn a_refusal_says_who_exceeded_what_and_when_to_come_back() {
     assert_eq!(response.status(), 429);
     assert_eq!(
         text(&response),
-        r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"login alice exceeded 5/min burst 3; retry after 12 s","correlationId":"abc-123-def","error":"rate limit exceeded","allowed":false,"verdict":"deny","policy":"api","origin":"store","denied_by":"login","denied_key":"alice","limit":5,"retry_after":12,"retryAfter":12,"retry_after_ms":12000}"#
+        r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"login alice exceeded 5/min burst 3; retry after 12 s","correlationId":"abc-123-def","error":"rate limit exceeded","allowed":false,"verdict":"deny","policy":"api","origin":"store","denied_by":"login","denied_key":"alice","retry_after":12,"retryAfter":12,"retry_after_ms":12000,"limit":5}"#
     );
     assert_eq!(
         lines(response.headers()),

@@ -161,14 +161,6 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.text(&line.rule.name);
             json.piece(r#","denied_key":"#);
             json.text(key);
-            if let Some(code) = &line.rule.code {
-                json.piece(r#","code":"#);
-                json.text(code);
-            }
-            if let Some((limit, _)) = line.binding() {
-                json.piece(r#","limit":"#);
-                json.number(limit.number());
-            }
         }
         if let Some(wait) = self.wait {
             json.piece(r#","retry_after":"#);
@@ -182,6 +174,21 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.piece(r#","defer_until":"#);
             json.text(&Moment(at).to_string());
         }
+        if let Some((line, _)) = &self.named {
+            write_code(line, json);
+        }
+    }
+}
+
+/// Writes how an application knows the rule that is named, and the number it met.
+fn write_code(line: &Line<'_>, json: &mut Json) {
+    if let Some(code) = &line.rule.code {
+        json.piece(r#","code":"#);
+        json.text(code);
+    }
+    if let Some((limit, _)) = line.binding() {
+        json.piece(r#","limit":"#);
+        json.number(limit.number());
     }
 }
 
