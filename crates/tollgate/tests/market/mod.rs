@@ -30,7 +30,7 @@ policies:
 /// Where the counters are.
 pub enum Store {
     File,
-    Redis(Redis),
+    Redis(Box<Redis>),
 }
 
 /// A marketplace: its store, and one node or more.
@@ -54,7 +54,7 @@ impl Market {
         let settings = "command_timeout: 10s, connect_timeout: 10s";
         let config = format!("store: {{ redis: '{}', {settings} }}\n{RULES}", redis.url());
         let homes: Vec<Home> = (0..2).map(|_| Home::with(&config)).collect();
-        Self { store: Store::Redis(redis), nodes: homes.iter().map(Home::start).collect(), homes }
+        Self { store: Store::Redis(Box::new(redis)), nodes: homes.iter().map(Home::start).collect(), homes }
     }
 
     /// The node that is asked next: each in its turn.
