@@ -29,11 +29,11 @@ fn compare(what: &str, ladder: &str, keys: &[String]) {
         15,
         &mut [
             &mut || {
-                keys.iter().for_each(|key| drop(black_box(take(&store, &bucket, key))));
+                keys.iter().for_each(|key| _ = black_box(take(&store, &bucket, key)));
                 keys.len()
             },
             &mut || {
-                keys.iter().for_each(|key| drop(black_box(take(&store, &ladder, key))));
+                keys.iter().for_each(|key| _ = black_box(take(&store, &ladder, key)));
                 keys.len()
             },
         ],

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::Instant;
 
-use tollgate_core::key::{FieldKind, Kinds};
+use tollgate_core::key::Kinds;
 use tollgate_core::lists::Change;
-use tollgate_core::{Author, Field, Listing, Lists, OnExceed, OnOutage, Plan, Policies, Policy, Rule, Span, Stance, Target, Timestamp};
+use tollgate_core::{Author, Listing, Lists, Policies, Policy, Rule, Span, Stance, Target, Timestamp};
 use tollgate_engine::{Engine, Parts, Wish};
 
 use crate::contenders::{Nothing, RATE, decide, ready, store};
@@ -142,17 +142,7 @@ fn listed_users() -> Vec<String> {
 fn engine() -> Engine {
     let rule = |name: &str, field: &str| {
         let limit = format!("{RATE}/s burst {RATE}").parse().unwrap();
-        Arc::new(Rule {
-            name: name.into(),
-            by: [Field { name: field.into(), kind: FieldKind::of_name(field) }].into(),
-            plan: Arc::new(Plan::new(name.into(), vec![limit]).unwrap()),
-            overrides: Default::default(),
-            on_exceed: OnExceed::Reject,
-            on_outage: OnOutage::Deny,
-            ban: None,
-            enabled: true,
-            secret: false,
-        })
+        Arc::new(Rule::new(name, &[field], vec![limit]).unwrap())
     };
     let rules = vec![rule("client", "ip"), rule("user", "user")];
     let policies = rules.iter().map(|rule| Policy::new(Arc::clone(&rule.name), vec![Arc::clone(rule)], false)).collect();

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
-use tollgate_core::key::FieldKind;
-use tollgate_core::{Attempt, Decision, Field, OnExceed, OnOutage, Plan, Policies, Policy, Rule, Span};
+use tollgate_core::{Attempt, Decision, OnExceed, Policies, Policy, Rule, Span};
 use tollgate_engine::pacer::Unpaced;
 use tollgate_engine::{Ask, Engine, Pacer, PacerOptions, Parts};
 use tollgate_store::{MemoryStore, SystemClock};
@@ -107,17 +106,7 @@ fn pacer(runtime: &Runtime, rules: &[Given<'_>]) -> Pacer {
 }
 
 fn rule(name: &str, by: &[&str], limit: &str) -> Rule {
-    let plan = Plan::new(name.into(), vec![limit.parse().expect("a limit")]).expect("a plan");
-    let field = |name: &&str| Field { name: (*name).into(), kind: FieldKind::Text };
-    Rule {
-        name: name.into(),
-        by: by.iter().map(field).collect(),
-        on_outage: OnOutage::of(&plan),
-        plan: Arc::new(plan),
-        overrides: Default::default(),
-        on_exceed: OnExceed::Wait(Span::from_secs(60)),
-        enabled: true,
-        secret: false,
-        count_when: None,
-    }
+    let mut rule = Rule::new(name, by, vec![limit.parse().expect("a limit")]).expect("a plan");
+    rule.on_exceed = OnExceed::Wait(Span::from_secs(60));
+    rule
 }

@@ -71,10 +71,10 @@ fn scratch(name: &str) -> PathBuf {
     directory
 }
 
-/// A program on one core, with room for many connections.
+/// A program on one core, with room for as many connections as may be.
 fn on_core(core: &str, program: &str) -> Command {
     let mut command = Command::new("taskset");
-    command.args(["-c", core, "prlimit", "--nofile=65536", program]);
+    command.args(["-c", core, "sh", "-c", "ulimit -n $(ulimit -Hn); exec \"$0\" \"$@\"", program]);
     command
 }
 
@@ -82,7 +82,7 @@ fn nginx(name: &str, core: &str, port: u16, http: &str) -> Running {
     let directory = scratch(name);
     let config = format!(
         "daemon off; master_process off; worker_processes 1; pid nginx.pid; error_log stderr crit;
-events {{ worker_connections 30000; multi_accept on; }}
+events {{ worker_connections 15000; multi_accept on; }}
 http {{ access_log off; keepalive_requests 1000000000; {http} }}\n"
     );
     std::fs::write(directory.join("nginx.conf"), config).expect("our own directory");

@@ -7,10 +7,10 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::fmt::Write;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::charge::KeyText;
+use crate::net::text;
 pub(crate) use crate::policy::same;
 
 /// The longest value a field may have, in bytes.
@@ -130,7 +130,7 @@ impl FieldKind {
         match self {
             Self::Text => true,
             // The parser accepts only one spelling of an IPv4 address.
-            Self::Ip { v4: 32, .. } => value.parse::<Ipv4Addr>().is_ok(),
+            Self::Ip { v4: 32, .. } => text::read_v4(value).is_some(),
             Self::Ip { .. } => false,
             Self::Domain => !value.ends_with('.') && lower(),
             Self::Address => !value.starts_with('<') && !value.ends_with(['.', '>']) && lower(),
@@ -199,7 +199,7 @@ fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueE
         Some((bare, prefix)) => (bare, Some(prefix.parse::<u8>().map_err(|_| ValueError::NotAnIp)?)),
         None => (value, None),
     };
-    let address: IpAddr = bare.parse().map_err(|_| ValueError::NotAnIp)?;
+    let address = text::read(bare).ok_or(ValueError::NotAnIp)?;
     let (network, kept, whole) = match address.to_canonical() {
         IpAddr::V4(address) => {
             let mask = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
@@ -218,11 +218,11 @@ fn write_ip(value: &str, v4: u8, v6: u8, out: &mut KeyText) -> Result<(), ValueE
 }
 
 fn write_network(address: IpAddr, prefix: u8, whole: u8, out: &mut KeyText) {
-    let mut text = String::new();
-    let written =
-        if prefix == whole { write!(text, "{address}") } else { write!(text, "{address}/{prefix}") };
-    written.expect("writing to a string cannot fail");
-    out.extend_from_slice(text.as_bytes());
+    text::write(address, out);
+    if prefix != whole {
+        out.push(b'/');
+        text::write_number(prefix, out);
+    }
 }
 
 fn write_address(value: &str, out: &mut KeyText) -> Presence {

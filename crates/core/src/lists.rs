@@ -9,6 +9,7 @@
 
 mod ranges;
 mod roster;
+mod sieve;
 mod table;
 mod target;
 

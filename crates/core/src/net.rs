@@ -1,5 +1,7 @@
 //! Networks: an address and how many of its bits count. A single address is a network of one.
 
+pub(crate) mod text;
+
 use alloc::format;
 use alloc::string::String;
 use core::fmt;
@@ -77,11 +79,8 @@ impl Net {
 /// The address that a value of a field begins with, if it is one.
 pub(crate) fn address_of(value: &str) -> Option<IpAddr> {
     // The short way is for what nearly all values are.
-    if let Ok(address) = value.parse::<Ipv4Addr>() {
-        return Some(IpAddr::V4(address));
-    }
-    let bare = value.split_once('/').map_or(value, |(bare, _)| bare);
-    bare.parse::<IpAddr>().ok().map(|address| address.to_canonical())
+    let address = text::read(value).or_else(|| text::read(value.split_once('/')?.0));
+    address.map(|address| address.to_canonical())
 }
 
 /// How many bits an address has.

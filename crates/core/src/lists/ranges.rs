@@ -4,6 +4,8 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::sieve::Sieve;
+
 /// The bits of an address.
 pub(super) trait Bits: Copy + Ord {
     /// The last address of the network of this length that begins here.
@@ -14,6 +16,12 @@ pub(super) trait Bits: Copy + Ord {
 
     /// The first bits, which say where in the index to look.
     fn head(self) -> usize;
+
+    /// The longest length no greater than this at which networks are marked in a sieve.
+    fn marked_at(length: u8) -> u8;
+
+    /// The first bits, spread over all numbers.
+    fn spread(self, length: u8) -> u64;
 }
 
 /// Stretches of addresses.
@@ -26,6 +34,8 @@ pub(super) struct Ranges<B> {
     /// For each value of the first bits, the first stretch that begins with it or later. Short lists
     /// have none.
     index: Vec<u32>,
+    /// What most addresses need no search after. Short lists have none.
+    sieve: Sieve,
 }
 
 /// No network.
@@ -41,7 +51,8 @@ impl<B: Bits> Ranges<B> {
     /// same, each with its number, and none twice. `inside` is told of each the number of the next
     /// larger one around it, or [`NONE`].
     pub(super) fn new(nets: impl Iterator<Item = (B, u8, u32)>, mut inside: impl FnMut(u32, u32)) -> Self {
-        let mut ranges = Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new() };
+        let mut ranges = Self::default();
+        let mut marks: Vec<(u8, u64)> = Vec::new();
         let mut open: Vec<(B, u32)> = Vec::new();
         let owner = |open: &[(B, u32)]| open.last().map_or(NONE, |(_, number)| *number);
         for (first, length, number) in nets {
@@ -50,6 +61,8 @@ impl<B: Bits> Ranges<B> {
                 ranges.begin(last.next(), owner(&open));
             }
             inside(number, owner(&open));
+            let marked_at = B::marked_at(length);
+            marks.push((marked_at, first.spread(marked_at)));
             ranges.begin(Some(first), number);
             open.push((first.last(length), number));
         }
@@ -58,6 +71,7 @@ impl<B: Bits> Ranges<B> {
         }
         if ranges.starts.len() >= INDEXED {
             ranges.index = ranges.index();
+            ranges.sieve = Sieve::new(marks.into_iter());
         }
         ranges
     }
@@ -89,6 +103,9 @@ impl<B: Bits> Ranges<B> {
     /// The number of the smallest network around an address, or [`NONE`].
     #[inline]
     pub(super) fn find(&self, address: B) -> u32 {
+        if !self.sieve.passes(|length| address.spread(length)) {
+            return NONE;
+        }
         let (from, to) = match self.index.get(address.head()..address.head() + 2) {
             Some(bounds) => (bounds[0] as usize, bounds[1] as usize),
             None => (0, self.starts.len()),
@@ -100,7 +117,7 @@ impl<B: Bits> Ranges<B> {
 
 impl<B> Default for Ranges<B> {
     fn default() -> Self {
-        Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new() }
+        Self { starts: Vec::new(), owners: Vec::new(), index: Vec::new(), sieve: Sieve::default() }
     }
 }
 
@@ -116,6 +133,22 @@ impl Bits for u32 {
     fn head(self) -> usize {
         (self >> (Self::BITS - HEAD_BITS)) as usize
     }
+
+    fn marked_at(length: u8) -> u8 {
+        length & !7
+    }
+
+    #[inline]
+    fn spread(self, length: u8) -> u64 {
+        mix(u64::from(self.checked_shr(Self::BITS - u32::from(length)).unwrap_or(0)), length)
+    }
+}
+
+/// Spreads bits that a network of this length begins with.
+#[inline]
+fn mix(bits: u64, length: u8) -> u64 {
+    let product = u128::from(bits ^ u64::from(length) << 56) * 0x9e37_79b9_7f4a_7c15;
+    (product >> 64) as u64 ^ product as u64
 }
 
 impl Bits for u128 {
@@ -129,5 +162,19 @@ impl Bits for u128 {
 
     fn head(self) -> usize {
         (self >> (Self::BITS - HEAD_BITS)) as usize
+    }
+
+    fn marked_at(length: u8) -> u8 {
+        // Behind that, addresses of one network are rarely told apart.
+        match length {
+            64.. => 64,
+            56.. => 56,
+            _ => length & !15,
+        }
+    }
+
+    #[inline]
+    fn spread(self, length: u8) -> u64 {
+        mix(self.checked_shr(Self::BITS - u32::from(length)).unwrap_or(0) as u64, length)
     }
 }

@@ -1,0 +1,232 @@
+//! Addresses as text, read and written in a hurry: every decision by an address does one or both.
+//!
+//! What is read and written is what the standard library reads and writes, to the letter.
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::charge::KeyText;
+
+/// The address that a text is, if it is one.
+#[inline]
+pub(crate) fn read(text: &str) -> Option<IpAddr> {
+    if let Some(address) = read_v4(text) {
+        return Some(IpAddr::V4(address));
+    }
+    if let Some(address) = read_v6(text.as_bytes()) {
+        return Some(IpAddr::V6(address));
+    }
+    // What is written in an unusual way.
+    text.parse().ok()
+}
+
+/// The IPv4 address that a text is, if it is one. There is only one spelling of each.
+#[inline]
+pub(crate) fn read_v4(text: &str) -> Option<Ipv4Addr> {
+    let bytes = text.as_bytes();
+    if !(7..=15).contains(&bytes.len()) {
+        return None;
+    }
+    let (mut bits, mut number, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
+    for byte in bytes {
+        let digit = byte.wrapping_sub(b'0');
+        if digit <= 9 {
+            // Nothing follows a zero that a number begins with.
+            if digits > 0 && number == 0 {
+                return None;
+            }
+            number = number * 10 + u32::from(digit);
+            digits += 1;
+        } else {
+            if *byte != b'.' || digits == 0 || number > 255 || dots == 3 {
+                return None;
+            }
+            bits = bits << 8 | number;
+            (number, digits, dots) = (0, 0, dots + 1);
+        }
+    }
+    (dots == 3 && digits > 0 && number <= 255).then(|| Ipv4Addr::from_bits(bits << 8 | number))
+}
+
+/// The IPv6 address that a text is, if it is one without an IPv4 address at its end.
+#[inline]
+fn read_v6(bytes: &[u8]) -> Option<Ipv6Addr> {
+    if !(2..=39).contains(&bytes.len()) {
+        return None;
+    }
+    let mut groups = [0_u16; 8];
+    let (mut count, mut gap, mut at) = (0, None, 0);
+    if bytes.starts_with(b"::") {
+        (gap, at) = (Some(0), 2);
+    }
+    while at < bytes.len() {
+        let start = at;
+        let mut group = 0_u16;
+        while let Some(digit) = bytes.get(at).and_then(|byte| HEX[usize::from(*byte)]) {
+            if at - start == 4 {
+                return None;
+            }
+            group = group << 4 | digit;
+            at += 1;
+        }
+        if at == start || count == 8 {
+            return None;
+        }
+        groups[count] = group;
+        count += 1;
+        match bytes.get(at..) {
+            Some([b':', b':', ..]) if gap.is_none() => {
+                gap = Some(count);
+                at += 2;
+            }
+            Some([b':', _, ..]) => at += 1,
+            Some([]) => {}
+            _ => return None,
+        }
+    }
+    let missing = 8 - count;
+    match gap {
+        // It stands for one group of zeros at least.
+        Some(gap) if missing > 0 => groups[gap..].rotate_right(missing),
+        None if missing == 0 => {}
+        _ => return None,
+    }
+    Some(Ipv6Addr::from(groups))
+}
+
+/// The value of each hexadecimal digit.
+const HEX: [Option<u16>; 256] = {
+    let mut table = [None; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let digit = (byte as u8 as char).to_digit(16);
+        if let Some(digit) = digit {
+            table[byte] = Some(digit as u16);
+        }
+        byte += 1;
+    }
+    table
+};
+
+/// Appends an address.
+pub(crate) fn write(address: IpAddr, out: &mut KeyText) {
+    match address {
+        IpAddr::V4(address) => write_v4(address, out),
+        IpAddr::V6(address) => write_v6(address, out),
+    }
+}
+
+fn write_v4(address: Ipv4Addr, out: &mut KeyText) {
+    for (index, number) in address.octets().into_iter().enumerate() {
+        if index > 0 {
+            out.push(b'.');
+        }
+        write_number(number, out);
+    }
+}
+
+/// Appends a number as people write it.
+pub(crate) fn write_number(number: u8, out: &mut KeyText) {
+    if number >= 100 {
+        out.push(b'0' + number / 100);
+    }
+    if number >= 10 {
+        out.push(b'0' + number / 10 % 10);
+    }
+    out.push(b'0' + number % 10);
+}
+
+fn write_v6(address: Ipv6Addr, out: &mut KeyText) {
+    let groups = address.segments();
+    // An IPv4 address inside is written in its own way.
+    if let Some(inner) = address.to_ipv4_mapped() {
+        out.extend_from_slice(b"::ffff:");
+        return write_v4(inner, out);
+    }
+    let (start, length) = longest_gap(&groups);
+    let (before, after) = if length > 1 { (start, start + length) } else { (8, 8) };
+    write_groups(&groups[..before], out);
+    if length > 1 {
+        out.extend_from_slice(b"::");
+        write_groups(&groups[after..], out);
+    }
+}
+
+/// The first of the longest runs of zeros: where it begins, and how long it is.
+fn longest_gap(groups: &[u16; 8]) -> (usize, usize) {
+    let (mut best, mut current) = ((0, 0), (0, 0));
+    for (index, group) in groups.iter().enumerate() {
+        if *group != 0 {
+            current = (index + 1, 0);
+        } else {
+            current.1 += 1;
+            if current.1 > best.1 {
+                best = current;
+            }
+        }
+    }
+    best
+}
+
+fn write_groups(groups: &[u16], out: &mut KeyText) {
+    for (index, group) in groups.iter().enumerate() {
+        if index > 0 {
+            out.push(b':');
+        }
+        let digits = (16 - group.leading_zeros()).div_ceil(4).max(1);
+        for digit in (0..digits).rev() {
+            out.push(b"0123456789abcdef"[usize::from(*group >> (4 * digit) & 15)]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn written(address: IpAddr) -> String {
+        let mut out = KeyText::new();
+        write(address, &mut out);
+        String::from_utf8(out.to_vec()).expect("it is text")
+    }
+
+    /// Addresses with runs of zeros, which random ones hardly have.
+    fn v6() -> impl Strategy<Value = Ipv6Addr> {
+        prop::array::uniform8(prop_oneof![Just(0_u16), Just(1), Just(0xffff), any::<u16>()])
+            .prop_map(Ipv6Addr::from)
+    }
+
+    proptest! {
+        #[test]
+        fn addresses_are_read_and_written_as_the_standard_library_does(v4: u32, v6 in v6()) {
+            for address in [IpAddr::V4(Ipv4Addr::from_bits(v4)), IpAddr::V6(v6)] {
+                prop_assert_eq!(written(address), address.to_string());
+                prop_assert_eq!(read(&address.to_string()), Some(address));
+            }
+        }
+
+        #[test]
+        fn what_is_nearly_an_address_is_read_as_the_standard_library_reads_it(
+            text in "[0-9.]{5,16}|([0-9a-fA-F]{0,5}:{1,2}){1,9}[0-9a-f]{0,4}|::ffff:[0-9.]{5,16}|[0-9a-f:.]{0,42}",
+        ) {
+            prop_assert_eq!(read_v4(&text), text.parse().ok());
+            prop_assert_eq!(read(&text), text.parse().ok());
+            if let Some(address) = read_v6(text.as_bytes()) {
+                prop_assert_eq!(Ok(address), text.parse());
+            }
+        }
+
+        #[test]
+        fn mangled_addresses_are_read_as_the_standard_library_reads_them(
+            v6 in v6(), at: prop::sample::Index, byte in "[0-9a-fg:./% ]",
+        ) {
+            let mut text = v6.to_string();
+            let index = at.index(text.len() + 1);
+            text.insert_str(index, &byte);
+            prop_assert_eq!(read(&text), text.parse().ok());
+        }
+    }
+}
