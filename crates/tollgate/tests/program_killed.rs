@@ -104,10 +104,10 @@ fn end_of_lock(ask: impl FnOnce() -> Option<(u16, Value)>) -> Option<Option<End>
     let (status, answer) = ask()?;
     let after = Timestamp::now();
     let wait = answer["retry_after_ms"].as_i64().map(jiff::SignedDuration::from_millis);
-    // A millisecond is what rounding takes.
-    let rounding = jiff::SignedDuration::from_millis(1);
+    // A millisecond is for rounding, and the rest for a clock that is being put right.
+    let slack = jiff::SignedDuration::from_millis(50);
     let wait = wait.filter(|wait| status == 429 && wait.as_secs() > 60);
-    Some(wait.map(|wait| (before + wait - rounding, after + wait)))
+    Some(wait.map(|wait| (before + wait - slack, after + wait + slack)))
 }
 
 fn attempt_of(user: &str) -> Value {
