@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::Ticket;
-use crate::charge::{Charges, Outcome};
+use crate::charge::{Charge, Charges, Outcome};
 use crate::limit::Limit;
 use crate::lists::Listing;
 use crate::outage::Reason;
@@ -279,24 +279,32 @@ impl<'a> Decision<'a> {
     pub fn lines(&self) -> impl Iterator<Item = Line<'_>> {
         let mut start = 0;
         self.charges.iter().enumerate().map(move |(index, charge)| {
-            let limits = charge.plan.limits();
-            let range = start..start + limits.len();
-            start = range.end;
-            Line {
-                rule: self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules"),
-                key: self.charges.key(charge),
-                plan: charge.plan,
-                limits,
-                readings: self.outcome.readings.get(range).unwrap_or_default(),
-                taken: self.outcome.taken & (1 << index) != 0,
-                cost: self.charges.cost,
-            }
+            let own = start;
+            start += charge.plan.limits().len();
+            self.line(index, charge, own)
         })
+    }
+
+    /// What one charge came to, whose readings begin here.
+    #[inline]
+    fn line<'d>(&'d self, index: usize, charge: &'d Charge<'a>, start: usize) -> Line<'d> {
+        let limits = charge.plan.limits();
+        Line {
+            rule: self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules"),
+            key: self.charges.key(charge),
+            plan: charge.plan,
+            limits,
+            readings: self.outcome.readings.get(start..start + limits.len()).unwrap_or_default(),
+            taken: self.outcome.taken & (1 << index) != 0,
+            cost: self.charges.cost,
+        }
     }
 
     /// The first rule that was exceeded: the one that is named.
     pub fn denied_by(&self) -> Option<Line<'_>> {
-        self.lines().nth(self.bound?)
+        let bound = self.bound?;
+        let before = self.charges.iter().take(bound).map(|charge| charge.plan.limits().len()).sum();
+        Some(self.line(bound, self.charges.iter().nth(bound)?, before))
     }
 
     /// The limit that binds: on denial the one of the named rule with the longest wait, else the

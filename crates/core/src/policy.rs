@@ -267,6 +267,7 @@ impl Policy {
     }
 
     /// As [`Policy::charge`], where fields that the lists know may be among those of the attempt.
+    #[inline]
     pub fn charge_listed<'a>(
         &'a self,
         attempt: &Attempt<'a>,

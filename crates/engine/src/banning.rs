@@ -90,6 +90,9 @@ impl Engine {
         if decision.verdict != Verdict::Deny || decision.origin != Origin::Store {
             return;
         }
+        if decision.policy().rules.iter().all(|rule| banning_of(rule).is_none()) {
+            return;
+        }
         for line in decision.lines().filter(|line| banning_of(line.rule).is_some() && line.exceeded()) {
             let spot = Spotted { rule: Arc::clone(&line.rule.name), key: line.key.into() };
             if !self.denials.note(spot, 1, &decision.policy().name) {

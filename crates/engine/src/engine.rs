@@ -12,11 +12,9 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tollgate_core::limit::{Bucket, Draft, Limit, State};
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Span, Store, StoreError,
-    Ticket, Timestamp, When,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Store, StoreError,
 };
 
 pub use change_fault::ChangeFault;
@@ -36,6 +34,7 @@ use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
+use crate::trickle::LogTrickle;
 
 /// Decides attempts.
 pub struct Engine {
@@ -51,7 +50,7 @@ pub struct Engine {
     /// Held by whoever changes the books, so that what is checked stays true until it is written down.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
-    pub(crate) log_pace: Mutex<LogPace>,
+    pub(crate) log_trickle: LogTrickle,
     pub(crate) stopwatch: quanta::Clock,
     pub(crate) barrier: Barrier,
     pub(crate) denials: Denials,
@@ -94,13 +93,6 @@ pub enum GiveFault {
     Store(StoreError),
 }
 
-/// Keeps an attack from filling the log: at most ten lines a second, fifty at once.
-pub(crate) struct LogPace {
-    limit: Limit,
-    state: State,
-    held_back: u64,
-}
-
 impl Engine {
     /// An engine over these policies, with what was set at run time earlier. With a fallback
     /// it starts without its store too, and learns them when the store comes back.
@@ -127,7 +119,6 @@ impl Engine {
         let laid = Books::default().over(&policies);
         let local = shared.is_some().then(|| laid.policies.in_outage());
         let (snapshot, _) = Snapshot::new(laid, local, &Books::default(), &meters);
-        let pace = Bucket::new(10, Span::from_secs(1), 50).expect("small numbers are exact");
         Self {
             current: ArcSwap::from_pointee(snapshot),
             store: parts.store,
@@ -139,7 +130,7 @@ impl Engine {
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
-            log_pace: Mutex::new(LogPace { limit: Limit::Bucket(pace), state: State::Fresh, held_back: 0 }),
+            log_trickle: LogTrickle::default(),
             stopwatch: quanta::Clock::new(),
             barrier,
             denials: Denials::new(),
@@ -263,19 +254,6 @@ fn taken_by<'a>(
         let rule = policies.rule(rule)?;
         Some(((&**rule, rule.plan_at(key)), key.as_str()))
     })
-}
-
-impl LogPace {
-    /// Whether a line may be written, and how many were held back before it.
-    pub(crate) fn admit(&mut self, now: Timestamp) -> Option<u64> {
-        let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
-        let reading = self.limit.settle_alone(&mut self.state, &draft);
-        if reading.when > When::Now {
-            self.held_back += 1;
-            return None;
-        }
-        Some(std::mem::take(&mut self.held_back))
-    }
 }
 
 impl std::fmt::Display for Fault {

@@ -5,16 +5,17 @@
 //! drown them.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tollgate_core::{Code, Origin, Span, Timestamp, Verdict, When};
 
+use crate::trickle::Trickle;
+
 /// The latest decisions, newest last.
 pub struct Journal {
     entries: Mutex<VecDeque<Entry>>,
-    allowed: Pace,
-    refused: Pace,
+    allowed: Trickle,
+    refused: Trickle,
 }
 
 /// One decision, in a form that outlives it.
@@ -42,20 +43,14 @@ pub struct Entry {
     pub banned: Option<Span>,
 }
 
-/// At most so many a second, evenly spaced after a first burst.
-struct Pace {
-    next: AtomicU64,
-    gap: u64,
-}
-
 const KEPT: usize = 1_000;
 
 impl Default for Journal {
     fn default() -> Self {
         Self {
             entries: Mutex::new(VecDeque::with_capacity(KEPT)),
-            allowed: Pace { next: AtomicU64::new(0), gap: 10_000 },
-            refused: Pace { next: AtomicU64::new(0), gap: 1_000 },
+            allowed: Trickle::new(Span::from_micros(10_000), 100),
+            refused: Trickle::new(Span::from_micros(1_000), 100),
         }
     }
 }
@@ -64,8 +59,8 @@ impl Journal {
     /// Writes a decision down, if the pace allows it.
     #[inline]
     pub(crate) fn record(&self, verdict: Verdict, now: Timestamp, entry: impl FnOnce() -> Entry) {
-        let pace = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
-        if pace.admits(now) {
+        let trickle = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
+        if trickle.admits(now) {
             self.write(entry());
         }
     }
@@ -82,24 +77,6 @@ impl Journal {
     /// The latest decisions, newest first.
     pub fn latest(&self, most: usize) -> Vec<Entry> {
         self.entries.lock().iter().rev().take(most).cloned().collect()
-    }
-}
-
-impl Pace {
-    /// How far behind it may be: the first so many in a row are all admitted.
-    const BURST: u64 = 100;
-
-    #[inline]
-    fn admits(&self, now: Timestamp) -> bool {
-        let now = now.as_micros();
-        let next = self.next.load(Ordering::Relaxed);
-        // A pace that lies far ahead was set before the clock went back.
-        let ahead = next.saturating_sub(now);
-        if ahead > self.gap * Self::BURST && ahead < 3_600_000_000 {
-            return false;
-        }
-        let base = if ahead >= 3_600_000_000 { now } else { next.max(now) };
-        self.next.compare_exchange(next, base + self.gap, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 }
 

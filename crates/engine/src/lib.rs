@@ -25,6 +25,7 @@ mod retract;
 pub mod shared;
 mod tend;
 mod ticket;
+mod trickle;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use guard::Guard;

@@ -16,7 +16,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
-use tollgate_core::{Decision, Policies, Verdict};
+use tollgate_core::{Decision, Line, Policies, Verdict};
 
 pub use lists::ListMeters;
 pub(crate) use pacer::PacedMeter;
@@ -81,7 +81,8 @@ impl PolicyMeter {
         if decision.barred().is_some() {
             self.barred.raise();
         }
-        let number = |name: &str| decision.policy().rules.iter().position(|rule| *rule.name == *name);
+        let rules = &decision.policy().rules;
+        let number = |line: &Line<'_>| rules.iter().position(|rule| std::ptr::eq(&**rule, line.rule));
         let outcome = match decision.verdict {
             Verdict::Allow => None,
             Verdict::Deny => Some(0),
@@ -89,12 +90,15 @@ impl PolicyMeter {
             Verdict::Defer(_) => Some(2),
         };
         if let (Some(outcome), Some(line)) = (outcome, decision.denied_by())
-            && let Some(number) = number(&line.rule.name)
+            && let Some(number) = number(&line)
         {
             self.rules[number][outcome].raise();
         }
+        if !decision.policy().observes() {
+            return;
+        }
         for line in decision.lines().filter(|line| line.rule.observes() && line.exceeded()) {
-            if let Some(number) = number(&line.rule.name) {
+            if let Some(number) = number(&line) {
                 self.rules[number][3].raise();
             }
         }

@@ -327,7 +327,7 @@ impl Engine {
     /// Tells the log of an error that is about one attempt and not about the store.
     fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &Shared) {
         if matches!(reason, Reason::Full | Reason::Damaged)
-            && let Some(held_back) = self.log_pace.lock().admit(shared.gate.now())
+            && let Some(held_back) = self.log_trickle.admit(shared.gate.now())
         {
             let reason = reason.name();
             tracing::warn!(component = "store", reason, %error, held_back, "a decision was made without the store");

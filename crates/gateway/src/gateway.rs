@@ -78,7 +78,7 @@ impl Gateway {
             pacer,
             leases,
             node: fastrand::u64(..),
-            plan: ArcSwap::from_pointee(plan),
+            plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
         });
         let (orders, _) = watch::channel(Order::Serve);

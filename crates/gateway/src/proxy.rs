@@ -87,7 +87,10 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
             note.status = CLIENT_GONE;
             Ok(Passed::Cut)
         }
-        Some(Limited::Refused(answer)) => Err(*answer),
+        Some(Limited::Refused(answer)) => {
+            note.end(&case.local, answer.status.as_u16());
+            return Passed::Answer(answer);
+        }
         Some(Limited::Admitted(mut admitted)) => {
             let passed = case.forward(client, &mut admitted, &mut note).await;
             if let Err(answer) = &passed {

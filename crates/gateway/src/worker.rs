@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Cache};
 use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
@@ -30,7 +30,7 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     /// What the ids of this process's connections begin with: no other's do.
     pub(crate) node: u64,
-    pub(crate) plan: ArcSwap<Plan>,
+    pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
 }
 
@@ -49,6 +49,8 @@ pub(crate) struct Worker {
     pub(crate) alarms: Rc<Alarms>,
     pub(crate) meter: Arc<WorkerMeter>,
     pub(crate) stopwatch: quanta::Clock,
+    /// The plan that was in force when it was last looked at, so that looking again costs little.
+    plan: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     current: RefCell<Rc<Local>>,
     ending: Cell<bool>,
     /// Told whenever a connection ends.
@@ -82,6 +84,7 @@ impl Worker {
         let local = Local::new(plan, number, &shared.meters, &alarms, &[]);
         let worker = Rc::new(Self {
             meter: shared.meters.worker(),
+            plan: RefCell::new(Cache::new(Arc::clone(&shared.plan))),
             shared,
             number,
             alarms,
@@ -137,11 +140,12 @@ impl Worker {
 
     /// The plan in force.
     pub(crate) fn local(&self) -> Rc<Local> {
-        let plan = self.shared.plan.load();
+        let mut cached = self.plan.borrow_mut();
+        let plan = cached.load();
         let mut current = self.current.borrow_mut();
-        if !Arc::ptr_eq(&plan, &current.plan) {
+        if !Arc::ptr_eq(plan, &current.plan) {
             let renewed =
-                Local::new(Arc::clone(&plan), self.number, &self.shared.meters, &self.alarms, &current.pools);
+                Local::new(Arc::clone(plan), self.number, &self.shared.meters, &self.alarms, &current.pools);
             *current = Rc::new(renewed);
         }
         Rc::clone(&current)

@@ -158,7 +158,7 @@ impl Answers {
     pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
         let mut headers = HeaderMap::with_capacity(ROOM);
         let (status, body) = self.refuse(engine, decision, correlation, &mut headers);
-        let mut response = Response::new(body);
+        let mut response = Response::new(body.into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
@@ -172,7 +172,7 @@ impl Answers {
         decision: &Decision<'_>,
         correlation: &Correlation,
         headers: &mut impl Sheet,
-    ) -> (StatusCode, Bytes) {
+    ) -> (StatusCode, Vec<u8>) {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id();
         let mut json = Json::with_capacity(Refusal::USUAL_BYTES);
@@ -182,7 +182,7 @@ impl Answers {
         headers.value(ID, &id);
         headers::retry_after(refusal.wait(), headers);
         self.headers(decision, headers);
-        (refusal.status(), json.into_bytes().into())
+        (refusal.status(), json.into_bytes())
     }
 
     fn write(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {

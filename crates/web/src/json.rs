@@ -35,6 +35,14 @@ impl Json {
         self.quote();
     }
 
+    /// A word of ours in quotes: letters alone.
+    #[inline]
+    pub fn word(&mut self, word: &'static str) {
+        self.quote();
+        self.piece(word);
+        self.quote();
+    }
+
     /// The quote that begins or ends a text of several parts.
     #[inline]
     pub fn quote(&mut self) {

@@ -231,7 +231,7 @@ impl Engine {
         if matches!(decision.verdict, Verdict::Wait(_)) {
             return;
         }
-        let Some(held_back) = self.log_pace.lock().admit(now) else { return };
+        let Some(held_back) = self.log_trickle.admit(now) else { return };
         let retry_after = match decision.wait() {
             Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
             None => String::from("never"),
@@ -263,7 +263,7 @@ impl Engine {
     pub(crate) fn note_barred(&self, policy: &str, listing: &Listing, now: Timestamp) {
         let target = listing.target.to_string();
         self.offenders.note(BLOCKLIST, &target, now);
-        if let Some(held_back) = self.log_pace.lock().admit(now) {
+        if let Some(held_back) = self.log_trickle.admit(now) {
             tracing::info!(component = "lists", policy, target, held_back, "barred");
         }
     }

@@ -1,8 +1,6 @@
 //! Heads as they go out.
 
-use std::io::Write;
-
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::StatusCode;
 use tollgate_web::answer::headers::is_ours;
 
@@ -17,7 +15,7 @@ pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Its header lines, but for those that say how it is sent.
     pub(crate) lines: Vec<u8>,
-    pub(crate) body: Bytes,
+    pub(crate) body: Vec<u8>,
 }
 
 impl From<http::Response<Bytes>> for Answer {
@@ -27,7 +25,7 @@ impl From<http::Response<Bytes>> for Answer {
         for (name, value) in &parts.headers {
             line(&mut lines, name.as_str().as_bytes(), value.as_bytes());
         }
-        Self { status: parts.status, lines: lines.into(), body }
+        Self { status: parts.status, lines: lines.into(), body: body.into() }
     }
 }
 
@@ -116,7 +114,9 @@ fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
         out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
         return;
     }
-    write!(out.writer(), "HTTP/1.1 {status:03} ").expect("buffers grow");
+    let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
+    out.extend_from_slice(b"HTTP/1.1 ");
+    out.extend_from_slice(&[digit(100), digit(10), digit(1), b' ']);
     out.extend_from_slice(reason);
     out.extend_from_slice(b"\r\n");
 }

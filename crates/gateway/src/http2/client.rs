@@ -34,7 +34,7 @@ impl H2Client {
     /// Sends an answer of our own.
     pub(super) fn answer(&mut self, answer: &Answer, date: &Bytes) {
         if self.method == Method::HEAD {
-            let bare = Answer { body: Bytes::new(), ..answer.clone() };
+            let bare = Answer { body: Vec::new(), ..answer.clone() };
             send(&mut self.respond, &bare, date);
         } else {
             send(&mut self.respond, answer, date);
@@ -62,7 +62,7 @@ pub(super) fn send(respond: &mut SendResponse<Bytes>, answer: &Answer, date: &By
     if let Ok(mut send) = respond.send_response(response, answer.body.is_empty())
         && !answer.body.is_empty()
     {
-        let _ = send.send_data(answer.body.clone(), true);
+        let _ = send.send_data(answer.body.clone().into(), true);
     }
 }
 

@@ -152,7 +152,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
         json.piece(r#","correlationId":"#);
         json.text(id_text(id));
         json.piece(self.kind.error);
-        json.text(words::verdict(self.decision.verdict));
+        json.word(words::verdict(self.decision.verdict));
         json.piece(r#","policy":"#);
         json.text(self.policy());
         write_origin(self.decision, json);
@@ -163,10 +163,12 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.text(key);
         }
         if let Some(wait) = self.wait {
+            let mut digits = itoa::Buffer::new();
+            let secs = digits.format(whole_secs(wait)).as_bytes();
             json.piece(r#","retry_after":"#);
-            json.number(whole_secs(wait));
+            json.bytes().extend_from_slice(secs);
             json.piece(r#","retryAfter":"#);
-            json.number(whole_secs(wait));
+            json.bytes().extend_from_slice(secs);
             json.piece(r#","retry_after_ms":"#);
             json.number(wait.as_millis_ceil().max(1));
         }
@@ -200,7 +202,7 @@ fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
 /// Writes how a decision was reached, as members of an answer.
 pub fn write_origin(decision: &Decision<'_>, json: &mut Json) {
     json.piece(r#","origin":"#);
-    json.text(words::origin(decision.origin));
+    json.word(words::origin(decision.origin));
     if let Some(reason) = words::reason(decision.origin).or_else(|| public_reason(decision)) {
         json.piece(r#","reason":"#);
         json.text(reason);

@@ -100,16 +100,19 @@ impl Sheet for Lines {
         self.line(&name, itoa::Buffer::new().format(number).as_bytes());
     }
 
+    #[inline(always)]
     fn fixed(&mut self, name: Name, text: &'static str) {
         self.line(&name, text.as_bytes());
     }
 
+    #[inline(always)]
     fn text(&mut self, name: Name, text: &str) {
         if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             self.line(&name, text.as_bytes());
         }
     }
 
+    #[inline(always)]
     fn value(&mut self, name: Name, value: &HeaderValue) {
         self.line(&name, value.as_bytes());
     }
@@ -118,6 +121,7 @@ impl Sheet for Lines {
         self.line(&name, value.as_bytes());
     }
 
+    #[inline(always)]
     fn forget(&mut self, _: Name) {}
 }
 

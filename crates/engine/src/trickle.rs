@@ -1,0 +1,76 @@
+//! What lets a little of a flood through: for what people read, and nobody counts on.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_core::{Span, Timestamp};
+
+/// At most so many a second, evenly spaced after a first burst. Where two meet, one is left out.
+pub(crate) struct Trickle {
+    next: AtomicU64,
+    gap: u64,
+    /// How far it may run ahead.
+    most_ahead: u64,
+}
+
+/// Keeps an attack from filling the log: at most ten lines a second, fifty at once.
+pub(crate) struct LogTrickle {
+    trickle: Trickle,
+    held_back: AtomicU64,
+}
+
+/// A trickle that is this far ahead was set before the clock went back.
+const FAR_AHEAD: u64 = 3_600_000_000;
+
+impl Trickle {
+    /// One in each gap, and so many at once.
+    pub(crate) fn new(gap: Span, burst: u64) -> Self {
+        Self { next: AtomicU64::new(0), gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
+    }
+
+    #[inline]
+    pub(crate) fn admits(&self, now: Timestamp) -> bool {
+        let now = now.as_micros();
+        let next = self.next.load(Ordering::Relaxed);
+        let ahead = next.saturating_sub(now);
+        if ahead > self.most_ahead && ahead < FAR_AHEAD {
+            return false;
+        }
+        let base = if ahead >= FAR_AHEAD { now } else { next.max(now) };
+        self.next.compare_exchange(next, base + self.gap, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl Default for LogTrickle {
+    fn default() -> Self {
+        Self { trickle: Trickle::new(Span::from_millis(100), 50), held_back: AtomicU64::new(0) }
+    }
+}
+
+impl LogTrickle {
+    /// Whether a line may be written, and how many were held back before it.
+    pub(crate) fn admit(&self, now: Timestamp) -> Option<u64> {
+        if self.trickle.admits(now) {
+            return Some(self.held_back.swap(0, Ordering::Relaxed));
+        }
+        self.held_back.fetch_add(1, Ordering::Relaxed);
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(log: &LogTrickle, second: u64, asked: u64) -> usize {
+        (0..asked).filter(|_| log.admit(Timestamp::from_micros(second * 1_000_000)).is_some()).count()
+    }
+
+    #[test]
+    fn a_burst_passes_and_then_a_trickle_that_says_what_was_held_back() {
+        let log = LogTrickle::default();
+        assert_eq!(admitted(&log, 100_000, 1_000), 50);
+        assert_eq!(log.admit(Timestamp::from_micros(100_001_000_000)), Some(950));
+        assert_eq!(admitted(&log, 100_001, 1_000), 9);
+        assert_eq!(admitted(&log, 90_000, 1_000), 50, "the clock went back");
+    }
+}
