@@ -3,6 +3,7 @@
 //! Every command answers in words for people or, with `--json`, with the server's answer as it came.
 //! Exit codes: 0 done or allowed, 1 denied, 2 an error.
 
+pub mod acquire;
 pub mod ban;
 pub mod bans;
 pub mod bench;
@@ -15,6 +16,7 @@ pub mod guard;
 pub mod holds;
 mod limits;
 pub mod pages;
+pub mod pause;
 pub mod peek;
 pub mod rate_limits;
 pub mod reload;
@@ -78,6 +80,10 @@ pub struct Asking<C: Args> {
 pub enum Remote {
     /// Ask whether an attempt is allowed, and charge it
     Check(Asking<check::Check>),
+    /// Wait until an attempt may pass, and charge it
+    Acquire(Asking<acquire::Acquire>),
+    /// Let stand still what an upstream wants to be left alone with, or let it go on
+    Pause(Asking<pause::Pause>),
     /// Show the counters of one key
     Peek(Asking<peek::Peek>),
     /// Forget the counts of a key, of a rule, or of everything
@@ -151,6 +157,8 @@ impl Remote {
     fn reach(&self) -> &Reach {
         match self {
             Self::Check(asking) => &asking.reach,
+            Self::Acquire(asking) => &asking.reach,
+            Self::Pause(asking) => &asking.reach,
             Self::Peek(asking) => &asking.reach,
             Self::Reset(asking) => &asking.reach,
             Self::Set(asking) => &asking.reach,
@@ -174,6 +182,8 @@ impl Remote {
     fn ask(self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(asking) => asking.command.run(session),
+            Self::Acquire(asking) => asking.command.run(session),
+            Self::Pause(asking) => asking.command.run(session),
             Self::Peek(asking) => asking.command.run(session),
             Self::Reset(asking) => asking.command.run(session),
             Self::Set(asking) => asking.command.run(session),

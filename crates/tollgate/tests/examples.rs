@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Which examples there are. Each has a test below.
-const EXAMPLES: [&str; 14] = [
+const EXAMPLES: [&str; 16] = [
     "api-gateway.toml",
     "blocklist.yaml",
     "cluster-mail.toml",
@@ -24,6 +24,8 @@ const EXAMPLES: [&str; 14] = [
     "mail-shared-hosting.yaml",
     "mail-transactional.yaml",
     "marketplace.yaml",
+    "outbound-api.yaml",
+    "outbound-telegram.yaml",
 ];
 
 fn serve(example: &str) -> Server {
@@ -76,10 +78,15 @@ fn no_example_is_without_a_test() {
     found.sort();
     assert_eq!(found, EXAMPLES);
     let this = include_str!("examples.rs");
-    let gateways = [include_str!("gateway_marketplace.rs"), include_str!("gateway_routes.rs")].concat();
+    let elsewhere = [
+        include_str!("gateway_marketplace.rs"),
+        include_str!("gateway_routes.rs"),
+        include_str!("program_outbound.rs"),
+    ]
+    .concat();
     for example in EXAMPLES {
         let served = this.contains(&format!("serve(\"{example}\")"));
-        assert!(served || gateways.contains(&format!("/examples/{example}")), "{example} is never served");
+        assert!(served || elsewhere.contains(&format!("/examples/{example}")), "{example} is never served");
     }
 }
 
