@@ -15,6 +15,7 @@ mod consumers;
 mod endpoint;
 mod forward_auth;
 mod give;
+mod guards;
 mod holds;
 mod limits;
 mod mail_shape;
@@ -128,6 +129,7 @@ fn all() -> Vec<Endpoint> {
         paced::endpoints(),
         forward_auth::endpoints(),
         give::endpoints(),
+        guards::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
         bans::endpoints(),

@@ -12,6 +12,7 @@ pub mod config;
 pub mod consumers;
 pub mod decisions;
 pub mod give;
+pub mod guard;
 pub mod holds;
 mod limits;
 pub mod pages;
@@ -91,6 +92,8 @@ pub enum Remote {
     Set(Asking<set::Set>),
     /// Give back what an allowed attempt took
     Give(Asking<give::Give>),
+    /// Begin and finish logins at a guard, and show, inspect or lift its locks
+    Guard(Asking<guard::Guarding>),
     /// Show, release or renew what is held at once
     Holds(Asking<holds::Holds>),
     /// Put somebody on the blocklist, or on the allowlist
@@ -160,6 +163,7 @@ impl Remote {
             Self::Reset(asking) => &asking.reach,
             Self::Set(asking) => &asking.reach,
             Self::Give(asking) => &asking.reach,
+            Self::Guard(asking) => &asking.reach,
             Self::Holds(asking) => &asking.reach,
             Self::Ban(asking) => &asking.reach,
             Self::Unban(asking) => &asking.reach,
@@ -184,6 +188,7 @@ impl Remote {
             Self::Reset(asking) => asking.command.run(session),
             Self::Set(asking) => asking.command.run(session),
             Self::Give(asking) => asking.command.run(session),
+            Self::Guard(asking) => asking.command.run(session),
             Self::Holds(asking) => asking.command.run(session),
             Self::Ban(asking) => asking.command.run(session),
             Self::Unban(asking) => asking.command.run(session),

@@ -5,6 +5,7 @@ mod greeting;
 mod listener;
 pub mod log;
 mod metrics;
+mod notifying;
 mod reload;
 mod stalling;
 mod tending;
@@ -27,6 +28,7 @@ use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, apart};
 use assemble::{Assembly, access_keys};
+use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
@@ -102,7 +104,12 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush, gateway, leases, pacer } = assemble::assemble(&config).await?;
+    let Assembly { engine, mut registry, flush, gateway, leases, pacer } =
+        assemble::assemble(&config).await?;
+    let webhook_meters = WebhookMeters::default();
+    registry.register_collector(Box::new(webhook_meters.clone()));
+    let told = Arc::new(Told::new(config.webhooks.clone()));
+    let notifying = Notifying::start(&engine, Arc::clone(&told), webhook_meters);
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -110,6 +117,7 @@ async fn serve(
         keys: Arc::clone(&keys),
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
+        told,
     };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
@@ -155,6 +163,7 @@ async fn serve(
         drained.await;
     }
     tending.end().await;
+    notifying.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())

@@ -118,6 +118,7 @@ pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, 
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
     registry.register_collector(Box::new(engine.meters.clone()));
     registry.register_collector(Box::new(engine.list_meters().clone()));
+    registry.register_collector(Box::new(engine.guard_meters().clone()));
     if let Some(store) = engine.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }

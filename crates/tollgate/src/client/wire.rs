@@ -1,10 +1,16 @@
 //! What the server's answers say: only what the command line shows. Members it does not know are
 //! left alone, so that a newer server can be asked too.
 
+mod guards;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+
+pub use guards::{
+    Advice, Begun, Finished, Guard, Guards, Lock, Locks, Standing, Standings, Unlocked, UnlockedKey,
+};
 
 /// The decision on an attempt, allowed or not.
 #[derive(Clone, Debug, Deserialize)]
