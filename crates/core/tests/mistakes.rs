@@ -112,6 +112,7 @@ fn costs_and_ids_have_their_bounds() {
     let (longest, too_long) = ("i".repeat(256), "i".repeat(257));
     let with_id = |id| Attempt { id: Some(id), ..attempt(&fields) };
     assert_eq!(mistake(&mail(), &with_id(&too_long)), Mistake::IdTooLong { bytes: 257 });
+    assert_eq!(mistake(&mail(), &with_id("")), Mistake::IdEmpty);
     assert!(mail().charges(&with_id(&longest), Ticket(1)).is_ok());
 }
 
