@@ -48,6 +48,16 @@ impl<'l> Climb<'l> {
         matches!(self.reached()?.pause, Pause::Lock(_)).then(|| self.next_at())
     }
 
+    /// How long the ladder remembers failures after the last one.
+    pub fn forget(&self) -> Span {
+        self.ladder.forget()
+    }
+
+    /// When all failures are forgotten, if none comes before.
+    pub fn forgotten_at(&self) -> Timestamp {
+        self.reading.reset.unwrap_or_default()
+    }
+
     /// Whether the attempt was kept out here.
     pub fn refused(&self) -> bool {
         self.reading.when > When::Now

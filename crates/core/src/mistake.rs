@@ -18,6 +18,13 @@ pub enum Mistake {
         /// The nearest name there is.
         near: Option<String>,
     },
+    /// There is no such guard.
+    UnknownGuard {
+        /// What was asked for.
+        guard: String,
+        /// The nearest name there is.
+        near: Option<String>,
+    },
     /// No rule of the policy knows this field.
     UnknownField {
         /// The policy.
@@ -67,6 +74,7 @@ impl fmt::Display for Mistake {
         };
         match self {
             Self::UnknownPolicy { policy, near } => write!(f, "there is no policy `{policy}`{}", hint(near)),
+            Self::UnknownGuard { guard, near } => write!(f, "there is no guard `{guard}`{}", hint(near)),
             Self::UnknownField { policy, field, near } => {
                 write!(f, "no rule of policy `{policy}` knows the field `{field}`{}", hint(near))
             }

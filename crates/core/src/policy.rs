@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 use crate::charge::Charges;
+use crate::guard::Guard;
 use crate::key::{FieldKind, Kinds, ValueError};
 use crate::lists::Roster;
 use crate::mistake::shown;
@@ -28,6 +29,7 @@ pub struct Policies {
     /// Where in `rules` a name is.
     rules_by_name: HashMap<Arc<str>, usize>,
     roster: Arc<Roster>,
+    guards: Arc<[Guard]>,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -89,13 +91,32 @@ impl Policies {
         let by_name = policies.iter().map(|policy| (Arc::clone(&policy.name), policy.number)).collect();
         let names = rules.iter().enumerate().map(|(number, rule)| (Arc::clone(&rule.name), number));
         let rules_by_name = names.collect();
-        Self { enabled, rules, policies, by_name, rules_by_name, roster: Arc::default() }
+        Self {
+            enabled,
+            rules,
+            policies,
+            by_name,
+            rules_by_name,
+            roster: Arc::default(),
+            guards: Arc::default(),
+        }
     }
 
     /// The same set with these lists of whom is barred and who never is, and what fields hold.
     #[must_use]
     pub fn with_roster(self, roster: Arc<Roster>) -> Self {
         Self { roster, ..self }
+    }
+
+    /// The same set with these guards.
+    #[must_use]
+    pub fn with_guards(self, guards: Vec<Guard>) -> Self {
+        Self { guards: guards.into(), ..self }
+    }
+
+    /// All guards, in the order in which they were written.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
     }
 
     /// What is configured of the blocklist and the allowlist.
@@ -158,8 +179,8 @@ impl Policies {
         Mistake::UnknownPolicy { policy: shown(name), near }
     }
 
-    /// This set with the policies of another one beside its own, and their rules, as far as their names
-    /// are not taken.
+    /// This set with the policies of another one beside its own, their rules, and the guards over them, as
+    /// far as their names are not taken.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let own_rule = |rule: &Arc<Rule>| self.rule(&rule.name).unwrap_or(rule).clone();
@@ -169,10 +190,13 @@ impl Policies {
             let rules = policy.rules.iter().map(own_rule).collect();
             Policy::new(Arc::clone(&policy.name), rules, policy.allow_unmatched)
         });
+        let guards = other.guards().iter().filter(|guard| self.guard(&guard.name).is_none());
+        let guards = self.guards().iter().chain(guards).cloned().collect();
         self.with(
             self.rules.iter().chain(rules).cloned().collect(),
             self.policies.iter().cloned().chain(policies).collect(),
         )
+        .with_guards(guards)
     }
 
     /// The same set with one rule replaced by another of the same name.
@@ -188,7 +212,8 @@ impl Policies {
     /// Other rules and policies under the same settings.
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
-        Self::new(self.enabled, rules, policies).with_roster(Arc::clone(&self.roster))
+        let (roster, guards) = (Arc::clone(&self.roster), Arc::clone(&self.guards));
+        Self { roster, guards, ..Self::new(self.enabled, rules, policies) }
     }
 
     /// The same policies over other rules, which have the same names in the same order.

@@ -2,6 +2,7 @@
 //! without its store.
 
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -160,6 +161,29 @@ impl Rule {
             Ok(Presence::Present) => core::str::from_utf8(&out).ok().map(Into::into),
             _ => None,
         }
+    }
+
+    /// The fields that make a key, each with its value in the comparable form; `None` if the text is no
+    /// key of this rule.
+    pub fn values_of(&self, key: &str) -> Option<Vec<(Arc<str>, String)>> {
+        if self.by.is_empty() {
+            return (key == &*self.name).then(Vec::new);
+        }
+        let values = key::split(key, self.by.len())?;
+        Some(self.by.iter().map(|field| Arc::clone(&field.name)).zip(values).collect())
+    }
+
+    /// Whether a key has these values in these fields, whatever it has in others.
+    pub fn is_about(&self, key: &str, fields: &[(&str, &str)]) -> bool {
+        let Some(values) = self.values_of(key) else { return false };
+        fields.iter().all(|(name, value)| {
+            let mut written = KeyText::new();
+            let position = self.by.iter().position(|field| *field.name == **name);
+            position.is_some_and(|position| {
+                let present = self.by[position].kind.write(value, &mut written);
+                present == Ok(Presence::Present) && *written == *values[position].1.as_bytes()
+            })
+        })
     }
 
     /// Charges this rule for the values of its fields, unless one of them is absent.

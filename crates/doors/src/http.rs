@@ -4,6 +4,7 @@
 //! document, so none of them can speak of a route that the others do not know. Absent on purpose:
 //! listening, TLS and timeouts, which belong to whoever serves the router.
 
+mod acquire;
 mod answer;
 mod audit;
 mod auth;
@@ -14,11 +15,13 @@ mod consumers;
 mod endpoint;
 mod forward_auth;
 mod give;
+mod guards;
 mod holds;
 mod limits;
 mod mail_shape;
 mod metrics;
 mod openapi;
+mod paced;
 mod page;
 mod path;
 mod policies;
@@ -28,13 +31,15 @@ mod routes;
 mod shown;
 mod status;
 mod view;
+mod waiting;
 
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
-use tollgate_engine::Engine;
+use tokio::sync::Semaphore;
+use tollgate_engine::{Engine, Pacer};
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
@@ -42,11 +47,14 @@ pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
+pub use waiting::{LONGEST_WAIT, Patience};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
     /// Who decides.
     pub engine: Arc<Engine>,
+    /// Who lets attempts wait for their turn.
+    pub pacer: Pacer,
     /// Who may ask for what, for as long as nobody replaces them.
     pub keys: Arc<AccessKeys>,
     /// Reads the configuration again, or says what is wrong with it.
@@ -65,6 +73,9 @@ pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// What every request shares.
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
+    pub(crate) pacer: Pacer,
+    /// Places for those who wait.
+    pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
     pub(crate) routes: KnownRoutes,
@@ -81,10 +92,12 @@ pub fn router(parts: HttpParts) -> Router {
     let endpoints = all();
     let meters = metrics::HttpMeters::new(&endpoints);
     let mut registry = parts.registry;
-    metrics::register(&mut registry, &parts.engine, &meters);
+    metrics::register(&mut registry, &parts.engine, &parts.pacer, &meters);
     let openapi = openapi::document(&endpoints).to_string().into_bytes();
     let app = Arc::new(App {
         engine: parts.engine,
+        pacer: parts.pacer,
+        places: Semaphore::new(waiting::MOST_WAITING),
         keys: parts.keys,
         reload: parts.reload,
         routes: parts.routes,
@@ -112,8 +125,11 @@ pub fn router(parts: HttpParts) -> Router {
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),
+        acquire::endpoints(),
+        paced::endpoints(),
         forward_auth::endpoints(),
         give::endpoints(),
+        guards::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),
         bans::endpoints(),

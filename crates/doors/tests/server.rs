@@ -14,6 +14,10 @@ use tollgate_doors::{AccessKey, Role};
 /// Every endpoint, with a request that is right, and the least role that may send it.
 const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/api/v1/check", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
+    ("POST", "/api/v1/acquire", r#"{"policy":"mail.accept","fields":{"ip":"10.0.0.1"}}"#, "check"),
+    ("POST", "/api/v1/paced/pace/retry-after", r#"{"retry_after":7}"#, "check"),
+    ("GET", "/api/v1/paced/pace", "", "read"),
+    ("DELETE", "/api/v1/paced/pace/retry-after", "", "admin"),
     ("POST", "/api/v1/give", r#"{"receipt":"x"}"#, "check"),
     ("POST", "/api/v1/holds", r#"{"policy":"jobs","fields":{"account":"a"},"id":"1"}"#, "check"),
     ("POST", "/api/v1/holds/jobs/a/1/renew", "", "check"),

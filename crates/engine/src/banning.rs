@@ -193,6 +193,7 @@ impl Engine {
             cost: 0,
             retry: When::After(lasts),
             banned: Some(lasts),
+            locked: None,
         });
     }
 }

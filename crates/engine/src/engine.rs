@@ -26,12 +26,13 @@ pub use snapshot::Snapshot;
 use crate::banning::Denials;
 use crate::books::Books;
 use crate::calendar::{Calendars, page};
+use crate::guard::Watch;
 use crate::journal::Journal;
 use crate::lists::Barrier;
 use crate::meter::Meters;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
-use crate::receipt::{Forged, Home, Seals};
+use crate::receipt::{Forged, Home, Kind, Seals};
 use crate::shared::{Fallback, Shared};
 use crate::ticket;
 use crate::trickle::LogTrickle;
@@ -54,6 +55,7 @@ pub struct Engine {
     pub(crate) stopwatch: quanta::Clock,
     pub(crate) barrier: Barrier,
     pub(crate) denials: Denials,
+    pub(crate) watch: Watch,
     /// The latest decisions.
     pub journal: Journal,
     /// Who is refused most.
@@ -89,6 +91,8 @@ pub enum Fault {
 pub enum GiveFault {
     /// The receipt is not one of ours. The caller's fault.
     Forged,
+    /// It is the ticket of a guard, which is finished and not given back. The caller's fault.
+    Ticket,
     /// The store cannot answer.
     Store(StoreError),
 }
@@ -114,6 +118,7 @@ impl Engine {
     fn new(policies: Policies, parts: Parts) -> Self {
         let meters = Meters::default();
         let barrier = Barrier::new(&policies);
+        let watch = Watch::new(&policies);
         let shared = parts.fallback.map(Shared::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
         let laid = Books::default().over(&policies);
@@ -134,6 +139,7 @@ impl Engine {
             stopwatch: quanta::Clock::new(),
             barrier,
             denials: Denials::new(),
+            watch,
             journal: Journal::default(),
             offenders: Ranking::default(),
             busiest: Ranking::default(),
@@ -161,7 +167,7 @@ impl Engine {
         }
         let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
         self.seals.with(Home::of(decision), |seal| {
-            let mut draft = seal.draft(ticket, decision.outcome.now, cost, text);
+            let mut draft = seal.draft(Kind::Receipt, ticket, decision.outcome.now, cost, text);
             for line in decision.lines().filter(|line| line.taken) {
                 draft.add(&line.rule.name, line.key);
                 if line.rule.secret {
@@ -174,19 +180,26 @@ impl Engine {
 
     /// Gives back what a receipt stands for: once.
     pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
-        self.give_each(pinned, receipt, |taken| taken.iter().map(|_| Fate::Back).collect()).await
+        let (receipt, home) = match self.seals.open(receipt) {
+            Ok((Kind::Receipt, receipt, home)) => (receipt, home),
+            Ok((Kind::Ticket, ..)) => return Err(GiveFault::Ticket),
+            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(GiveFault::Forged),
+        };
+        let given =
+            self.give_each(pinned, &receipt, home, |taken| taken.iter().map(|_| Fate::Back).collect());
+        given.await.map_err(GiveFault::Store)
     }
 
     /// Gives back what a receipt stands for, each charge in its own way: once.
     pub(crate) async fn give_each(
         &self,
         pinned: &Snapshot,
-        receipt: &str,
+        receipt: &Receipt,
+        home: Home,
         fates: impl FnOnce(&[(&Rule, &Arc<Plan>)]) -> SmallVec<[Fate; 6]>,
-    ) -> Result<Given, GiveFault> {
-        let (receipt, home) = self.seals.open(receipt).map_err(|Forged| GiveFault::Forged)?;
+    ) -> Result<Given, StoreError> {
         let policies = pinned.policies_of(home);
-        let (taken, keys): (Vec<_>, Vec<_>) = taken_by(policies, &receipt).unzip();
+        let (taken, keys): (Vec<_>, Vec<_>) = taken_by(policies, receipt).unzip();
         let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
         for (((_, plan), key), fate) in taken.iter().zip(keys).zip(fates(&taken)) {
             charges.push_taken(plan, key, fate);
@@ -199,7 +212,7 @@ impl Engine {
         if let Some(shared) = &self.shared {
             shared.freed(&charges);
         }
-        given.map_err(GiveFault::Store)
+        given
     }
 
     /// Looks at the holds of a key, or changes them.

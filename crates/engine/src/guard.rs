@@ -3,35 +3,29 @@
 //! An attempt is charged when it begins, as if it had failed, so that guesses made side by side cannot
 //! slip through. When it ends, a success gives it back and clears the ladders that the guard names, a
 //! failure leaves it, and an attempt that was abandoned is given back. One that never ends stays a
-//! failure. Nothing is remembered here between the two: the ticket says it all.
+//! failure. The ticket says all that has to be known between the two, so any node that shares the store
+//! can end what another began.
+
+mod locks;
+mod mark;
+mod notice;
+mod watch;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_core::store::Given;
-use tollgate_core::{Attempt, Climb, Decision, Fate, Limit, Line, Plan, Rule, Span, Timestamp};
+use tollgate_core::{
+    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Receipt, Rule, Span, StoreError, Timestamp,
+};
 
-use crate::engine::{Engine, Fault, GiveFault, Snapshot};
+pub use locks::{Lock, Standing};
+pub use notice::Notice;
+pub(crate) use watch::Watch;
 
-/// Which policy an attempt passes, and what its success clears.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Guard {
-    /// The policy.
-    pub policy: Arc<str>,
-    /// Where a success clears failures. Elsewhere it takes back its own alone.
-    pub clears: Clears,
-}
-
-/// Where a success clears failures.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Clears {
-    /// On the ladders whose keys are made of the most fields: on that of an account at an address, where
-    /// there is one. Whoever knows one password must not clear what an address did to others.
-    #[default]
-    Narrowest,
-    /// On the ladders of these rules.
-    Rules(Vec<Arc<str>>),
-}
+use crate::engine::{Engine, Fault, Snapshot};
+use crate::receipt::{Forged, Home, Kind};
+use mark::Mark;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,52 +60,157 @@ pub struct Advice {
     pub notify: bool,
 }
 
-impl Guard {
-    /// A guard over this policy that clears where the keys are narrowest.
-    pub fn new(policy: impl Into<Arc<str>>) -> Self {
-        Self { policy: policy.into(), clears: Clears::Narrowest }
-    }
+/// What came of ending an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finished {
+    /// The guard that it began at. It may be gone by now.
+    pub guard: String,
+    /// Whether it was ended now, had been before, or is not known any more.
+    pub given: Given,
+    /// The locks that its failure made certain, and what else somebody is to be notified of.
+    pub notices: Vec<Notice>,
+}
 
+/// Why an attempt was not ended. Nothing was done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FinishFault {
+    /// The ticket is not one of ours. The caller's fault.
+    Forged,
+    /// It is a receipt, which is given back and not finished. The caller's fault.
+    Receipt,
+    /// The store cannot answer.
+    Store(StoreError),
+}
+
+/// A ticket that was opened.
+struct Opened {
+    receipt: Receipt,
+    home: Home,
+    guard: String,
+    marks: SmallVec<[Mark; 2]>,
+}
+
+impl Engine {
     /// Begins an attempt: it is decided, and charged as if it had failed.
-    pub async fn begin<'a>(
-        &'a self,
-        engine: &Engine,
+    pub async fn begin_guarded<'a>(
+        &self,
         pinned: &'a Snapshot,
+        guard: &'a Guard,
         fields: &'a [(&'a str, &'a str)],
     ) -> Result<Begun<'a>, Fault> {
-        let attempt = Attempt { policy: &self.policy, fields, cost: 1, id: None };
-        let decision = engine.decide(pinned, &attempt).await?;
-        let ticket = engine.receipt(&decision);
-        Ok(Begun { decision, ticket })
+        let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id: None };
+        let decision = self.decide(pinned, &attempt).await?;
+        let ticket = self.ticket(guard, &decision);
+        let begun = Begun { decision, ticket };
+        let allowed = begun.allowed();
+        self.watch.meters.count(&guard.name, |counts| if allowed { &counts.begun } else { &counts.refused });
+        Ok(begun)
     }
 
-    /// Ends an attempt: once for each ticket.
-    pub async fn finish(
+    /// Ends an attempt: once for each ticket, which names its guard.
+    pub async fn finish_guarded(
         &self,
-        engine: &Engine,
         pinned: &Snapshot,
         ticket: &str,
         ending: Ending,
-    ) -> Result<Given, GiveFault> {
-        engine.give_each(pinned, ticket, |taken| self.fates(taken, ending)).await
+    ) -> Result<Finished, FinishFault> {
+        let opened = self.opened(ticket)?;
+        let clears = pinned.policies.guard(&opened.guard).map_or(&Clears::Narrowest, |guard| &guard.clears);
+        let fates = |taken: &[(&Rule, &Arc<Plan>)]| fates(clears, taken, ending);
+        let given = self.give_each(pinned, &opened.receipt, opened.home, fates).await;
+        let given = given.map_err(FinishFault::Store)?;
+        self.watch.forget(opened.receipt.ticket);
+        let failed = ending == Ending::Failure && given == Given::Back;
+        let notices = if failed { self.failed(pinned, &opened).await } else { Vec::new() };
+        Ok(Finished { guard: opened.guard, given, notices })
     }
 
-    /// What becomes of each charge.
-    fn fates(&self, taken: &[(&Rule, &Arc<Plan>)], ending: Ending) -> SmallVec<[Fate; 6]> {
-        let climbs = |plan: &Plan| plan.limits().iter().any(|limit| matches!(limit, Limit::Ladder(_)));
-        let ladders = taken.iter().filter(|(_, plan)| climbs(plan));
-        let most = ladders.map(|(rule, _)| rule.by.len()).max().unwrap_or(0);
-        let clears = |rule: &Rule, plan: &Plan| match &self.clears {
-            Clears::Narrowest => climbs(plan) && rule.by.len() == most,
-            Clears::Rules(names) => names.contains(&rule.name),
-        };
-        let fate = |(rule, plan): &(&Rule, &Arc<Plan>)| match ending {
-            Ending::Success if clears(rule, plan) => Fate::Clear,
-            Ending::Success | Ending::Abandoned => Fate::Back,
-            Ending::Failure => Fate::Keep,
-        };
-        taken.iter().map(fate).collect()
+    /// Takes note of a failure, and tells whom it concerns.
+    async fn failed(&self, pinned: &Snapshot, opened: &Opened) -> Vec<Notice> {
+        self.watch.meters.count(&opened.guard, |counts| &counts.failures);
+        let mut notices = Vec::new();
+        for mark in &opened.marks {
+            let Some(notice) = Notice::of(pinned, opened, mark) else { continue };
+            if notice.locked_until.is_some() {
+                self.record_lock(&notice).await;
+            }
+            if mark.arrives {
+                self.tell_notice(&notice, pinned);
+                notices.push(notice);
+            }
+        }
+        notices
     }
+
+    /// The ticket of an attempt that was let through; `None` if nothing was taken. One that makes
+    /// somebody be locked or notified if it fails is kept in mind.
+    fn ticket(&self, guard: &Guard, decision: &Decision<'_>) -> Option<String> {
+        if decision.outcome.taken == 0 {
+            return None;
+        }
+        let marks = mark::of(decision);
+        let (ticket, at, cost) = (decision.charges.ticket, decision.outcome.now, decision.charges.cost);
+        let text = self.seals.with(Home::of(decision), |seal| {
+            let mut text = Vec::new();
+            let mut draft = seal.draft(Kind::Ticket, ticket, at, cost, &mut text);
+            draft.add(&guard.name, &mark::written(&marks));
+            for line in decision.lines().filter(|line| line.taken) {
+                draft.add(&line.rule.name, line.key);
+                if line.rule.secret {
+                    draft.close();
+                }
+            }
+            draft.seal();
+            String::from_utf8(text).expect("tickets are text")
+        })?;
+        if let Some(due) = marks.iter().map(Mark::due_after).min() {
+            self.watch.keep(ticket, at + due, &text);
+        }
+        Some(text)
+    }
+
+    /// What a ticket stands for.
+    fn opened(&self, ticket: &str) -> Result<Opened, FinishFault> {
+        let (mut receipt, home) = match self.seals.open(ticket) {
+            Ok((Kind::Ticket, receipt, home)) => (receipt, home),
+            Ok((Kind::Receipt, ..)) => return Err(FinishFault::Receipt),
+            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(FinishFault::Forged),
+        };
+        if receipt.taken.is_empty() {
+            return Err(FinishFault::Forged);
+        }
+        let (guard, marks) = receipt.taken.remove(0);
+        Ok(Opened { receipt, home, guard, marks: mark::read(&marks) })
+    }
+
+    /// Ends attempts that would lock or notify somebody and that nobody has ended for long: they have
+    /// failed.
+    pub(crate) async fn end_overdue(&self) {
+        if self.watch.is_empty() {
+            return;
+        }
+        let mut overdue = self.watch.take_due(self.store_time()).into_iter();
+        while let Some((ticket, due, text)) = overdue.next() {
+            let pinned = self.pin();
+            if let Err(FinishFault::Store(_)) = self.finish_guarded(&pinned, &text, Ending::Failure).await {
+                // The store will answer another time.
+                for (ticket, due, text) in overdue.chain([(ticket, due, text)]) {
+                    self.watch.keep(ticket, due, &text);
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// What becomes of each charge.
+fn fates(clears: &Clears, taken: &[(&Rule, &Arc<Plan>)], ending: Ending) -> SmallVec<[Fate; 6]> {
+    let fate = |clears| match ending {
+        Ending::Success if clears => Fate::Clear,
+        Ending::Success | Ending::Abandoned => Fate::Back,
+        Ending::Failure => Fate::Keep,
+    };
+    clears.of(taken).map(fate).collect()
 }
 
 impl Begun<'_> {
@@ -155,3 +254,15 @@ impl Begun<'_> {
         advice
     }
 }
+
+impl std::fmt::Display for FinishFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Forged => f.write_str("that is no ticket of this server"),
+            Self::Receipt => f.write_str("that is a receipt, and no ticket of a guard: give it back instead"),
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for FinishFault {}

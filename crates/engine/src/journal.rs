@@ -41,6 +41,8 @@ pub struct Entry {
     pub retry: When,
     /// For how long, where this is not a decision but a ban by the rule.
     pub banned: Option<Span>,
+    /// For how long, where this is not a decision but a lock by a ladder of the rule.
+    pub locked: Option<Span>,
 }
 
 const KEPT: usize = 1_000;
@@ -96,6 +98,7 @@ mod tests {
             cost: 1,
             retry: When::Now,
             banned: None,
+            locked: None,
         }
     }
 

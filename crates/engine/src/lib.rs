@@ -28,7 +28,7 @@ mod ticket;
 mod trickle;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
-pub use guard::Guard;
+pub use guard::{Begun, Ending, Finished, Notice};
 pub use leases::{Lease, Leases};
 pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};

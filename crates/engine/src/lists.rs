@@ -5,6 +5,7 @@
 //! node follows its changes, and removes what has ended.
 
 mod book;
+mod locked;
 mod record;
 mod setting;
 
@@ -18,6 +19,7 @@ use tollgate_core::{
     Attempt, Charges, Decision, Listing, Lists, Outcome, Policies, Span, Store, Target, Ticket, Timestamp,
 };
 
+pub(crate) use locked::{Ledgered, PREFIX as LOCKS};
 pub use setting::{ListFault, MOST_SET, Wish};
 
 use crate::engine::{Engine, Fault, Snapshot};
@@ -117,6 +119,21 @@ impl Engine {
     /// The lists in force.
     pub fn lists(&self) -> Guard<Arc<Lists>> {
         self.barrier.in_force.load()
+    }
+
+    /// What the ledger has under the name of a lock.
+    pub(crate) fn lock_at(&self, name: &str) -> Option<Vec<u8>> {
+        self.barrier.book.lock().locked.at(name).map(<[u8]>::to_vec)
+    }
+
+    /// How many locks the ledger has.
+    pub(crate) fn lock_count(&self) -> usize {
+        self.barrier.book.lock().locked.len()
+    }
+
+    /// Locks whose names begin so, behind one of them.
+    pub(crate) fn lock_page(&self, start: &str, after: Option<&str>, most: usize) -> Vec<Ledgered> {
+        self.barrier.book.lock().locked.page(start, after, most)
     }
 
     /// Begins a decision: an attempt that is barred is decided by that, and nothing is charged.

@@ -3,6 +3,7 @@
 //! The number of series depends on the configuration, never on the keys; policies made at run time are
 //! counted apart up to a bound.
 
+mod guards;
 mod lists;
 mod pacer;
 mod store;
@@ -18,6 +19,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
 use tollgate_core::{Decision, Line, Policies, Verdict};
 
+pub use guards::GuardMeters;
 pub use lists::ListMeters;
 pub(crate) use pacer::PacedMeter;
 pub use pacer::PacerMeters;

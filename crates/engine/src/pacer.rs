@@ -13,6 +13,7 @@ mod ids;
 mod lane;
 mod news;
 mod pace;
+mod pausing;
 mod queues;
 mod spot;
 mod timetable;
@@ -22,22 +23,23 @@ mod waiting;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tollgate_core::{Attempt, Decision, Mistake, Span, Ticket};
+use tollgate_core::{Attempt, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
 use desk::{Arrived, Desk};
+pub use pausing::{PauseFault, Paused, Scope};
 use waiting::Waiting;
 
-use crate::engine::{Engine, Fault, Snapshot};
+use crate::engine::{Engine, Snapshot};
 use crate::meter::PacerMeters;
-use crate::pauses::Stopped;
 
 /// Lets attempts wait until they may pass: first come, first served.
 ///
-/// All clones are one pacer. It works in the tokio runtime of whoever waits first, whose timer must be
-/// enabled, for as long as anybody waits.
+/// All clones are one pacer. It works for as long as anybody waits, in the tokio runtime of whoever waits
+/// first or in one that was named, whose timer must be enabled.
 #[derive(Clone)]
 pub struct Pacer {
     desk: Arc<Desk>,
@@ -54,20 +56,6 @@ pub struct PacerOptions {
     pub most_asking: usize,
 }
 
-/// What is to stand still.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope<'a> {
-    /// Everything that passes this policy.
-    Policy(&'a str),
-    /// Everything that is counted by this rule at this key.
-    Key {
-        /// The rule. One that there is not has nobody to stop.
-        rule: &'a str,
-        /// The key; that of a rule without fields is the rule's own name.
-        key: &'a str,
-    },
-}
-
 impl Default for PacerOptions {
     fn default() -> Self {
         Self { most_waiting: 10_000, most_per_key: 1_000, most_asking: 64 }
@@ -77,7 +65,13 @@ impl Default for PacerOptions {
 impl Pacer {
     /// A pacer for what this engine decides.
     pub fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
-        Self { desk: Arc::new(Desk::new(engine, options)) }
+        Self { desk: Arc::new(Desk::new(engine, options, None)) }
+    }
+
+    /// As [`Pacer::new`], working in this runtime. For those who wait in several runtimes, of which one
+    /// may end before the others.
+    pub fn in_runtime(engine: Arc<Engine>, options: PacerOptions, runtime: Handle) -> Self {
+        Self { desk: Arc::new(Desk::new(engine, options, Some(runtime))) }
     }
 
     /// Waits until an attempt may pass, and takes everything it asks for then. Dropped, it gives its
@@ -129,6 +123,21 @@ impl Pacer {
         self.desk.route(pinned, attempt).is_ok_and(|route| self.desk.must_queue(&route, now))
     }
 
+    /// Takes note of somebody who was sent away before it got here, because its door had no room for more
+    /// who wait.
+    pub fn sent_away(&self, policy: &str) -> Result<(), Mistake> {
+        let pinned = self.desk.engine.pin();
+        let policy = pinned.policies.find(policy)?;
+        self.desk.meters.of(&policy.name).full.inc();
+        Ok(())
+    }
+
+    /// Sends everybody away who waits, and whoever would have to from now on: nothing is taken for them.
+    /// For a process that ends, and would cut them otherwise.
+    pub fn end(&self) {
+        self.desk.end();
+    }
+
     /// How many wait.
     pub fn waiting(&self) -> usize {
         self.desk.waiting.load(Ordering::Acquire)
@@ -137,74 +146,5 @@ impl Pacer {
     /// What is counted about those who wait.
     pub fn meters(&self) -> &PacerMeters {
         &self.desk.meters
-    }
-
-    /// Lets nothing of a scope pass for so long: here from now on, and within a second on every node
-    /// that shares the store. A pause that lasts longer already is not cut short. An error means that
-    /// the other nodes were not told.
-    pub async fn pause(&self, scope: Scope<'_>, span: Span) -> Result<(), Fault> {
-        let paused = self.desk.engine.pause(scope.into(), span);
-        paused.await.map_err(Fault::Store)
-    }
-
-    /// Ends every pause of a scope, here at once and within a second on every other node. An error means
-    /// that it may go on.
-    pub async fn resume(&self, scope: Scope<'_>) -> Result<(), Fault> {
-        let resumed = self.desk.engine.resume(&scope.into()).await;
-        let mut board = self.desk.board.lock();
-        let now = Instant::now();
-        self.desk.follow(&mut board, now);
-        self.desk.rouse(&board, now);
-        resumed.map_err(Fault::Store)
-    }
-
-    /// As [`Pacer::pause`], for what attempts with these fields have in common: their keys under the
-    /// rules that go by some of the fields, or the whole policy if there are no fields. Answers how many
-    /// keys those are.
-    pub async fn pause_like(
-        &self,
-        policy: &str,
-        fields: &[(&str, &str)],
-        span: Span,
-    ) -> Result<usize, Fault> {
-        let scopes = self.scopes_of(policy, fields).map_err(Fault::Mistake)?;
-        let keys = scopes.iter().filter(|scope| matches!(scope, Stopped::Key { .. })).count();
-        for scope in scopes {
-            self.desk.engine.pause(scope, span).await.map_err(Fault::Store)?;
-        }
-        Ok(keys)
-    }
-
-    fn scopes_of(&self, policy: &str, fields: &[(&str, &str)]) -> Result<Vec<Stopped>, Mistake> {
-        let pinned = self.desk.engine.pin();
-        let policy = pinned.policies.find(policy)?;
-        if fields.is_empty() {
-            return Ok(vec![Stopped::Policy(policy.name.to_string())]);
-        }
-        let attempt = Attempt { policy: &policy.name, fields, cost: 0, id: None };
-        let charges = policy.charges(&attempt, Ticket::default())?;
-        let keyed = charges
-            .iter()
-            .filter(|charge| policy.rule(charge.plan.rule()).is_some_and(|rule| !rule.by.is_empty()));
-        let scopes: Vec<Stopped> = keyed
-            .map(|charge| Stopped::Key {
-                rule: charge.plan.rule().to_string(),
-                key: charges.key(charge).to_owned(),
-            })
-            .collect();
-        if scopes.is_empty() {
-            let fields = policy.fields().map(ToOwned::to_owned).collect();
-            return Err(Mistake::NoRuleApplies { policy: policy.name.to_string(), fields });
-        }
-        Ok(scopes)
-    }
-}
-
-impl From<Scope<'_>> for Stopped {
-    fn from(scope: Scope<'_>) -> Self {
-        match scope {
-            Scope::Policy(policy) => Self::Policy(policy.to_owned()),
-            Scope::Key { rule, key } => Self::Key { rule: rule.to_owned(), key: key.to_owned() },
-        }
     }
 }

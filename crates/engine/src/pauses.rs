@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use tollgate_core::{Charges, Outcome, Plan, Span, StoreError, Ticket, Timestamp};
 
 use crate::engine::Engine;
+use crate::pacer::PauseFault;
 use crate::shared::Aim;
 use crate::ticket;
 
@@ -53,6 +54,8 @@ pub(crate) enum Stopped {
 const PREFIX: &str = "pause/";
 /// How many records that are over are removed at a time.
 const REMOVED: usize = 16;
+/// How many pauses may last at once: whoever reports them may be anybody who may ask.
+const MOST_PAUSES: usize = 4_000;
 
 impl Default for Pauses {
     fn default() -> Self {
@@ -81,16 +84,22 @@ impl Pauses {
     }
 
     /// Begins a pause on this node. Answers the name of its record, unless one lasts as long already.
-    fn begin(&self, scope: Stopped, until: Instant) -> Option<String> {
+    fn begin(&self, scope: Stopped, until: Instant, now: Instant) -> Result<Option<String>, PauseFault> {
         let mut book = self.book.lock();
-        let mut known = book.recorded.values().chain(book.here.values());
-        if known.any(|pause| pause.scope == scope && pause.until >= until) {
-            return None;
+        let mut lasting = 0;
+        for known in book.recorded.values().chain(book.here.values()) {
+            if known.scope == scope && known.until >= until {
+                return Ok(None);
+            }
+            lasting += usize::from(known.until > now);
+        }
+        if lasting >= MOST_PAUSES {
+            return Err(PauseFault::TooMany { most: MOST_PAUSES });
         }
         let name = format!("{PREFIX}{}", ticket::next());
         book.here.insert(name.clone(), Pause { scope, until });
         self.changed(&book);
-        Some(name)
+        Ok(Some(name))
     }
 
     /// Takes note that a pause is recorded. Answers the records that say nothing any more: those that
@@ -108,14 +117,14 @@ impl Pauses {
         idle
     }
 
-    /// Ends every pause of a scope on this node. Answers their records.
-    fn end(&self, scope: &Stopped) -> Vec<String> {
+    /// Ends every pause of these scopes on this node. Answers their records.
+    fn end(&self, scopes: &[Stopped]) -> Vec<String> {
         let mut book = self.book.lock();
-        let of_scope = |(_, pause): &(&String, &Pause)| pause.scope == *scope;
-        let names: Vec<String> =
-            book.recorded.iter().filter(of_scope).map(|(name, _)| name.clone()).collect();
-        book.recorded.retain(|_, pause| pause.scope != *scope);
-        book.here.retain(|_, pause| pause.scope != *scope);
+        let ends = |pause: &Pause| scopes.contains(&pause.scope);
+        let recorded = book.recorded.iter().filter(|(_, pause)| ends(pause));
+        let names: Vec<String> = recorded.map(|(name, _)| name.clone()).collect();
+        book.recorded.retain(|_, pause| !ends(pause));
+        book.here.retain(|_, pause| !ends(pause));
         self.changed(&book);
         names
     }
@@ -165,21 +174,31 @@ impl Stopped {
 
 impl Engine {
     /// Lets something stand still. It does on this node from now on, whatever comes of telling others.
-    pub(crate) async fn pause(&self, scope: Stopped, span: Span) -> Result<(), StoreError> {
+    pub(crate) async fn pause(&self, scope: Stopped, span: Span) -> Result<(), PauseFault> {
         let span = span.min(Span::MAX);
         let now = Instant::now();
-        let Some(name) = self.pauses.begin(scope.clone(), now + span.into()) else { return Ok(()) };
+        let Some(name) = self.pauses.begin(scope.clone(), now + span.into(), now)? else { return Ok(()) };
+        self.record_pause(&name, &scope, span, now).await.map_err(PauseFault::Store)
+    }
+
+    async fn record_pause(
+        &self,
+        name: &str,
+        scope: &Stopped,
+        span: Span,
+        now: Instant,
+    ) -> Result<(), StoreError> {
         // Of the span, nothing is lost on the way to the store.
-        let until = self.ask(self.store_now()).await? + span;
-        self.ask(self.records.put(&name, &scope.record_value(until))).await?;
-        let idle = self.pauses.recorded(&name, now);
+        let until = self.store_now().await? + span;
+        self.ask(self.records.put(name, &scope.record_value(until))).await?;
+        let idle = self.pauses.recorded(name, now);
         self.configured.lock().edits += 1;
         self.remove_records(&idle).await
     }
 
-    /// Ends every pause of a scope.
-    pub(crate) async fn resume(&self, scope: &Stopped) -> Result<(), StoreError> {
-        let names = self.pauses.end(scope);
+    /// Ends every pause of these scopes.
+    pub(crate) async fn resume(&self, scopes: &[Stopped]) -> Result<(), StoreError> {
+        let names = self.pauses.end(scopes);
         self.configured.lock().edits += 1;
         self.remove_records(&names).await
     }
@@ -200,7 +219,9 @@ impl Engine {
         if pauses.is_empty() {
             return Ok(BTreeMap::new());
         }
-        let (here, there) = (Instant::now(), self.store_now().await?);
+        // The way back from the store lengthens a pause, and does not cut it short.
+        let there = self.look_at_time().await?;
+        let here = Instant::now();
         let pauses = pauses.into_iter().map(|(name, until, scope)| {
             let until = here + until.since(there).min(Span::MAX).into();
             (name, Pause { scope, until })
@@ -208,8 +229,13 @@ impl Engine {
         Ok(pauses.collect())
     }
 
+    /// The store's time.
+    pub async fn store_now(&self) -> Result<Timestamp, StoreError> {
+        self.ask(self.look_at_time()).await
+    }
+
     /// The store's time, by looking at a counter that nobody uses.
-    async fn store_now(&self) -> Result<Timestamp, StoreError> {
+    async fn look_at_time(&self) -> Result<Timestamp, StoreError> {
         static PLAN: OnceLock<Arc<Plan>> = OnceLock::new();
         let plan = PLAN.get_or_init(|| {
             let limit = "1/s".parse().expect("it is a limit");

@@ -4,6 +4,9 @@
 //! The text is the ticket, the time and the cost, then the rules and keys, then a tag of SipHash over
 //! all of it. In a closed receipt the rules and keys lie under a stream made of SipHash over ticket,
 //! time and a running number. No two receipts share ticket and time, so no two share a stream.
+//!
+//! Tickets of guards and records of locks are sealed alike, and the first byte tells them apart: none of
+//! them passes for another.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -52,11 +55,29 @@ pub(crate) struct Draft<'s> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
-/// Whether what a receipt says can be read by whoever holds it. The first byte of its text.
+/// What a sealed text is good for. With whether it can be read by whoever holds it, it is the first byte
+/// of the text: odd if it can, and the next even number if not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Open = 1,
-    Closed = 2,
+pub enum Kind {
+    /// To give back an attempt.
+    Receipt = 1,
+    /// To finish an attempt at a guard.
+    Ticket = 3,
+    /// To know who is locked.
+    Lock = 5,
+}
+
+impl Kind {
+    fn of(form: u8) -> Option<Self> {
+        [Self::Receipt, Self::Ticket, Self::Lock]
+            .into_iter()
+            .find(|kind| form == *kind as u8 || form == *kind as u8 + 1)
+    }
+}
+
+/// Whether a form says that nobody can read what comes after it.
+fn is_closed(form: u8) -> bool {
+    form.is_multiple_of(2)
 }
 
 /// The longest receipt there can be, in bytes of text.
@@ -85,10 +106,12 @@ impl Seals {
         }
     }
 
-    /// The receipt that a text stands for, and where it was taken.
-    pub(crate) fn open(&self, text: &str) -> Result<(Receipt, Home), Forged> {
-        let opened =
-            |home| self.with(home, |seal| seal.open(text).ok()).flatten().map(|receipt| (receipt, home));
+    /// What a text stands for, and where it was taken.
+    pub(crate) fn open(&self, text: &str) -> Result<(Kind, Receipt, Home), Forged> {
+        let opened = |home| {
+            let opened = self.with(home, |seal| seal.open(text).ok()).flatten();
+            opened.map(|(kind, receipt)| (kind, receipt, home))
+        };
         opened(Home::Store).or_else(|| opened(Home::Local)).ok_or(Forged)
     }
 
@@ -106,10 +129,10 @@ impl Seal {
         Self { tag_keys: (word(0), word(8)), stream_keys: (word(16), word(24)) }
     }
 
-    /// The receipt as text.
-    pub fn seal(&self, receipt: &Receipt) -> String {
+    /// The receipt as text that nobody can read.
+    pub fn seal(&self, kind: Kind, receipt: &Receipt) -> String {
         let mut text = Vec::new();
-        let mut draft = self.draft(receipt.ticket, receipt.at, receipt.cost, &mut text);
+        let mut draft = self.draft(kind, receipt.ticket, receipt.at, receipt.cost, &mut text);
         for (rule, key) in &receipt.taken {
             draft.add(rule, key);
         }
@@ -122,21 +145,22 @@ impl Seal {
     /// it is closed.
     pub(crate) fn draft<'s>(
         &'s self,
+        kind: Kind,
         ticket: Ticket,
         at: Timestamp,
         cost: u64,
         text: &'s mut Vec<u8>,
     ) -> Draft<'s> {
         let start = text.len();
-        text.push(Form::Open as u8);
+        text.push(kind as u8);
         for number in [ticket.0, at.as_micros(), cost] {
             text.extend_from_slice(&number.to_le_bytes());
         }
         Draft { seal: self, text, start }
     }
 
-    /// The receipt that a text stands for, if it was sealed with this secret.
-    pub fn open(&self, text: &str) -> Result<Receipt, Forged> {
+    /// What a text stands for, if it was sealed with this secret.
+    pub fn open(&self, text: &str) -> Result<(Kind, Receipt), Forged> {
         if text.len() > MOST_BYTES {
             return Err(Forged);
         }
@@ -147,7 +171,7 @@ impl Seal {
         if differs != 0 {
             return Err(Forged);
         }
-        if body.first() == Some(&(Form::Closed as u8)) {
+        if body.first().is_some_and(|form| is_closed(*form)) {
             self.mask(body);
         }
         read(body).ok_or(Forged)
@@ -190,13 +214,14 @@ impl Draft<'_> {
 
     /// Hides the rules and keys, once the receipt is sealed.
     pub(crate) fn close(&mut self) {
-        self.text[self.start] = Form::Closed as u8;
+        let form = &mut self.text[self.start];
+        *form += u8::from(!is_closed(*form));
     }
 
     /// Puts the sealed text in the place of the bytes.
     pub(crate) fn seal(self) {
         let Self { seal, text, start } = self;
-        if text[start] == Form::Closed as u8 {
+        if is_closed(text[start]) {
             seal.mask(&mut text[start..]);
         }
         let tag = seal.tag(&text[start..]);
@@ -211,7 +236,7 @@ impl Draft<'_> {
     }
 }
 
-fn read(mut body: &[u8]) -> Option<Receipt> {
+fn read(mut body: &[u8]) -> Option<(Kind, Receipt)> {
     let (form, rest) = body.split_first()?;
     body = rest;
     let mut word = || {
@@ -227,8 +252,8 @@ fn read(mut body: &[u8]) -> Option<Receipt> {
         body = rest;
     }
     let taken = texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    let known = [Form::Open as u8, Form::Closed as u8].contains(form);
-    (known && body.is_empty()).then_some(Receipt { ticket, at, cost, taken })
+    let kind = Kind::of(*form)?;
+    body.is_empty().then_some((kind, Receipt { ticket, at, cost, taken }))
 }
 
 #[cfg(test)]
@@ -245,8 +270,10 @@ mod tests {
         ) {
             let seal = Seal::new([7; 32]);
             let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), cost, taken };
-            let text = seal.seal(&receipt);
-            prop_assert_eq!(seal.open(&text), Ok(receipt));
+            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock] {
+                prop_assert_eq!(seal.open(&seal.seal(kind, &receipt)), Ok((kind, receipt.clone())));
+            }
+            let text = seal.seal(Kind::Ticket, &receipt);
             let mut bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
             let index = at_byte.index(bytes.len());
             bytes[index] ^= 1_u8 << bit;
@@ -262,7 +289,7 @@ mod tests {
                 cost: 1,
                 taken: vec![("api_key".into(), key.clone())],
             };
-            let bytes = BASE64URL_NOPAD.decode(Seal::new([7; 32]).seal(&receipt).as_bytes()).unwrap();
+            let bytes = BASE64URL_NOPAD.decode(Seal::new([7; 32]).seal(Kind::Receipt, &receipt).as_bytes()).unwrap();
             prop_assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()));
         }
 

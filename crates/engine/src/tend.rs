@@ -94,6 +94,7 @@ impl Engine {
             self.refund_again(shared, REFUNDS).await;
         }
         self.count_denials().await;
+        self.end_overdue().await;
         self.sweep_lists().await;
     }
 

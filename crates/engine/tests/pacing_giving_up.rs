@@ -236,3 +236,34 @@ fn a_pacer_that_is_dropped_is_gone() {
         assert!(engine.upgrade().is_none(), "its driver ends with the last who waits");
     });
 }
+
+#[test]
+fn at_its_end_everybody_who_waits_is_sent_away_and_nothing_is_taken_for_them() {
+    in_virtual_time(async {
+        let rules =
+            vec![waiting("all", &[], &["30/s sliding"]), waiting("chat", &["chat"], &["1/s sliding"])];
+        let policies = policies(rules, &[("telegram", &["all", "chat"])]);
+        for store in [None, Some(SlowStore::new(Duration::from_millis(1)))] {
+            let track = match &store {
+                None => Track::new(policies.clone()).await,
+                Some(store) => Track::shared(policies.clone(), store, PacerOptions::default()).await,
+            };
+            let (a, b) = ([("chat", "a")], [("chat", "b")]);
+            track.acquire("telegram", &a).await.unwrap();
+            let mut waits: Vec<_> = (0..3).map(|_| Box::pin(track.acquire("telegram", &a))).collect();
+            for wait in &mut waits {
+                begin(wait).await;
+            }
+            sleep(Duration::from_millis(500)).await;
+            track.pacer.end();
+            for wait in waits {
+                assert_eq!(wait.await, Err(Unpaced::Ended));
+            }
+            assert_eq!(track.acquire("telegram", &a).await, Err(Unpaced::Ended), "whoever comes later too");
+            assert_eq!(track.pacer.waiting(), 0);
+            if store.is_none() {
+                assert!(track.acquire("telegram", &b).await.is_ok(), "who need not wait passes");
+            }
+        }
+    });
+}

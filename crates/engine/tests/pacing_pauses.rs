@@ -10,8 +10,8 @@ use support::pacing::{SlowStore, Track, ask, begin, in_virtual_time, waiting};
 use support::{policies, rule};
 use tokio::time::{Instant, sleep, sleep_until};
 use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Records, Span};
-use tollgate_engine::pacer::{Bound, Permit, Scope, Unpaced};
-use tollgate_engine::{Ask, Fault, PacerOptions};
+use tollgate_engine::pacer::{Bound, PauseFault, Paused, Permit, Scope, Unpaced};
+use tollgate_engine::{Ask, PacerOptions};
 
 fn telegram() -> Policies {
     let rules = vec![waiting("all", &[], &["30/s sliding"]), waiting("chat", &["chat"], &["1/s sliding"])];
@@ -128,9 +128,9 @@ fn what_is_not_there_cannot_stand_still() {
     in_virtual_time(async {
         let track = Track::new(telegram()).await;
         let unknown = track.pacer.pause_like("telegarm", &[], SEVEN).await;
-        assert!(matches!(unknown, Err(Fault::Mistake(Mistake::UnknownPolicy { .. }))));
+        assert!(matches!(unknown, Err(PauseFault::Mistake(Mistake::UnknownPolicy { .. }))));
         let unknown = track.pacer.pause_like("telegram", &[("cat", "a")], SEVEN).await;
-        assert!(matches!(unknown, Err(Fault::Mistake(Mistake::UnknownField { .. }))));
+        assert!(matches!(unknown, Err(PauseFault::Mistake(Mistake::UnknownField { .. }))));
         assert_eq!(track.acquire("telegram", &A).await.unwrap().waited, Span::ZERO);
     });
 }
@@ -248,5 +248,46 @@ fn records_of_pauses_that_are_over_do_not_pile_up() {
         track.pacer.pause(Scope::Policy("telegram"), Span::from_secs(1)).await.unwrap();
         let records = store.memory.all().await.unwrap();
         assert_eq!(records.iter().filter(|(name, _)| name.starts_with("pause/")).count(), 1);
+    });
+}
+
+#[test]
+fn what_stands_still_of_a_policy_is_told_and_can_go_on_at_once() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        let pacer = &track.pacer;
+        assert_eq!(pacer.paused("telegram"), Ok(vec![]));
+        pacer.pause(Scope::Policy("telegram"), Span::from_secs(2)).await.unwrap();
+        pacer.pause(Scope::Policy("telegram"), SEVEN).await.unwrap();
+        pacer.pause_like("telegram", &A, SEVEN).await.unwrap();
+        sleep(Duration::from_secs(3)).await;
+        let left = Span::from_secs(4);
+        let chat = Paused { place: Some(("chat".into(), "a".into())), left };
+        let whole = Paused { place: None, left };
+        assert_eq!(pacer.paused("telegram"), Ok(vec![whole, chat.clone()]));
+        assert_eq!(pacer.paused("other"), Ok(vec![chat]), "the key is counted there too");
+        assert!(matches!(pacer.paused("telegarm"), Err(Mistake::UnknownPolicy { .. })));
+        let mut wait = Box::pin(track.acquire("telegram", &A));
+        begin(&mut wait).await;
+        assert_eq!(pacer.resume_policy("telegram").await, Ok(2));
+        assert_eq!(wait.await.unwrap().waited, Span::ZERO);
+        assert_eq!(pacer.paused("telegram"), Ok(vec![]));
+        assert_eq!(pacer.resume_policy("telegram").await, Ok(0));
+    });
+}
+
+#[test]
+fn the_number_of_pauses_has_a_bound_and_those_that_are_over_make_room() {
+    in_virtual_time(async {
+        let track = Track::new(telegram()).await;
+        for n in 0..4_000 {
+            let chat = n.to_string();
+            track.pacer.pause(Scope::Key { rule: "chat", key: &chat }, SEVEN).await.unwrap();
+        }
+        let more = || track.pacer.pause_like("telegram", &A, SEVEN);
+        assert_eq!(more().await, Err(PauseFault::TooMany { most: 4_000 }));
+        assert_eq!(track.acquire("telegram", &A).await.unwrap().waited, Span::ZERO);
+        sleep(Duration::from_secs(8)).await;
+        assert_eq!(more().await, Ok(1));
     });
 }

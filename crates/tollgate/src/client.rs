@@ -56,6 +56,11 @@ impl Client {
         Self { agent: config.new_agent(), server, token, timeout }
     }
 
+    /// The same way, for an answer that may take so much longer.
+    pub fn more_patient(&self, more: Duration) -> Self {
+        Self::new(self.server.clone(), self.token.clone(), self.timeout.saturating_add(more))
+    }
+
     /// The server it speaks to.
     pub fn server(&self) -> &Server {
         &self.server

@@ -3,6 +3,7 @@
 //! Every command answers in words for people or, with `--json`, with the server's answer as it came.
 //! Exit codes: 0 done or allowed, 1 denied, 2 an error.
 
+pub mod acquire;
 pub mod ban;
 pub mod bans;
 pub mod bench;
@@ -11,9 +12,11 @@ pub mod config;
 pub mod consumers;
 pub mod decisions;
 pub mod give;
+pub mod guard;
 pub mod holds;
 mod limits;
 pub mod pages;
+pub mod pause;
 pub mod peek;
 pub mod rate_limits;
 pub mod reload;
@@ -77,6 +80,10 @@ pub struct Asking<C: Args> {
 pub enum Remote {
     /// Ask whether an attempt is allowed, and charge it
     Check(Asking<check::Check>),
+    /// Wait until an attempt may pass, and charge it
+    Acquire(Asking<acquire::Acquire>),
+    /// Let stand still what an upstream wants to be left alone with, or let it go on
+    Pause(Asking<pause::Pause>),
     /// Show the counters of one key
     Peek(Asking<peek::Peek>),
     /// Forget the counts of a key, of a rule, or of everything
@@ -85,6 +92,8 @@ pub enum Remote {
     Set(Asking<set::Set>),
     /// Give back what an allowed attempt took
     Give(Asking<give::Give>),
+    /// Begin and finish logins at a guard, and show, inspect or lift its locks
+    Guard(Asking<guard::Guarding>),
     /// Show, release or renew what is held at once
     Holds(Asking<holds::Holds>),
     /// Put somebody on the blocklist, or on the allowlist
@@ -148,10 +157,13 @@ impl Remote {
     fn reach(&self) -> &Reach {
         match self {
             Self::Check(asking) => &asking.reach,
+            Self::Acquire(asking) => &asking.reach,
+            Self::Pause(asking) => &asking.reach,
             Self::Peek(asking) => &asking.reach,
             Self::Reset(asking) => &asking.reach,
             Self::Set(asking) => &asking.reach,
             Self::Give(asking) => &asking.reach,
+            Self::Guard(asking) => &asking.reach,
             Self::Holds(asking) => &asking.reach,
             Self::Ban(asking) => &asking.reach,
             Self::Unban(asking) => &asking.reach,
@@ -170,10 +182,13 @@ impl Remote {
     fn ask(self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(asking) => asking.command.run(session),
+            Self::Acquire(asking) => asking.command.run(session),
+            Self::Pause(asking) => asking.command.run(session),
             Self::Peek(asking) => asking.command.run(session),
             Self::Reset(asking) => asking.command.run(session),
             Self::Set(asking) => asking.command.run(session),
             Self::Give(asking) => asking.command.run(session),
+            Self::Guard(asking) => asking.command.run(session),
             Self::Holds(asking) => asking.command.run(session),
             Self::Ban(asking) => asking.command.run(session),
             Self::Unban(asking) => asking.command.run(session),

@@ -15,6 +15,7 @@ mod fields;
 mod from_toml;
 mod from_yaml;
 mod gateway;
+pub mod guards;
 mod hash_tags;
 pub mod keys;
 mod limits;
@@ -41,6 +42,7 @@ use tollgate_web::Answers;
 
 pub use apart::Apart;
 pub use clients::Clients;
+pub use guards::{Webhook, WebhookSecret, Webhooks};
 pub use keys::{ApiKey, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
@@ -83,6 +85,8 @@ pub struct Config {
     pub answers: Answers,
     /// The reverse proxy, if there is one.
     pub gateway: Option<Settings>,
+    /// Who is told of locks, by guard.
+    pub webhooks: Webhooks,
 }
 
 /// Something that can be used, and may not be what was meant.
@@ -103,7 +107,7 @@ impl Config {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: apart.policy, message, remedy }
         });
-        apart.chain(self.escapes()).collect()
+        apart.chain(self.escapes()).chain(self.lockouts()).collect()
     }
 }
 
@@ -185,17 +189,22 @@ fn mean(
     let listen = listen::mean(written.listen.as_ref(), &keys, &mut findings);
     let store = store::mean(written.store.as_ref(), environment, &mut findings);
     let kinds = fields::mean(&written.fields.unwrap_or_default(), &mut findings);
-    let rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &mut findings);
+    let written_policies = written.policies.unwrap_or_default();
+    let written_guards = written.guards.unwrap_or_default();
+    let guarded = guards::guarded(&written_guards, &written_policies);
+    let mut rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &guarded, &mut findings);
+    let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
     let (blocklist, allowlist) =
         (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
     let roster = Arc::new(lists::mean(&blocklist, &allowlist, &kinds, &rules, &mut findings));
-    let written_policies = written.policies.unwrap_or_default();
     let tags = hash_tags::mean(&written_policies, &mut findings);
-    let policies = policies::mean(&written_policies, &rules, &mut findings);
+    let mut policies = policies::mean(&written_policies, &rules, &mut findings);
+    policies.extend(made);
+    let (guards, webhooks) = guards::mean(&written_guards, &policies, environment, &mut findings);
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
-    let known = gateway::Known { policies: &policies, clients: &clients, answers: &answers };
+    let known = gateway::Known { policies: &policies, guards: &guards, clients: &clients, answers: &answers };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
@@ -203,10 +212,12 @@ fn mean(
         store,
         log: log::mean(&written.log.unwrap_or_default()),
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
-            .with_roster(roster),
+            .with_roster(roster)
+            .with_guards(guards),
         clients,
         answers,
         gateway,
+        webhooks,
     });
     findings.conclude(made)
 }

@@ -5,18 +5,21 @@ mod greeting;
 mod listener;
 pub mod log;
 mod metrics;
+mod notifying;
 mod reload;
 mod stalling;
 mod tending;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
@@ -25,11 +28,16 @@ use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, apart};
 use assemble::{Assembly, access_keys};
+use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
 /// How long open requests may take to end once the program was told to.
 const DRAIN: Duration = Duration::from_secs(3);
+
+/// How long before that whoever still waits for a turn is told that it does not come: in time for the
+/// answer.
+const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
@@ -96,7 +104,12 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, registry, flush, gateway, leases } = assemble::assemble(&config).await?;
+    let Assembly { engine, mut registry, flush, gateway, leases, pacer } =
+        assemble::assemble(&config).await?;
+    let webhook_meters = WebhookMeters::default();
+    registry.register_collector(Box::new(webhook_meters.clone()));
+    let told = Arc::new(Told::new(config.webhooks.clone()));
+    let notifying = Notifying::start(&engine, Arc::clone(&told), webhook_meters);
     let keys = Arc::new(AccessKeys::new(access_keys(&config)));
     let forward_auth = Arc::new(ForwardAuth::new(assemble::forward_auth(&config)));
     let in_force = InForce {
@@ -104,11 +117,13 @@ async fn serve(
         keys: Arc::clone(&keys),
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
+        told,
     };
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
+        pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
@@ -142,8 +157,13 @@ async fn serve(
             gateway.end(DRAIN).await;
         }
     };
-    tokio::join!(server.end(DRAIN), gateway_ends);
+    let mut drained = pin!(async { tokio::join!(server.end(DRAIN), gateway_ends) });
+    if timeout(DRAIN - TELL_BEFORE, &mut drained).await.is_err() {
+        pacer.end();
+        drained.await;
+    }
     tending.end().await;
+    notifying.end().await;
     tokio::task::spawn_blocking(flush).await??;
     tracing::info!(component = "server", "ended");
     Ok(())

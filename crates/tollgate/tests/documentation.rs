@@ -103,6 +103,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
                 .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
+                .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()
                 .unwrap();
             assert!(output.status.success(), "{place}: {}", String::from_utf8_lossy(&output.stderr));

@@ -9,13 +9,14 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Which examples there are. Each has a test below.
-const EXAMPLES: [&str; 13] = [
+const EXAMPLES: [&str; 16] = [
     "api-gateway.toml",
     "blocklist.yaml",
     "cluster-mail.toml",
     "development.yaml",
     "gateway-marketplace.yaml",
     "gateway-routes.yaml",
+    "logins.yaml",
     "mail-accounts.yaml",
     "mail-levels.yaml",
     "mail-marketing.yaml",
@@ -23,6 +24,8 @@ const EXAMPLES: [&str; 13] = [
     "mail-shared-hosting.yaml",
     "mail-transactional.yaml",
     "marketplace.yaml",
+    "outbound-api.yaml",
+    "outbound-telegram.yaml",
 ];
 
 fn serve(example: &str) -> Server {
@@ -75,10 +78,15 @@ fn no_example_is_without_a_test() {
     found.sort();
     assert_eq!(found, EXAMPLES);
     let this = include_str!("examples.rs");
-    let gateways = [include_str!("gateway_marketplace.rs"), include_str!("gateway_routes.rs")].concat();
+    let elsewhere = [
+        include_str!("gateway_marketplace.rs"),
+        include_str!("gateway_routes.rs"),
+        include_str!("program_outbound.rs"),
+    ]
+    .concat();
     for example in EXAMPLES {
         let served = this.contains(&format!("serve(\"{example}\")"));
-        assert!(served || gateways.contains(&format!("/examples/{example}")), "{example} is never served");
+        assert!(served || elsewhere.contains(&format!("/examples/{example}")), "{example} is never served");
     }
 }
 
@@ -373,4 +381,36 @@ fn connections_are_bounded_by_rate_by_client_and_overall() {
     let url = format!("http://{}/api/v1/holds/overall/overall", server.address);
     ureq::put(&url).send(json!({ "ids": ids }).to_string()).unwrap();
     assert_eq!(connect("192.0.2.9", 3_000), "deny by overall");
+}
+
+/// Fails to log in; says whether the attempt was let through.
+fn fails_to_log_in(server: &Server, user: &str, ip: &str) -> bool {
+    let fields = json!({ "user": user, "ip": ip });
+    let (status, begun) = server.post("/api/v1/guards/login/begin", &json!({ "fields": fields }));
+    if status != 200 {
+        assert_eq!(status, 429, "{begun}");
+        return false;
+    }
+    let finish = json!({ "ticket": begun["ticket"], "outcome": "failure" });
+    assert_eq!(server.post("/api/v1/guards/finish", &finish).1["finished"], "now");
+    true
+}
+
+#[test]
+fn logins_lock_an_account_where_it_is_attacked_from_and_not_where_its_owner_is() {
+    let server = serve("logins.yaml");
+    // Three failures are free at each address, whoever else fails elsewhere.
+    for address in 1..=8 {
+        for _ in 0..3 {
+            assert!(fails_to_log_in(&server, "ada", &format!("198.51.100.{address}")));
+        }
+    }
+    let owner = json!({ "fields": { "user": "ada", "ip": "192.0.2.1" } });
+    let (status, begun) = server.post("/api/v1/guards/login/begin", &owner);
+    assert_eq!((status, &begun["captcha"]), (200, &json!(true)), "the account is attacked: {begun}");
+    let finish = json!({ "ticket": begun["ticket"], "outcome": "success" });
+    assert_eq!(server.post("/api/v1/guards/finish", &finish).1["finished"], "now");
+    let (_, shown) = server.post("/api/v1/guards/login/inspect", &owner);
+    let failures = |ladder: usize| shown["ladders"][ladder]["failures"].clone();
+    assert_eq!((failures(0), failures(1), failures(2)), (json!(0), json!(24), json!(0)));
 }

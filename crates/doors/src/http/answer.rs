@@ -43,7 +43,7 @@ impl Answer<'_, '_> {
         held.then(|| asked.map_or_else(|| charges.ticket.to_string().into(), Cow::Borrowed))
     }
 
-    /// Writes that the attempt may pass, under this id if it is to be told.
+    /// Writes that the attempt may pass, under this id if it is to be told; all but the brace at the end.
     pub(crate) fn write_allowed(&self, id: Option<&str>, standing: Standing, json: &mut Json) {
         json.piece(match standing {
             Standing::Alone => r#"{"allowed":true,"verdict":"allow","policy":"#,
@@ -63,14 +63,13 @@ impl Answer<'_, '_> {
             self.engine.write_receipt(self.decision, json.bytes());
             json.piece("\"");
         }
-        json.piece("}");
     }
 
-    /// Writes that the attempt may not pass, as a problem of the request with this id.
+    /// Writes that the attempt may not pass, as a problem of the request with this id; all but the brace
+    /// at the end.
     pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
         refusal.write(id, json);
         self.write_rules(json);
-        json.piece("}");
     }
 
     fn write_rules(&self, json: &mut Json) {

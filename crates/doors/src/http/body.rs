@@ -2,6 +2,7 @@
 //! bounded.
 
 mod lists;
+mod numbers;
 mod words;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use smallvec::SmallVec;
 
 use super::problem::Problem;
 pub(crate) use lists::{AtMost, OneOrMore};
+pub(crate) use numbers::{Priority, RetryAfter};
 
 /// The most fields that an attempt may bring.
 pub(crate) const MOST_FIELDS: usize = 32;

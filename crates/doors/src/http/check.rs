@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision};
-use tollgate_engine::Snapshot;
+use tollgate_engine::{Engine, Snapshot};
 use tollgate_web::answer::{Refusal, headers};
 use tollgate_web::json::Json;
 
@@ -24,7 +24,7 @@ use super::answer::{self, Standing};
 use super::auth::Role;
 use super::body::{self, AtMost, Fields, Object, Text, Whole};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
-use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
+use super::problem::{CORRELATION_ID, Correlation, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::json_bytes;
 
 /// The most attempts that one request may bring.
@@ -173,32 +173,62 @@ pub(crate) fn answer(
     decision: &Decision<'_>,
     shown: IdShown,
 ) -> Response {
-    let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
-    let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
-    let mut response;
-    if decision.allowed() {
-        let asked = attempt.id.as_ref().map(Text::as_str);
-        let id = answer.hold_id(asked).or(asked.filter(|_| shown == IdShown::Always).map(Into::into));
-        answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
-        response = json_bytes(json.into_bytes());
-        headers::rate_limit(decision, response.headers_mut());
-    } else {
-        let id = ask.correlation.id();
-        let refusal = Refusal::new(&app.engine, decision);
-        answer.write_refused(&refusal, &id, &mut json);
-        response = Response::new(Body::from(json.into_bytes()));
-        *response.status_mut() = refusal.status();
-        let head = response.headers_mut();
-        head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
-        head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        head.insert(CORRELATION_ID, id);
-        headers::rate_limit(decision, head);
-        headers::retry_after(refusal.wait(), head);
+    let id = attempt.id.as_ref().map(Text::as_str);
+    let policy = attempt.policy.as_str();
+    let told = Told { policy, id, shown, correlation: &ask.correlation, ietf: ask.wants_ietf() };
+    told.open(&app.engine, decision).map(|json| Body::from(closed(json)))
+}
+
+/// What an answer says beside the decision.
+pub(crate) struct Told<'a> {
+    /// The policy, as it was asked for.
+    pub(crate) policy: &'a str,
+    /// The id that was asked with.
+    pub(crate) id: Option<&'a str>,
+    pub(crate) shown: IdShown,
+    pub(crate) correlation: &'a Correlation,
+    /// Whether the IETF's fields are wanted too.
+    pub(crate) ietf: bool,
+}
+
+impl Told<'_> {
+    /// The answer to one attempt, all but the brace at the end of its body: whoever has more to say goes on.
+    pub(crate) fn open(&self, engine: &Engine, decision: &Decision<'_>) -> axum::http::Response<Json> {
+        let answer = answer::Answer { engine, policy: self.policy, decision };
+        let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
+        let mut response;
+        if decision.allowed() {
+            let asked = self.id.filter(|_| self.shown == IdShown::Always);
+            let id = answer.hold_id(self.id).or(asked.map(Into::into));
+            answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
+            response = axum::http::Response::new(json);
+            let head = response.headers_mut();
+            head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            headers::rate_limit(decision, head);
+        } else {
+            let id = self.correlation.id();
+            let refusal = Refusal::new(engine, decision);
+            answer.write_refused(&refusal, &id, &mut json);
+            response = axum::http::Response::new(json);
+            *response.status_mut() = refusal.status();
+            let head = response.headers_mut();
+            head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+            head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+            head.insert(CORRELATION_ID, id);
+            headers::rate_limit(decision, head);
+            headers::retry_after(refusal.wait(), head);
+        }
+        if self.ietf {
+            headers::ietf(decision, response.headers_mut());
+        }
+        response
     }
-    if ask.wants_ietf() {
-        headers::ietf(decision, response.headers_mut());
-    }
-    response
+}
+
+/// The bytes of an answer to which nothing is added any more.
+pub(crate) fn closed(mut json: Json) -> Vec<u8> {
+    json.piece("}");
+    json.into_bytes()
 }
 
 /// Decides attempts one after the other, all by the same policies; what is wrong with one does not
@@ -231,6 +261,7 @@ async fn decide_all<'r, 'b: 'r>(
             } else {
                 answer.write_refused(&Refusal::new(&app.engine, decision), &id, &mut json);
             }
+            json.piece("}");
         };
         if let Err(problem) = decide(app, &pinned, attempt, write).await {
             problem.write(&id, &mut json);

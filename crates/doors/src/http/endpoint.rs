@@ -8,7 +8,7 @@ use std::sync::Arc;
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
@@ -58,6 +58,8 @@ pub(crate) struct Ask {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) correlation: Correlation,
+    /// What whoever serves the router says of it.
+    pub(crate) extensions: Extensions,
     caller: Option<Caller>,
 }
 
@@ -215,7 +217,7 @@ where
 }
 
 /// Changes something. Whoever asked may hang up meanwhile: it is done to its end all the same, and told.
-async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
+pub(crate) async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
     match tokio::spawn(change).await {
         Ok(answered) => answered,
         Err(failed) => std::panic::resume_unwind(failed.into_panic()),
@@ -252,8 +254,8 @@ async fn enter(
     };
     check_query(parts.uri.query(), &app.queries[gate.index])?;
     let body = read(&parts, body, gate.most).await?;
-    let Parts { uri, headers, .. } = parts;
-    Ok(Ask { uri, headers, body, correlation: correlation.clone(), caller })
+    let Parts { uri, headers, extensions, .. } = parts;
+    Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller })
 }
 
 /// Refuses what nobody would look at: who resets `?rule=x` must not reset everything.

@@ -45,6 +45,9 @@ async fn give(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let given = app.engine.give(&pinned, wanted.receipt.as_str()).await.map_err(|fault| match fault {
         GiveFault::Forged => Problem::bad_request("that is no receipt of this server"),
+        GiveFault::Ticket => {
+            Problem::bad_request("that is the ticket of a guard, and no receipt: finish it instead")
+        }
         GiveFault::Store(error) => error.into(),
     })?;
     let given = match given {

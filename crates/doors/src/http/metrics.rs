@@ -16,7 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
-use tollgate_engine::Engine;
+use tollgate_engine::{Engine, Pacer};
 
 use super::App;
 use super::endpoint::Endpoint;
@@ -112,15 +112,17 @@ impl Collector for HttpMeters {
 }
 
 /// Adds what the engine and this door count.
-pub(crate) fn register(registry: &mut Registry, engine: &Engine, meters: &HttpMeters) {
+pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, meters: &HttpMeters) {
     let help = "How long decisions took; one in 64 is timed";
     let latency = engine.meters.latency.clone();
     registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
     registry.register_collector(Box::new(engine.meters.clone()));
     registry.register_collector(Box::new(engine.list_meters().clone()));
+    registry.register_collector(Box::new(engine.guard_meters().clone()));
     if let Some(store) = engine.store_meters() {
         registry.register_collector(Box::new(store.clone()));
     }
+    registry.register_collector(Box::new(pacer.meters().clone()));
     registry.register_collector(Box::new(meters.clone()));
 }
 

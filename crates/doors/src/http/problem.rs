@@ -4,7 +4,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::Response;
 use schemars::JsonSchema;
-use tollgate_core::StoreError;
+use tollgate_core::{Mistake, StoreError};
+use tollgate_engine::pacer::PauseFault;
 use tollgate_engine::{ChangeFault, Fault};
 pub(crate) use tollgate_web::answer::PROBLEM_JSON;
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
@@ -104,6 +105,11 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "/problems/list-full", "List full", detail)
     }
 
+    /// Somebody waits who cannot be served before the server ends.
+    pub(crate) fn ending() -> Self {
+        Self(tollgate_web::Problem::unavailable("the server is ending, and nothing was taken: ask again"))
+    }
+
     /// Writes its body under this id.
     pub(crate) fn write(&self, id: &HeaderValue, json: &mut Json) {
         self.0.write(id, json);
@@ -136,6 +142,21 @@ impl From<ChangeFault> for Problem {
             }
             ChangeFault::Changed { .. } => Self::changed(detail),
             ChangeFault::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PauseFault> for Problem {
+    fn from(fault: PauseFault) -> Self {
+        let detail = fault.to_string();
+        match fault {
+            PauseFault::Mistake(Mistake::UnknownPolicy { .. }) => Self::not_found(detail),
+            PauseFault::Mistake(_) => Self::bad_request(detail),
+            PauseFault::TooMany { .. } => Self::list_full(detail),
+            PauseFault::Store(_) => {
+                let (kind, title) = ("/problems/store-unavailable", "Store unavailable");
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
+            }
         }
     }
 }

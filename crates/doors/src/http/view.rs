@@ -50,6 +50,10 @@ struct EntryShown {
     /// Milliseconds for which the rule banned the key; only where this is a ban and no decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     banned_for_ms: Option<u64>,
+    /// Milliseconds for which a ladder of the rule locked the key, 0 if it only notified; only where this
+    /// is a lock and no decision.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    locked_for_ms: Option<u64>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -130,6 +134,7 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         cost: entry.cost,
         retry_after_ms: shown::retry_after_ms(entry.retry),
         banned_for_ms: entry.banned.map(|lasts| lasts.as_millis_ceil()),
+        locked_for_ms: entry.locked.map(|lasts| lasts.as_millis_ceil()),
     });
     Ok(json(&JournalShown { decisions: entries.collect() }))
 }

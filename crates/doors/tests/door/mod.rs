@@ -24,7 +24,7 @@ use tollgate_core::{
     Store, StoreError, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
-use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_engine::{Engine, Fallback, Pacer, PacerOptions, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -39,6 +39,7 @@ pub struct Door {
     pub router: Router,
     pub clock: Arc<ManualClock>,
     pub engine: Arc<Engine>,
+    pub pacer: Pacer,
     pub keys: Arc<AccessKeys>,
     pub records: Arc<Notebook>,
     pub reloads: Arc<AtomicUsize>,
@@ -99,15 +100,17 @@ impl Door {
         });
         let keys = Arc::new(AccessKeys::new(keys));
         let forward_auth = Arc::<ForwardAuth>::default();
+        let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
         let parts = HttpParts {
             engine: Arc::clone(&engine),
+            pacer: pacer.clone(),
             keys: Arc::clone(&keys),
             reload,
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
             registry: Registry::default(),
         };
-        Self { router: router(parts), clock, engine, keys, records, reloads, forward_auth }
+        Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }
     }
 
     pub fn advance(&self, secs: u64) {

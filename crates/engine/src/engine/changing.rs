@@ -86,6 +86,7 @@ impl Engine {
     /// Puts other policies in force, all at once. Counters stay; so does what was set at run time.
     pub fn reload(&self, policies: Policies) {
         let mut configured = self.configured.lock();
+        self.watch.meters.know(&policies);
         configured.base = policies;
         self.renew(&mut configured);
         self.barrier.configure(&configured.base);

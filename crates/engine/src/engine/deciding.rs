@@ -288,6 +288,7 @@ impl Engine {
             cost: decision.charges.cost,
             retry: decision.wait().map_or(decision.retry, When::After),
             banned: None,
+            locked: None,
         }
     }
 }

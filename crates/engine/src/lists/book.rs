@@ -10,6 +10,7 @@ use tollgate_core::ledger::{Edit, Entry, News, Scope};
 use tollgate_core::lists::Change;
 use tollgate_core::{Listing, Lists, Policies, Roster, Stance, Target, Timestamp};
 
+use super::locked::Locked;
 use super::record;
 
 /// All entries, configured and set at run time.
@@ -30,6 +31,8 @@ pub(super) struct Book {
     /// How many more entries the ledger had than are known here, when all of it had been read.
     surplus: Option<i64>,
     counts: Counts,
+    /// Who is locked, which the ledger tells too.
+    pub(super) locked: Locked,
 }
 
 /// One entry of the ledger.
@@ -155,6 +158,10 @@ impl Book {
     fn edit(&mut self, edits: &[Edit]) -> Vec<Change> {
         let mut changes = Vec::new();
         for Edit { name, to } in edits {
+            if Locked::has(name) {
+                self.locked.edit(name, to);
+                continue;
+            }
             changes.extend(match to {
                 Entry::Written(value) => self.put_recorded(name, value).map(Change::Put),
                 Entry::Removed => self.remove(name),
@@ -186,7 +193,8 @@ impl Book {
     /// Names of entries that can be forgotten, and what is recorded under them.
     pub(super) fn forgotten(&self, now: Timestamp, most: usize) -> Vec<(String, Vec<u8>)> {
         let due = self.due.iter().take_while(|(at, _)| *at <= now).take(most);
-        due.filter_map(|(_, name)| Some((name.to_string(), self.set.get(name)?.value()))).collect()
+        let listed = due.filter_map(|(_, name)| Some((name.to_string(), self.set.get(name)?.value())));
+        listed.chain(self.locked.over(now)).take(most).collect()
     }
 
     /// Follows the ledger, whose news were asked for since a version, and answers the lists from now on;
@@ -211,8 +219,13 @@ impl Book {
     fn read_whole(&mut self, entries: Vec<(String, Option<Vec<u8>>)>) -> Lists {
         self.surplus = None;
         let old = self.clear();
+        self.locked = Locked::default();
         let mut broken = Vec::new();
         for (name, value) in entries {
+            if Locked::has(&name) {
+                self.locked.put(&name, value);
+                continue;
+            }
             let listing = value.and_then(|value| self.put_recorded(&name, &value));
             // What could not be read before was told then.
             if listing.is_none() && !old.contains_key(name.as_str()) {
@@ -228,6 +241,10 @@ impl Book {
         let mut changes = Vec::new();
         let mut broken = Vec::new();
         for (name, value) in entries {
+            if Locked::has(&name) {
+                self.locked.put(&name, value);
+                continue;
+            }
             let before = self.remove(&name);
             let after = value.as_ref().and_then(|value| self.put_recorded(&name, value));
             if value.is_some() && after.is_none() {
@@ -263,7 +280,8 @@ impl Book {
     /// Sees whether the ledger has as many entries as are known here. After a failover it may have lost
     /// some, without its version telling.
     fn check_size(&mut self, size: usize) {
-        let surplus = i64::try_from(size).unwrap_or(i64::MAX) - i64::try_from(self.set.len()).unwrap_or(0);
+        let known = self.set.len() + self.locked.len();
+        let surplus = i64::try_from(size).unwrap_or(i64::MAX) - i64::try_from(known).unwrap_or(0);
         match self.surplus {
             None => self.surplus = Some(surplus),
             Some(before) if before != surplus => (self.version, self.surplus) = (None, None),

@@ -147,7 +147,7 @@ impl Engine {
     }
 
     /// Changes the ledger and what is known of it.
-    async fn enter_all(&self, edits: &[Edit]) -> Result<(), ListFault> {
+    pub(crate) async fn enter_all(&self, edits: &[Edit]) -> Result<(), ListFault> {
         if self.shared.is_some() {
             self.ask(self.records.enter(edits)).await.map_err(ListFault::Store)?;
             // Others may have changed the same: what is there now counts. If it cannot be read, it will be.

@@ -13,6 +13,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Unit;
 use tollgate_core::Span;
 
+use super::tallies::{MOST_NAMED, OTHER};
+
 /// Everything that is counted about a pacer, for each policy.
 #[derive(Clone, Default)]
 pub struct PacerMeters {
@@ -32,12 +34,15 @@ pub(crate) struct PacedMeter {
 }
 
 impl PacerMeters {
-    /// The meter of a policy that there is.
+    /// The meter of a policy that there is. Policies are made at run time too, so only so many have one
+    /// of their own.
     pub(crate) fn of(&self, policy: &str) -> Arc<PacedMeter> {
         if let Some(meter) = self.policies.read().get(policy) {
             return Arc::clone(meter);
         }
-        Arc::clone(self.policies.write().entry(policy.into()).or_default())
+        let mut policies = self.policies.write();
+        let name = if policies.len() < MOST_NAMED { policy.into() } else { Arc::clone(&OTHER) };
+        Arc::clone(policies.entry(name).or_default())
     }
 
     /// How many attempts of each policy came to what: policy, outcome, count.

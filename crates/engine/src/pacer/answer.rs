@@ -52,7 +52,7 @@ pub enum Unpaced<T = ()> {
     },
     /// It cannot be decided at all.
     Fault(Fault),
-    /// The runtime that the pacer worked in has ended.
+    /// The pacer, or the runtime that it worked in, has ended.
     Ended,
 }
 
@@ -102,7 +102,7 @@ impl<T> fmt::Display for Unpaced<T> {
             }
             Self::Full { waiting } => write!(f, "{waiting} wait already"),
             Self::Fault(fault) => write!(f, "{fault}"),
-            Self::Ended => f.write_str("the runtime that the pacer worked in has ended"),
+            Self::Ended => f.write_str("the pacer has ended"),
         }
     }
 }

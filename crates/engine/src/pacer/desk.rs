@@ -32,11 +32,15 @@ pub(super) struct Desk {
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
     pub(super) most_asking: usize,
+    /// Where it works; with none, wherever somebody waits.
+    runtime: Option<Handle>,
 }
 
 /// What is changed by one at a time.
 pub(super) struct Board {
     pub(super) queues: Queues,
+    /// Whether nobody waits any more.
+    ended: bool,
     /// Whether there is a driver.
     pub(super) driving: bool,
     /// Until when it sleeps, if it does.
@@ -66,7 +70,7 @@ pub(super) struct Seated<T> {
 }
 
 impl Desk {
-    pub(super) fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
+    pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
         // A store of this process answers before anybody else could be asked about.
         let most_width = if engine.decides_at_once() { 1 } else { most_asking };
@@ -74,6 +78,7 @@ impl Desk {
         let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width });
         let board = Board {
             queues,
+            ended: false,
             driving: false,
             asleep: None,
             calm: Instant::now(),
@@ -89,7 +94,13 @@ impl Desk {
             wake: Notify::new(),
             meters: PacerMeters::default(),
             most_asking,
+            runtime,
         }
+    }
+
+    /// Where it works.
+    pub(super) fn runtime(&self) -> Option<Handle> {
+        self.runtime.clone().or_else(|| Handle::try_current().ok())
     }
 
     /// Lets somebody pass who need not wait, and seats everybody else.
@@ -163,7 +174,7 @@ impl Desk {
         F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
     {
         let meter = self.meters.of(ask.attempt.policy);
-        let Ok(runtime) = Handle::try_current() else { return Arrived::Answered(Err(Unpaced::Ended)) };
+        let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
         let (answer, heard) = oneshot::channel();
         let newcomer = Newcomer {
             ask: Arc::new(Kept::new(&ask.attempt)),
@@ -183,6 +194,7 @@ impl Desk {
                 meter.full.inc();
                 return Arrived::Answered(Err(Unpaced::Full { waiting }));
             }
+            Err(Turned::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
@@ -200,7 +212,12 @@ impl Desk {
         let mut board = self.board.lock();
         let now = Instant::now();
         self.follow(&mut board, now);
-        let place = match board.queues.find_place(route, &newcomer, told, now) {
+        let found = if board.ended {
+            Err(Turned::Ended)
+        } else {
+            board.queues.find_place(route, &newcomer, told, now)
+        };
+        let place = match found {
             Ok(place) => place,
             Err(turned) => {
                 drop(board);
@@ -258,6 +275,17 @@ impl Desk {
     /// Shows how many wait.
     pub(super) fn count(&self, board: &Board) {
         self.waiting.store(board.queues.waiting(), Ordering::Release);
+    }
+
+    /// Sends everybody away, and whoever comes later.
+    pub(super) fn end(&self) {
+        let mut board = self.board.lock();
+        board.ended = true;
+        let waiters = board.queues.clear();
+        self.count(&board);
+        self.wake.notify_one();
+        drop(board);
+        drop(waiters);
     }
 
     /// Lets somebody go who has given up. Answers whether it was still there.

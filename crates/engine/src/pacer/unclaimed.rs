@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
-use tokio::runtime::Handle;
 use tollgate_core::{Charges, Decision, Origin, StoreError, Ticket, Timestamp};
 
 use super::Desk;
@@ -51,11 +50,12 @@ impl Unclaimed {
 impl Drop for Unclaimed {
     fn drop(&mut self) {
         let Some((desk, take)) = self.0.take() else { return };
+        let runtime = desk.runtime();
         let mut giving = Box::pin(give_back(desk, take));
         // A store of this process has it back at once, wherever this is dropped.
         let now = giving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if now.is_pending()
-            && let Ok(runtime) = Handle::try_current()
+            && let Some(runtime) = runtime
         {
             runtime.spawn(giving);
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use tollgate_core::grammar::GrammarError;
 use tollgate_core::{Clock, Plan, Ticket, Timestamp};
 
 use super::codec::{self, Garbled};
@@ -37,9 +38,31 @@ pub(super) enum Unreadable {
 /// The plans in the file: their numbers, and how many rows use each.
 #[derive(Debug, Default)]
 pub(super) struct PlanBook {
-    numbers: HashMap<Arc<Plan>, u32>,
+    /// By what is written of them: plans that differ in nothing else are one in the file.
+    numbers: HashMap<Written, u32>,
     uses: HashMap<u32, u64>,
     next: u32,
+}
+
+/// A plan as it is written: its rule, and its limits, one a line.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Written {
+    rule: String,
+    limits: String,
+}
+
+impl Written {
+    fn of(plan: &Plan) -> Self {
+        let limits: Vec<String> = plan.limits().iter().map(ToString::to_string).collect();
+        Self { rule: plan.rule().to_string(), limits: limits.join("\n") }
+    }
+
+    fn read(&self) -> Result<Plan, Unreadable> {
+        let garbled = |error: String| Unreadable::Damaged(format!("a plan is garbled: {error}"));
+        let limits: Result<Vec<_>, _> = self.limits.lines().map(str::parse).collect();
+        let limits = limits.map_err(|error: GrammarError| garbled(error.to_string()))?;
+        Plan::new(self.rule.as_str().into(), limits).map_err(|error| garbled(error.to_string()))
+    }
 }
 
 impl<E: Into<redb::Error>> From<E> for Unreadable {
@@ -139,9 +162,7 @@ pub(super) fn load(
 }
 
 fn load_states(transaction: &ReadTransaction, memory: &mut MemoryStore) -> Result<PlanBook, Unreadable> {
-    let mut book = PlanBook::read(transaction)?;
-    let plans: HashMap<u32, Arc<Plan>> =
-        book.numbers.iter().map(|(plan, number)| (*number, Arc::clone(plan))).collect();
+    let (mut book, plans) = PlanBook::read(transaction)?;
     let mut states = Vec::new();
     let mut last: Option<KeyHash> = None;
     for row in transaction.open_table(STATES)?.iter()? {
@@ -182,27 +203,26 @@ pub(super) fn bytes_of(key: KeyHash) -> [u8; 16] {
 }
 
 impl PlanBook {
-    fn read(transaction: &ReadTransaction) -> Result<Self, Unreadable> {
+    /// The plans, and what each number stands for.
+    fn read(transaction: &ReadTransaction) -> Result<(Self, HashMap<u32, Arc<Plan>>), Unreadable> {
         let mut book = Self::default();
+        let mut plans = HashMap::new();
         for row in transaction.open_table(PLANS)?.iter()? {
             let (number, plan) = row?;
-            let (rule, limits) = plan.value();
-            let limits: Result<Vec<_>, _> = limits.lines().map(str::parse).collect();
-            let limits =
-                limits.map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
-            let plan = Plan::new(rule.into(), limits)
-                .map_err(|error| Unreadable::Damaged(format!("a plan is garbled: {error}")))?;
-            book.numbers.insert(Arc::new(plan), number.value());
-            book.uses.insert(number.value(), 0);
-            book.next = book.next.max(number.value().wrapping_add(1));
+            let (number, (rule, limits)) = (number.value(), plan.value());
+            let written = Written { rule: rule.to_owned(), limits: limits.to_owned() };
+            plans.insert(number, Arc::new(written.read()?));
+            book.numbers.insert(written, number);
+            book.uses.insert(number, 0);
+            book.next = book.next.max(number.wrapping_add(1));
         }
-        Ok(book)
+        Ok((book, plans))
     }
 
     /// The plans of a file that is there, counted anew.
     pub(super) fn recount(database: &Database) -> Result<Self, Unreadable> {
         let transaction = database.begin_read()?;
-        let mut book = Self::read(&transaction)?;
+        let (mut book, _) = Self::read(&transaction)?;
         for row in transaction.open_table(STATES)?.iter()? {
             let number = codec::plan_of(row?.1.value()).map_err(garbled)?;
             *book.uses.entry(number).or_default() += 1;
@@ -216,7 +236,8 @@ impl PlanBook {
         plan: &Arc<Plan>,
         transaction: &WriteTransaction,
     ) -> Result<u32, redb::Error> {
-        if let Some(number) = self.numbers.get(plan) {
+        let written = Written::of(plan);
+        if let Some(number) = self.numbers.get(&written) {
             return Ok(*number);
         }
         let mut number = self.next;
@@ -224,9 +245,8 @@ impl PlanBook {
             number = number.wrapping_add(1);
         }
         self.next = number.wrapping_add(1);
-        let limits: Vec<String> = plan.limits().iter().map(ToString::to_string).collect();
-        transaction.open_table(PLANS)?.insert(number, (&**plan.rule(), limits.join("\n").as_str()))?;
-        self.numbers.insert(Arc::clone(plan), number);
+        transaction.open_table(PLANS)?.insert(number, (&*written.rule, &*written.limits))?;
+        self.numbers.insert(written, number);
         self.uses.insert(number, 0);
         Ok(number)
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, RuleInWords};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
-use tollgate_core::Stance;
+use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
@@ -73,6 +73,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
             writeln!(out, "  without its store: {}", rule.on_outage)?;
         }
     }
+    for guard in config.policies.guards() {
+        print_guard(config, guard, out)?;
+    }
     if let Some(gateway) = &config.gateway {
         print_gateway(gateway, out)?;
     }
@@ -80,6 +83,29 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
         writeln!(out, "\npolicy {policy}: {message}\n  remedy: {remedy}")?;
     }
     Ok(())
+}
+
+fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "\nguard {}: logins pass policy {}", guard.name, guard.policy)?;
+    writeln!(out, "  brings: {}", config.policies.missing_fields(guard, &[]).join(", "))?;
+    writeln!(out, "  a success clears {}", clears(guard))?;
+    match config.webhooks.get(&guard.name) {
+        Some(webhook) => writeln!(out, "  notices go to the log and to {}", webhook.place()),
+        None => writeln!(out, "  notices go to the log"),
+    }
+}
+
+/// What a success at a guard clears, in words.
+fn clears(guard: &Guard) -> String {
+    match &guard.clears {
+        Clears::Narrowest => "the ladders whose keys have the most fields".to_owned(),
+        Clears::All => "every ladder".to_owned(),
+        Clears::Nothing => "nothing".to_owned(),
+        Clears::Rules(rules) => {
+            let names: Vec<&str> = rules.iter().map(|rule| &**rule).collect();
+            format!("the ladders of {}", names.join(", "))
+        }
+    }
 }
 
 fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
@@ -246,8 +272,19 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,
+        "guards": config.policies.guards().iter().map(|guard| guard_as_json(config, guard)).collect::<Vec<_>>(),
         "gateway": config.gateway.as_ref().map(gateway_as_json),
         "warnings": config.warnings().iter().map(warning_as_json).collect::<Vec<_>>(),
+    })
+}
+
+fn guard_as_json(config: &Config, guard: &Guard) -> Value {
+    json!({
+        "name": &*guard.name,
+        "policy": &*guard.policy,
+        "fields": config.policies.missing_fields(guard, &[]),
+        "clears": clears(guard),
+        "webhook": config.webhooks.get(&guard.name).map(|webhook| webhook.place()),
     })
 }
 

@@ -1,10 +1,16 @@
 //! What the server's answers say: only what the command line shows. Members it does not know are
 //! left alone, so that a newer server can be asked too.
 
+mod guards;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Deserialize;
+
+pub use guards::{
+    Advice, Begun, Finished, Guard, Guards, Lock, Locks, Standing, Standings, Unlocked, UnlockedKey,
+};
 
 /// The decision on an attempt, allowed or not.
 #[derive(Clone, Debug, Deserialize)]
@@ -37,6 +43,48 @@ pub struct Decision {
     pub rules: Vec<RuleLine>,
     /// What it can be given back with.
     pub receipt: Option<String>,
+    /// How long it waited for its turn.
+    pub waited_ms: Option<u64>,
+}
+
+/// What stands still now.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Paused {
+    /// The policy.
+    pub policy: String,
+    /// How many keys of it; none if it is the whole of it.
+    pub keys: usize,
+    /// For how long.
+    pub retry_after_ms: u64,
+}
+
+/// How many pauses were ended.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Resumed {
+    /// So many.
+    pub resumed: usize,
+}
+
+/// Who waits, and what stands still.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Paced {
+    /// The policy.
+    pub policy: String,
+    /// How many wait.
+    pub waiting: u64,
+    /// What stands still.
+    pub pauses: Vec<PauseLine>,
+}
+
+/// Something that stands still.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PauseLine {
+    /// The rule; none for the whole policy.
+    pub rule: Option<String>,
+    /// Its key.
+    pub key: Option<String>,
+    /// For how much longer.
+    pub retry_after_ms: u64,
 }
 
 /// One rule's part in a decision.

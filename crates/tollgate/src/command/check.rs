@@ -52,12 +52,7 @@ impl Check {
     }
 
     fn body(&self) -> anyhow::Result<Value> {
-        let mut fields = Map::new();
-        for (name, value) in &self.fields {
-            if fields.insert(name.clone(), Value::from(value.as_str())).is_some() {
-                anyhow::bail!("the field `{name}` is given twice");
-            }
-        }
+        let fields = fields_of(&self.fields)?;
         let mut body = json!({ "policy": self.policy, "fields": fields, "cost": self.cost });
         if let Some(id) = &self.id {
             body["id"] = Value::from(id.as_str());
@@ -69,11 +64,11 @@ impl Check {
     }
 
     fn put(&self, decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
-        let style = if decision.allowed { GOOD } else { BAD };
-        writeln!(out, "{style}{}{style:#}", self.headline(decision))?;
-        if let Some(reason) = &decision.reason {
-            let why = if is_barred(decision) { "reason" } else { "decided without the store" };
-            writeln!(out, "{why}: {}", words::plain(reason))?;
+        if decision.allowed {
+            writeln!(out, "{GOOD}{}{GOOD:#}", self.allowed(decision))?;
+            put_reason(decision, out)?;
+        } else {
+            put_refused(decision, out)?;
         }
         let sheet = self.rules(&decision.rules);
         if !sheet.is_empty() {
@@ -89,45 +84,15 @@ impl Check {
         Ok(())
     }
 
-    fn headline(&self, decision: &Decision) -> String {
-        if decision.allowed {
-            return match (self.dry_run || self.cost == 0, decision.repeated) {
-                (true, _) => "allowed; nothing was taken",
-                (false, true) => "allowed; this id is held already, so nothing was taken",
-                (false, false) if decision.rules.is_empty() && decision.reason.is_none() => {
-                    "allowed; no limit applies"
-                }
-                (false, false) => "allowed",
+    fn allowed(&self, decision: &Decision) -> &'static str {
+        match (self.dry_run || self.cost == 0, decision.repeated) {
+            (true, _) => "allowed; nothing was taken",
+            (false, true) => "allowed; this id is held already, so nothing was taken",
+            (false, false) if decision.rules.is_empty() && decision.reason.is_none() => {
+                "allowed; no limit applies"
             }
-            .to_owned();
+            (false, false) => "allowed",
         }
-        let verdict = match decision.verdict.as_str() {
-            "wait" => "told to wait",
-            "defer" => "deferred",
-            _ if is_barred(decision) => "barred",
-            _ => "denied",
-        };
-        let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
-        let code = decision.code.as_deref().map(words::plain);
-        let code = code.map_or_else(String::new, |code| format!(" ({code})"));
-        let by = match named {
-            // A rule without key has only its own name.
-            [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
-            [Some(rule), _] => format!(" by {rule}"),
-            [None, _] => String::new(),
-        };
-        let retry = match (&decision.defer_until, decision.retry_after_ms) {
-            (Some(until), _) => format!(", retry at {}", words::plain(until)),
-            (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
-            (None, None) if is_barred(decision) => ", for good".to_owned(),
-            (None, None) => {
-                let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
-                let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
-                let limit = limit.map_or_else(String::new, |limit| format!(": {limit}"));
-                format!(", and waiting alone does not help{limit}")
-            }
-        };
-        format!("{verdict}{by}{code}{retry}")
     }
 
     fn rules(&self, rules: &[RuleLine]) -> Sheet {
@@ -150,6 +115,48 @@ impl Check {
     }
 }
 
+/// Prints why an attempt does not pass, and when it would.
+pub(super) fn put_refused(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{BAD}{}{BAD:#}", refused(decision))?;
+    put_reason(decision, out)
+}
+
+fn put_reason(decision: &Decision, out: &mut dyn Write) -> io::Result<()> {
+    let Some(reason) = &decision.reason else { return Ok(()) };
+    let why = if is_barred(decision) { "reason" } else { "decided without the store" };
+    writeln!(out, "{why}: {}", words::plain(reason))
+}
+
+fn refused(decision: &Decision) -> String {
+    let verdict = match decision.verdict.as_str() {
+        "wait" => "told to wait",
+        "defer" => "deferred",
+        _ if is_barred(decision) => "barred",
+        _ => "denied",
+    };
+    let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
+    let code = decision.code.as_deref().map(words::plain);
+    let code = code.map_or_else(String::new, |code| format!(" ({code})"));
+    let by = match named {
+        // A rule without key has only its own name.
+        [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
+        [Some(rule), _] => format!(" by {rule}"),
+        [None, _] => String::new(),
+    };
+    let retry = match (&decision.defer_until, decision.retry_after_ms) {
+        (Some(until), _) => format!(", retry at {}", words::plain(until)),
+        (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
+        (None, None) if is_barred(decision) => ", for good".to_owned(),
+        (None, None) => {
+            let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
+            let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
+            let limit = limit.map_or_else(String::new, |limit| format!(": {limit}"));
+            format!(", and waiting alone does not help{limit}")
+        }
+    };
+    format!("{verdict}{by}{code}{retry}")
+}
+
 fn is_barred(decision: &Decision) -> bool {
     decision.origin.as_deref() == Some("barred")
 }
@@ -170,4 +177,15 @@ pub(super) fn field(text: &str) -> Result<(String, String), String> {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
         _ => Err("a field is written as in ip=10.0.0.1".to_owned()),
     }
+}
+
+/// Fields as an attempt has them, each once.
+pub(super) fn fields_of(fields: &[(String, String)]) -> anyhow::Result<Map<String, Value>> {
+    let mut map = Map::new();
+    for (name, value) in fields {
+        if map.insert(name.clone(), Value::from(value.as_str())).is_some() {
+            anyhow::bail!("the field `{name}` is given twice");
+        }
+    }
+    Ok(map)
 }

@@ -5,6 +5,7 @@
 pub(super) mod clients;
 mod forms;
 pub(super) mod gateway;
+pub(super) mod guards;
 mod named;
 
 use schemars::generate::SchemaSettings;
@@ -58,6 +59,9 @@ pub(super) struct Written {
     /// The policies, by name: which rules one kind of attempt passes.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) policies: Option<Named<PolicyForm>>,
+    /// The guards, by name: what protects logins.
+    #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
+    pub(super) guards: Option<Named<guards::GuardForm>>,
 }
 
 /// Where the server listens.
@@ -175,7 +179,8 @@ pub(super) struct Rule {
     /// A rule that is switched off charges nothing; true unless said otherwise.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,
-    /// Whether its keys are kept out of everything that people read; false unless said otherwise.
+    /// Whether its keys are kept out of everything that people read; false unless said otherwise, and
+    /// true for the ladder of a guard that counts by more than addresses and does not ban.
     pub(super) secret: Option<bool>,
 }
 

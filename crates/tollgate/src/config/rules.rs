@@ -1,5 +1,6 @@
 //! Rules, from what was written to what they mean.
 
+use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use tollgate_core::policy::nearest;
 use tollgate_core::{Banning, Code, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
 use super::counting;
+use super::guards;
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::{self, By, DeferForm, Named, OnExceedForm};
@@ -38,6 +40,28 @@ impl Rules {
     pub(super) fn into_usable(self) -> Vec<Arc<Rule>> {
         self.usable
     }
+
+    /// Adds a rule that a guard makes, written at `path`.
+    pub(super) fn add(
+        &mut self,
+        name: &str,
+        written: &raw::Rule,
+        path: &Path,
+        kinds: &Kinds,
+        findings: &mut Findings<'_>,
+    ) -> Option<Arc<Rule>> {
+        self.written.push(name.to_owned());
+        let rule = mean_one(name, written, path, kinds, Guarded::Yes, findings)?;
+        self.usable.push(Arc::clone(&rule));
+        Some(rule)
+    }
+}
+
+/// Whether a guard counts by a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guarded {
+    Yes,
+    No,
 }
 
 /// What is wrong with the name of a rule, a policy or a key, if anything is.
@@ -58,21 +82,32 @@ pub(super) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-pub(super) fn mean(written: &Named<raw::Rule>, kinds: &Kinds, findings: &mut Findings<'_>) -> Rules {
-    let usable = written.0.iter().filter_map(|(name, rule)| mean_one(name, rule, kinds, findings)).collect();
+pub(super) fn mean(
+    written: &Named<raw::Rule>,
+    kinds: &Kinds,
+    guarded: &HashSet<String>,
+    findings: &mut Findings<'_>,
+) -> Rules {
+    let one = |(name, rule): &(String, raw::Rule)| {
+        let path = Path::of(&["rules", name]);
+        if let Err(message) = check_name(name) {
+            findings.key(&path, message);
+        }
+        let guarded = if guarded.contains(name) { Guarded::Yes } else { Guarded::No };
+        mean_one(name, rule, &path, kinds, guarded, findings)
+    };
+    let usable = written.0.iter().filter_map(one).collect();
     Rules { usable, written: written.0.iter().map(|(name, _)| name.clone()).collect() }
 }
 
 fn mean_one(
     name: &str,
     written: &raw::Rule,
+    path: &Path,
     kinds: &Kinds,
+    guarded: Guarded,
     findings: &mut Findings<'_>,
 ) -> Option<Arc<Rule>> {
-    let path = Path::of(&["rules", name]);
-    if let Err(message) = check_name(name) {
-        findings.key(&path, message);
-    }
     let name: Arc<str> = name.into();
     let code = written.code.as_deref().and_then(|code| mean_code(code, &path.key("code"), findings));
     let by = mean_by(written.by.as_ref(), kinds, &path.key("by"), findings);
@@ -80,7 +115,7 @@ fn mean_one(
         Some(limits) => limits::plan(&name, limits, &path.key("limits"), findings),
         None => {
             findings
-                .key(&path, "the rule has no `limits`: add them, as in `limits: 100/hour`, or `unlimited`");
+                .key(path, "the rule has no `limits`: add them, as in `limits: 100/hour`, or `unlimited`");
             None
         }
     };
@@ -94,10 +129,6 @@ fn mean_one(
         Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
         None => Some(None),
     };
-    let secret = written.secret.unwrap_or(false);
-    let table = path.key("overrides");
-    let at = |key: &str| if secret { table.secret_key(key) } else { table.key(key) };
-    let overrides = mean_overrides(&name, written.overrides.as_ref(), at, findings);
     let mut rule = Rule {
         name,
         code,
@@ -109,8 +140,13 @@ fn mean_one(
         count_when: count_when?,
         ban: None,
         enabled: written.enabled.unwrap_or(true),
-        secret,
+        secret: false,
     };
+    let secret = written.secret.unwrap_or_else(|| guards::secret_by_default(guarded, &rule, written));
+    rule.secret = secret;
+    let table = path.key("overrides");
+    let at = |key: &str| if secret { table.secret_key(key) } else { table.key(key) };
+    let overrides = mean_overrides(&rule.name, written.overrides.as_ref(), at, findings);
     rule.ban = mean_ban(written.ban.as_deref(), &rule, &path.key("ban"), findings);
     counting::check(&rule, &rule.plan, &path.key("limits"), findings);
     for (key, plan, path) in overrides {

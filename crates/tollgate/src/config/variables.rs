@@ -19,7 +19,8 @@ const PREFIX: &str = "TOLLGATE__";
 
 /// Sections whose keys are names that the author chose: a variable that reaches below one of those
 /// names must mean one that exists, or a slip would make a new rule that nobody uses.
-const NAMED: [(&str, &str); 3] = [("rules", "rule"), ("policies", "policy"), ("fields", "field")];
+const NAMED: [(&str, &str); 4] =
+    [("rules", "rule"), ("policies", "policy"), ("fields", "field"), ("guards", "guard")];
 
 /// The address of the store, where nothing else names one.
 const URL: &str = "VALKEY_URL";

@@ -25,6 +25,8 @@ pub(crate) struct Assembly {
     pub(crate) gateway: Option<Arc<Gateway>>,
     /// What connections hold.
     pub(crate) leases: Arc<Leases>,
+    /// Who lets attempts wait, at every door.
+    pub(crate) pacer: Pacer,
 }
 
 /// How many keys are remembered while the shared store cannot be used.
@@ -48,23 +50,27 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
         .context("cannot read what was set at run time")?;
     let engine = Arc::new(engine);
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
-    let start = |settings| start_gateway(settings, &engine, &leases);
+    // Whatever becomes of the gateway's threads, those who wait elsewhere wait on.
+    let runtime = tokio::runtime::Handle::current();
+    let pacer = Pacer::in_runtime(Arc::clone(&engine), PacerOptions::default(), runtime);
+    let start = |settings| start_gateway(settings, &engine, &leases, &pacer);
     let gateway = config.gateway.as_ref().map(start).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
     }
-    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases })
+    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases, pacer })
 }
 
 fn start_gateway(
     settings: &Settings,
     engine: &Arc<Engine>,
     leases: &Arc<Leases>,
+    pacer: &Pacer,
 ) -> anyhow::Result<Arc<Gateway>> {
     let parts = GatewayParts {
         engine: Arc::clone(engine),
         clock: Arc::new(SystemClock::new()),
-        pacer: Pacer::new(Arc::clone(engine), PacerOptions::default()),
+        pacer: pacer.clone(),
         leases: Arc::clone(leases),
     };
     Ok(Arc::new(Gateway::start(settings.clone(), parts).context("the gateway does not start")?))

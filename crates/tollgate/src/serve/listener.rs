@@ -17,7 +17,8 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tollgate_doors::{Peer, TooLate};
+use tokio::time::timeout;
+use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -28,7 +29,7 @@ const MOST_CONNECTIONS: usize = 10_000;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take nothing of what it is sent.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a whole request may take, its body included.
+/// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
@@ -48,7 +49,7 @@ impl Server {
         // Nobody listens any more only if accepting has ended already.
         let _ = self.stop.send(true);
         if let Ok(connections) = self.accepting.await {
-            let drained = tokio::time::timeout(patience, connections.shutdown()).await;
+            let drained = timeout(patience, connections.shutdown()).await;
             if drained.is_err() {
                 tracing::warn!(component = "server", "some requests were still open and are cut");
             }
@@ -133,15 +134,22 @@ fn serve_connection(
     builder.clone().serve_connection(stream, service).into_owned()
 }
 
-async fn answer<B>(router: Router, request: Request<B>) -> Result<Response<Body>, Infallible>
+async fn answer<B>(router: Router, mut request: Request<B>) -> Result<Response<Body>, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
 {
     let late = TooLate::for_request(request.headers());
-    match tokio::time::timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await {
-        Ok(answer) => answer,
-        Err(_) => Ok(late.answer()),
+    let Some(patience) = Patience::of(&mut request) else {
+        let answered = timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await;
+        return answered.unwrap_or_else(|_| Ok(late.answer()));
+    };
+    let mut answering = Box::pin(router.oneshot(request.map(Body::new)));
+    if let Ok(answer) = timeout(REQUEST_TIMEOUT, &mut answering).await {
+        return answer;
     }
+    // Its peer has sent everything, and waits as long as it said. What is beyond that is a fault.
+    let more = if patience.waits() { LONGEST_WAIT } else { Duration::ZERO };
+    timeout(more, answering).await.unwrap_or_else(|_| Ok(late.answer()))
 }
 
 #[cfg(test)]
@@ -163,5 +171,25 @@ mod tests {
             "detail": "the whole request did not come, or was not answered, in time", "correlationId": "req-7",
         });
         assert_eq!(body, expected);
+    }
+
+    /// What becomes of a request that takes so long, and whether it says that it waits for its turn.
+    async fn status_after(seconds: u64, path: &str, says: fn(&Patience)) -> u16 {
+        let work = move |request: Request<Body>| async move {
+            request.extensions().get::<Patience>().map(says);
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
+        };
+        let router = Router::new().fallback(work);
+        let request = Request::post(path).body(Body::empty()).unwrap();
+        answer(router, request).await.unwrap().status().as_u16()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_for_its_turn_is_not_cut_but_not_let_wait_for_ever() {
+        let acquire = "/api/v1/acquire";
+        assert_eq!(status_after(31, "/api/v1/check", Patience::begin).await, 408);
+        assert_eq!(status_after(31, acquire, |_| {}).await, 408, "its body does not come");
+        assert_eq!(status_after(61, acquire, Patience::begin).await, 200);
+        assert_eq!(status_after(91, acquire, Patience::begin).await, 408);
     }
 }

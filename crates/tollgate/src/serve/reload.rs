@@ -13,6 +13,7 @@ use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
 
 use super::assemble::{access_keys, forward_auth};
+use super::notifying::Told;
 use crate::config::{self, Config, ConfigError};
 
 /// Where the configuration comes from.
@@ -27,6 +28,7 @@ pub(crate) struct InForce {
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) gateway: Option<Arc<Gateway>>,
+    pub(crate) told: Arc<Told>,
 }
 
 /// Reads the configuration again and puts its policies and keys in force, all of them or none.
@@ -67,6 +69,7 @@ impl InForce {
     fn replace(&self, config: Config, policies: &mut Policies) {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
+        self.told.replace(config.webhooks);
         if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
             self.engine.reload(config.policies.beside(&last));
             if let Err(error) = gateway.replace(settings) {

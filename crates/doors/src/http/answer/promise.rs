@@ -35,6 +35,12 @@ pub(crate) struct Allowed {
     /// What the attempt can be given back with; absent when nothing was taken.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
+    /// When it was taken, by the store's clock (RFC 3339); only of `acquire`, when something was taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    at: Option<String>,
+    /// Milliseconds for which it waited; only of `acquire`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<u64>,
 }
 
 /// An attempt that may not pass now: a problem, with the reasons beside it.

@@ -38,6 +38,8 @@ pub(in crate::pacer) enum Turned {
     TooLate { wait: Span, bound: Bound },
     /// Too many wait already.
     Full { waiting: usize },
+    /// Nobody waits any more.
+    Ended,
 }
 
 impl Queues {

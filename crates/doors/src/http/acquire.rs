@@ -1,0 +1,217 @@
+//! `POST /api/v1/acquire`: waits until an attempt may pass.
+//!
+//! Whoever hangs up gives the place back, because what waits here is dropped with its connection.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
+use axum::http::{HeaderValue, Method, Response, StatusCode};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use tollgate_core::{Attempt, Decision, Span, grammar};
+use tollgate_engine::pacer::{Bound, Paced, Unpaced};
+use tollgate_engine::{Ask as Wish, Engine, Fault};
+use tollgate_web::json::Json;
+
+use super::App;
+use super::answer::promise::{Allowed, Refused};
+use super::auth::Role;
+use super::body::{self, Fields, Priority, Text, Whole};
+use super::check::{IdShown, Told, closed};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
+use super::shown::{Moment, json};
+use super::waiting::{LONGEST_WAIT, MOST_WAITING, PATH, Patience};
+
+/// An attempt that may wait.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "AcquireRequest")]
+struct AcquireBody<'b> {
+    /// Which policy it passes.
+    #[serde(borrow)]
+    policy: Text<'b>,
+    #[serde(borrow, default)]
+    fields: Fields<'b>,
+    /// How much it takes; 1 unless said otherwise.
+    #[serde(default)]
+    cost: Option<Whole>,
+    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    #[serde(borrow, default)]
+    id: Option<Text<'b>>,
+    /// The longest to wait, as in `5s`, and at most `1m`; as long as the rules allow, up to a minute, if it
+    /// is left out.
+    #[serde(borrow, default)]
+    max_wait: Option<Text<'b>>,
+    /// Whoever has a higher one goes first, from -100 to 100; 0 unless said otherwise.
+    #[serde(default)]
+    priority: Option<Priority>,
+}
+
+/// An attempt whose turn comes too late, or for which there is no room to wait.
+#[derive(Serialize, JsonSchema)]
+struct Unserved<'u> {
+    /// `/problems/wait-too-long` or `/problems/queue-full`.
+    #[serde(rename = "type")]
+    kind: &'u str,
+    /// `Wait too long` or `Queue full`.
+    title: &'u str,
+    /// Always 429.
+    status: u16,
+    /// How long it would have to wait, and for what that is too long.
+    detail: String,
+    /// The id of the request, as the caller sent it or as it was made up.
+    #[serde(rename = "correlationId")]
+    correlation_id: &'u str,
+    /// `wait too long` or `queue full`.
+    error: &'u str,
+    /// Always false.
+    allowed: bool,
+    /// Always `wait`.
+    verdict: &'u str,
+    /// The policy.
+    policy: &'u str,
+    /// The rule that lets nobody wait so long; absent if it is the caller who does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    denied_by: Option<&'u str>,
+    /// Whole seconds until its turn, as far as the queue tells, rounded up.
+    retry_after: u64,
+    /// The same as `retry_after`.
+    #[serde(rename = "retryAfter")]
+    retry_after_again: u64,
+    /// Milliseconds until its turn, rounded up.
+    retry_after_ms: u64,
+    /// Milliseconds for which it waited.
+    waited_ms: u64,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let operation = Operation::new(PATH, "Wait until an attempt may pass, and take what it asks for")
+        .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
+        .takes::<AcquireBody<'_>>()
+        .answers::<Allowed>()
+        .also::<Refused>(403, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
+        .also::<Refused>(429, PROBLEM_JSON)
+        .also::<Unserved<'_>>(429, PROBLEM_JSON)
+        .also::<Refused>(503, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
+    vec![Endpoint::new(Method::POST, PATH, Some(Role::Check), acquire).does(operation)]
+}
+
+async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
+    let wanted: AcquireBody<'_> = body::read(&ask.body)?;
+    let max_wait = longest(wanted.max_wait.as_ref())?;
+    let policy = wanted.policy.as_str();
+    let Ok(_place) = app.places.try_acquire() else {
+        app.pacer.sent_away(policy).map_err(Fault::Mistake)?;
+        let full = Unpaced::Full { waiting: MOST_WAITING };
+        return Ok(Unserved::of::<()>(&full, policy).answer(&ask));
+    };
+    if let Some(patience) = ask.extensions.get::<Patience>() {
+        patience.begin();
+    }
+    let fields: SmallVec<[(&str, &str); 6]> =
+        wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let id = wanted.id.as_ref().map(Text::as_str);
+    let cost = wanted.cost.map_or(1, |cost| cost.0);
+    let attempt = Attempt { policy, fields: &fields, cost, id };
+    let priority = wanted.priority.map_or(0, |priority| priority.0);
+    let wish = Wish { attempt, max_wait: Some(max_wait), priority };
+    match app.pacer.acquire_with(wish, seeing(&ask, policy, id)).await {
+        Ok(Paced { waited, seen }) => Ok(seen.map(|mut json| {
+            json.piece(r#","waited_ms":"#);
+            json.number(waited.as_millis_ceil());
+            Body::from(closed(json))
+        })),
+        Err(Unpaced::Denied { seen, .. }) => Ok(seen.map(|json| Body::from(closed(json)))),
+        Err(Unpaced::Fault(fault)) => Err(fault.into()),
+        Err(Unpaced::Ended) => Err(Problem::ending()),
+        Err(unserved) => Ok(Unserved::of(&unserved, policy).answer(&ask)),
+    }
+}
+
+/// The longest that somebody waits.
+fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
+    let most = Span::from(LONGEST_WAIT);
+    let Some(said) = said else { return Ok(most) };
+    // The grammar has no use for a duration of nothing; who does not want to wait has.
+    let parsed = match said.as_str() {
+        "0" | "0s" => Ok(Span::ZERO),
+        text => grammar::parse_span(text),
+    };
+    let span = parsed.map_err(|error| Problem::bad_request(format!("`max_wait`: {error}")))?;
+    if span > most {
+        let detail = format!("`max_wait` is `{span}`; at most `{most}` is waited for: sleep, and ask again");
+        return Err(Problem::bad_request(detail));
+    }
+    Ok(span)
+}
+
+/// Writes the answer when there is a decision, which may be in another task.
+fn seeing(
+    ask: &Ask,
+    policy: &str,
+    id: Option<&str>,
+) -> impl FnOnce(&Engine, &Decision<'_>) -> Response<Json> + Send + use<> {
+    let (correlation, ietf) = (ask.correlation.clone(), ask.wants_ietf());
+    let (policy, id) = (policy.to_owned(), id.map(ToOwned::to_owned));
+    move |engine, decision| {
+        let (id, shown) = (id.as_deref(), IdShown::WhereHeld);
+        let told = Told { policy: &policy, id, shown, correlation: &correlation, ietf };
+        let mut response = told.open(engine, decision);
+        if decision.allowed() && decision.outcome.taken != 0 {
+            let json = response.body_mut();
+            json.piece(r#","at":"#);
+            json.text(&Moment(decision.outcome.now).to_string());
+        }
+        response
+    }
+}
+
+impl<'u> Unserved<'u> {
+    fn of<T>(unpaced: &'u Unpaced<T>, policy: &'u str) -> Self {
+        let (denied_by, wait, waited) = match unpaced {
+            Unpaced::TooLate { waited, wait, bound: Bound::Rule(rule) } => (Some(&**rule), *wait, *waited),
+            Unpaced::TooLate { waited, wait, bound: Bound::Caller } => (None, *wait, *waited),
+            // When somebody leaves the queue nobody knows.
+            _ => (None, Span::from_secs(1), Span::ZERO),
+        };
+        let (kind, title, error) = match unpaced {
+            Unpaced::Full { .. } => ("/problems/queue-full", "Queue full", "queue full"),
+            _ => ("/problems/wait-too-long", "Wait too long", "wait too long"),
+        };
+        let seconds = wait.as_secs_ceil().max(1);
+        Self {
+            kind,
+            title,
+            status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
+            detail: format!("{unpaced}; retry after {seconds} s"),
+            correlation_id: "",
+            error,
+            allowed: false,
+            verdict: "wait",
+            policy,
+            denied_by,
+            retry_after: seconds,
+            retry_after_again: seconds,
+            retry_after_ms: wait.as_millis_ceil().max(1),
+            waited_ms: waited.as_millis_ceil(),
+        }
+    }
+
+    fn answer(self, ask: &Ask) -> Response<Body> {
+        let id = ask.correlation.id();
+        let body = Unserved { correlation_id: id.to_str().unwrap_or_default(), ..self };
+        let mut response = json(&body);
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        let head = response.headers_mut();
+        head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        head.insert(RETRY_AFTER, HeaderValue::from(body.retry_after));
+        head.insert(CORRELATION_ID, id);
+        response
+    }
+}

@@ -1,0 +1,445 @@
+//! Guards: beginning a login and saying how it ended; who is locked, how somebody stands, letting them in.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderValue, Method};
+use axum::response::Response;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use tollgate_core::store::Given;
+use tollgate_core::{Clears, Guard, Policies, Timestamp};
+use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, Lock, Standing};
+use tollgate_web::answer::{Refusal, headers};
+use tollgate_web::json::Json;
+
+use super::App;
+use super::answer::promise::Refused;
+use super::answer::{Answer, USUAL_BYTES};
+use super::audit::Change;
+use super::auth::Role;
+use super::body::{self, Fields, Text};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::page::{Page, QUERY};
+use super::path;
+use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
+use super::shown::{self, Moment, json};
+
+const ALL: &str = "/api/v1/guards";
+const BEGIN: &str = "/api/v1/guards/{guard}/begin";
+const FINISH: &str = "/api/v1/guards/finish";
+const LOCKS: &str = "/api/v1/guards/{guard}/locks";
+const INSPECT: &str = "/api/v1/guards/{guard}/inspect";
+const UNLOCK: &str = "/api/v1/guards/{guard}/unlock";
+
+/// Whom it is about.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "GuardRequest")]
+struct GuardBody<'b> {
+    #[serde(borrow, default)]
+    fields: Fields<'b>,
+}
+
+/// How an attempt ended.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "GuardFinish")]
+struct FinishBody<'b> {
+    /// The ticket that came when it began.
+    #[serde(borrow)]
+    ticket: Text<'b>,
+    /// How it ended.
+    outcome: OutcomeWord,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+enum OutcomeWord {
+    Success,
+    Failure,
+    Abandoned,
+}
+
+/// What an attempt has to do.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardAdvice")]
+struct AdviceShown {
+    /// Milliseconds to wait; 0 if it may come at once, or if no time can be told.
+    delay_ms: u64,
+    /// When it may come (RFC 3339); null if at once.
+    #[schemars(with = "Option<String>")]
+    not_before: Option<Moment>,
+    /// Whether it is to come with a CAPTCHA.
+    captcha: bool,
+    /// When the lock ends (RFC 3339), if one keeps it out; else null.
+    #[schemars(with = "Option<String>")]
+    locked_until: Option<Moment>,
+}
+
+/// An attempt that may be made.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardBegun")]
+struct BegunShown<'g> {
+    /// Always true.
+    allowed: bool,
+    /// Always `allow`.
+    verdict: &'static str,
+    /// The guard.
+    guard: &'g str,
+    /// The policy that decided.
+    policy: &'g str,
+    /// How it was reached: `store`, `local`, `outage` or `fixed`.
+    origin: &'static str,
+    /// Why the store was not asked, or did not answer; only if it was reached without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(flatten)]
+    advice: AdviceShown,
+    /// What the attempt is finished with; null if nothing was counted, so that there is nothing to finish.
+    ticket: Option<&'g str>,
+    /// What the next attempt has to do if this one fails.
+    if_failed: AdviceShown,
+}
+
+/// An attempt that may not be made now: a problem, with what it has to do.
+#[derive(JsonSchema)]
+#[schemars(rename = "GuardRefused")]
+#[expect(dead_code, reason = "only its schema is used")]
+struct RefusedShown {
+    #[serde(flatten)]
+    refused: Refused,
+    /// The guard.
+    guard: String,
+    #[serde(flatten)]
+    advice: AdviceShown,
+    /// Always null.
+    ticket: Option<String>,
+}
+
+/// What came of finishing an attempt.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardFinished")]
+struct FinishedShown {
+    /// The guard that the attempt began at.
+    guard: String,
+    /// `now`; `already` if it was finished before, and what was said then holds; `too_old` if its ticket
+    /// is no longer known.
+    finished: &'static str,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Guards")]
+struct GuardsShown<'g> {
+    /// All guards, in the order in which they were written.
+    guards: Vec<GuardShown<'g>>,
+}
+
+/// One guard.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Guard")]
+struct GuardShown<'g> {
+    /// Its name.
+    name: &'g str,
+    /// The policy that attempts pass.
+    policy: &'g str,
+    /// The fields that an attempt has to bring.
+    fields: Vec<&'g str>,
+    /// Where a success clears failures: `narrowest`, `all`, `nothing`, or the rules.
+    clears: Vec<&'g str>,
+    /// Attempts that this node let begin since it started.
+    begun: u64,
+    /// Attempts that this node refused.
+    refused: u64,
+    /// Attempts that this node was told to have failed.
+    failures: u64,
+    /// Locks that this node made.
+    lockouts: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Locks")]
+struct LocksShown {
+    /// Who is locked, in the order of rules.
+    locks: Vec<LockShown>,
+    /// What `after` is for the next page; null on the last one. A page may have fewer entries than were
+    /// asked for, because some were locked no more when it was made.
+    next: Option<String>,
+}
+
+/// Somebody who is locked.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Lock")]
+struct LockShown {
+    /// The rule that locks.
+    rule: String,
+    /// The key; a made-up name where keys are secret.
+    key: String,
+    /// The fields that make the key; null where keys are secret.
+    fields: Option<BTreeMap<String, String>>,
+    /// How many failures are remembered.
+    failures: u64,
+    /// When the failure was that locked (RFC 3339).
+    #[schemars(with = "String")]
+    since: Moment,
+    /// When the lock ends (RFC 3339).
+    #[schemars(with = "String")]
+    locked_until: Moment,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Standings")]
+struct StandingsShown {
+    /// One for each ladder of the guard's rules that has all its fields.
+    ladders: Vec<StandingShown>,
+}
+
+/// How somebody stands on one ladder.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Standing")]
+struct StandingShown {
+    /// The rule.
+    rule: String,
+    /// The key; a made-up name where keys are secret.
+    key: String,
+    /// Whether the rule only counts and reports.
+    observed: bool,
+    /// How many failures are remembered.
+    failures: u64,
+    /// What the next attempt has to do.
+    #[serde(flatten)]
+    advice: AdviceShown,
+    /// When all failures are forgotten (RFC 3339); null if there are none.
+    #[schemars(with = "Option<String>")]
+    forgotten_at: Option<Moment>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Unlocked")]
+struct UnlockedShown {
+    /// Whose failures were forgotten, by rule and key.
+    unlocked: Vec<UnlockedKey>,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct UnlockedKey {
+    /// The rule.
+    rule: String,
+    /// The key; a made-up name where keys are secret.
+    key: String,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let begin = Operation::new(BEGIN, "Begin an attempt at a guard: a login, before it is tried")
+        .takes::<GuardBody<'_>>()
+        .answers::<BegunShown<'_>>()
+        .also::<RefusedShown>(403, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(403, PROBLEM_JSON)
+        .also::<RefusedShown>(429, PROBLEM_JSON)
+        .also::<RefusedShown>(503, PROBLEM_JSON)
+        .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
+    let finish = Operation::new(FINISH, "Say how an attempt at a guard ended, once")
+        .takes::<FinishBody<'_>>()
+        .answers::<FinishedShown>();
+    let list = Operation::new(ALL, "List the guards").answers::<GuardsShown<'_>>();
+    let locks = Operation::new(LOCKS, "Tell who is locked at a guard").query(QUERY).answers::<LocksShown>();
+    let inspect = Operation::new(INSPECT, "Tell how somebody stands at a guard")
+        .takes::<GuardBody<'_>>()
+        .answers::<StandingsShown>();
+    let unlock = Operation::new(UNLOCK, "Forget somebody's failures at a guard")
+        .takes::<GuardBody<'_>>()
+        .answers::<UnlockedShown>();
+    let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
+    vec![
+        Endpoint::new(Method::POST, FINISH, check, finish_attempt).does(finish),
+        Endpoint::new(Method::POST, BEGIN, check, begin_attempt).does(begin),
+        Endpoint::new(Method::GET, ALL, read, list_guards).does(list),
+        Endpoint::new(Method::GET, LOCKS, read, list_locks).does(locks),
+        Endpoint::new(Method::POST, INSPECT, read, inspect_fields).does(inspect),
+        Endpoint::new(Method::POST, UNLOCK, admin, unlock_fields).does(unlock),
+    ]
+}
+
+async fn begin_attempt(app: Arc<App>, ask: Ask) -> Answered {
+    let body: GuardBody<'_> = body::read(&ask.body)?;
+    let pinned = app.engine.pin();
+    let guard = named(&pinned.policies, &ask)?;
+    let fields = pairs(&body.fields);
+    let missing = pinned.policies.missing_fields(guard, &fields);
+    if !missing.is_empty() {
+        let (name, missing) = (&guard.name, missing.join("`, `"));
+        return Err(Problem::bad_request(format!("guard `{name}` needs the fields `{missing}` too")));
+    }
+    let begun = app.engine.begin_guarded(&pinned, guard, &fields).await?;
+    Ok(if begun.allowed() { allowed(guard, &begun) } else { refused(&app, &ask, guard, &begun) })
+}
+
+fn allowed(guard: &Guard, begun: &Begun<'_>) -> Response {
+    let now = begun.decision.outcome.now;
+    let mut response = json(&BegunShown {
+        allowed: true,
+        verdict: shown::verdict(begun.decision.verdict),
+        guard: &guard.name,
+        policy: &guard.policy,
+        origin: shown::origin(begun.decision.origin),
+        reason: shown::reason(begun.decision.origin),
+        advice: advised(&begun.advice(), now),
+        ticket: begun.ticket.as_deref(),
+        if_failed: advised(&begun.if_failed(), now),
+    });
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
+    /// What stands behind the refusal itself.
+    #[derive(Serialize)]
+    struct Behind<'g> {
+        guard: &'g str,
+        #[serde(flatten)]
+        advice: AdviceShown,
+        ticket: Option<&'g str>,
+    }
+    let id = ask.correlation.id();
+    let refusal = Refusal::new(&app.engine, &begun.decision);
+    let answer = Answer { engine: &app.engine, policy: &guard.policy, decision: &begun.decision };
+    let mut json = Json::with_capacity(2 * USUAL_BYTES);
+    answer.write_refused(&refusal, &id, &mut json);
+    let advice = advised(&begun.advice(), begun.decision.outcome.now);
+    let behind = Behind { guard: &guard.name, advice, ticket: None };
+    let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
+    let bytes = json.bytes();
+    // The brace that ends the one object and the brace that begins the other make room for a comma.
+    bytes.pop();
+    bytes.push(b',');
+    bytes.extend_from_slice(&behind[1..]);
+    let mut response = Response::new(Body::from(json.into_bytes()));
+    *response.status_mut() = refusal.status();
+    let head = response.headers_mut();
+    head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+    head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    head.insert(CORRELATION_ID, id);
+    headers::retry_after(refusal.wait(), head);
+    response
+}
+
+async fn finish_attempt(app: Arc<App>, ask: Ask) -> Answered {
+    let FinishBody { ticket, outcome } = body::read(&ask.body)?;
+    let ending = match outcome {
+        OutcomeWord::Success => Ending::Success,
+        OutcomeWord::Failure => Ending::Failure,
+        OutcomeWord::Abandoned => Ending::Abandoned,
+    };
+    let pinned = app.engine.pin();
+    let finished = app.engine.finish_guarded(&pinned, ticket.as_str(), ending).await;
+    let finished = finished.map_err(|fault| match fault {
+        FinishFault::Forged | FinishFault::Receipt => Problem::bad_request(fault.to_string()),
+        FinishFault::Store(error) => error.into(),
+    })?;
+    let when = match finished.given {
+        Given::Back => "now",
+        Given::Already => "already",
+        Given::TooOld => "too_old",
+    };
+    Ok(json(&FinishedShown { guard: finished.guard, finished: when }))
+}
+
+async fn list_guards(app: Arc<App>, _: Ask) -> Answered {
+    let pinned = app.engine.pin();
+    let guards = pinned.policies.guards().iter().map(|guard| {
+        let [begun, refused, failures, lockouts] = app.engine.guard_meters().of(&guard.name);
+        GuardShown {
+            name: &guard.name,
+            policy: &guard.policy,
+            fields: pinned.policies.missing_fields(guard, &[]),
+            clears: match &guard.clears {
+                Clears::Narrowest => vec!["narrowest"],
+                Clears::All => vec!["all"],
+                Clears::Nothing => vec!["nothing"],
+                Clears::Rules(rules) => rules.iter().map(|rule| &**rule).collect(),
+            },
+            begun,
+            refused,
+            failures,
+            lockouts,
+        }
+    });
+    Ok(json(&GuardsShown { guards: guards.collect() }))
+}
+
+async fn list_locks(app: Arc<App>, ask: Ask) -> Answered {
+    let page = Page::of(&ask)?;
+    let pinned = app.engine.pin();
+    let guard = named(&pinned.policies, &ask)?;
+    let (locks, next) = app.engine.locks(&pinned, guard, page.after.as_deref(), page.limit).await?;
+    let locks = locks.into_iter().map(|Lock { rule, key, fields, failures, since, until, .. }| LockShown {
+        rule: rule.to_string(),
+        key,
+        fields: fields
+            .map(|fields| fields.into_iter().map(|(name, value)| (name.to_string(), value)).collect()),
+        failures,
+        since: Moment(since),
+        locked_until: Moment(until),
+    });
+    Ok(json(&LocksShown { locks: locks.collect(), next }))
+}
+
+async fn inspect_fields(app: Arc<App>, ask: Ask) -> Answered {
+    let body: GuardBody<'_> = body::read(&ask.body)?;
+    let pinned = app.engine.pin();
+    let guard = named(&pinned.policies, &ask)?;
+    let standings = app.engine.standings(&pinned, guard, &pairs(&body.fields)).await?;
+    let shown = standings.into_iter().map(|standing| {
+        let Standing { rule, key, enforced, failures, captcha, locked_until, next_at, delay, .. } = standing;
+        let advice = AdviceShown {
+            delay_ms: delay.as_millis_ceil(),
+            not_before: next_at.map(Moment),
+            captcha,
+            locked_until: locked_until.map(Moment),
+        };
+        let forgotten_at = standing.forgotten_at.map(Moment);
+        StandingShown { rule: rule.to_string(), key, observed: !enforced, failures, advice, forgotten_at }
+    });
+    Ok(json(&StandingsShown { ladders: shown.collect() }))
+}
+
+async fn unlock_fields(app: Arc<App>, ask: Ask) -> Answered {
+    let body: GuardBody<'_> = body::read(&ask.body)?;
+    let pinned = app.engine.pin();
+    let guard = named(&pinned.policies, &ask)?;
+    let fields = pairs(&body.fields);
+    if fields.is_empty() {
+        return Err(Problem::bad_request("`fields` is missing: who is to be let in?"));
+    }
+    let unlocked = app.engine.unlock(&pinned, guard, &fields).await?;
+    let unlocked: Vec<UnlockedKey> =
+        unlocked.into_iter().map(|(rule, key)| UnlockedKey { rule: rule.to_string(), key }).collect();
+    for UnlockedKey { rule, key } in &unlocked {
+        let what = format!("{}/{rule}/{key}", guard.name);
+        Change { action: "guard.unlock", what: &what, ..Change::default() }.tell(&ask);
+    }
+    Ok(json(&UnlockedShown { unlocked }))
+}
+
+/// The guard that the path names.
+fn named<'p>(policies: &'p Policies, ask: &Ask) -> Result<&'p Guard, Problem> {
+    let name = path::decode(path::rest(&ask.uri).0)?;
+    policies.find_guard(&name).map_err(|mistake| Problem::not_found(mistake.to_string()))
+}
+
+fn pairs<'f>(fields: &'f Fields<'_>) -> SmallVec<[(&'f str, &'f str); 6]> {
+    fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
+fn advised(advice: &Advice, now: Timestamp) -> AdviceShown {
+    AdviceShown {
+        delay_ms: advice.delay.as_millis_ceil(),
+        not_before: (advice.delay.as_micros() > 0).then(|| Moment(now + advice.delay)),
+        captcha: advice.captcha,
+        locked_until: advice.locked_until.map(Moment),
+    }
+}

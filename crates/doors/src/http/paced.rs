@@ -1,0 +1,167 @@
+//! What is paced: who waits, and what stands still because its upstream said so.
+
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use smallvec::SmallVec;
+use tollgate_core::{Span, Timestamp, grammar};
+use tollgate_engine::pacer::PauseFault;
+
+use super::App;
+use super::audit::Change;
+use super::auth::Role;
+use super::body::{self, Fields, RetryAfter};
+use super::endpoint::{Answered, Ask, Endpoint, Operation, to_its_end};
+use super::path;
+use super::problem::Problem;
+use super::shown::json;
+
+/// The longest that anything stands still: whoever may ask may say so, and a mistake should pass.
+const LONGEST_PAUSE: Span = Span::from_secs(7 * 86_400);
+
+const ONE: &str = "/api/v1/paced/{policy}";
+const REPORT: &str = "/api/v1/paced/{policy}/retry-after";
+
+/// What an upstream said.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RetryAfterReport")]
+struct ReportBody<'b> {
+    /// For how long to leave it alone: seconds, a duration as in `7s`, or the value of its Retry-After
+    /// header. At most seven days.
+    #[serde(borrow)]
+    retry_after: RetryAfter<'b>,
+    /// Whom it was about: their keys stand still. The whole policy does if there are none.
+    #[serde(borrow, default)]
+    fields: Fields<'b>,
+}
+
+/// What stands still now.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Paused")]
+struct PausedShown<'p> {
+    /// The policy.
+    policy: &'p str,
+    /// How many keys stand still; 0 if it is the policy as a whole.
+    keys: usize,
+    /// Milliseconds for which they do.
+    retry_after_ms: u64,
+}
+
+/// Who waits, and what stands still.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Paced")]
+struct PacedShown<'p> {
+    /// The policy.
+    policy: &'p str,
+    /// How many wait for their turn on this node.
+    waiting: u64,
+    /// What stands still.
+    pauses: Vec<PauseShown>,
+}
+
+/// Something that stands still.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Pause")]
+struct PauseShown {
+    /// The rule; null for the policy as a whole.
+    rule: Option<String>,
+    /// Its key; a made-up name where keys are secret.
+    key: Option<String>,
+    /// Milliseconds for which it does.
+    retry_after_ms: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+struct Resumed {
+    /// How many pauses were ended.
+    resumed: usize,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let show = Operation::new(ONE, "Show who waits, and what stands still").answers::<PacedShown<'_>>();
+    let report = Operation::new(REPORT, "Let stand still what an upstream wants to be left alone with")
+        .takes::<ReportBody<'_>>()
+        .answers::<PausedShown<'_>>();
+    let resume = Operation::new(REPORT, "Let everything of a policy go on").answers::<Resumed>();
+    vec![
+        Endpoint::new(Method::GET, ONE, Some(Role::Read), show_paced).does(show),
+        Endpoint::new(Method::POST, REPORT, Some(Role::Check), take_report).does(report),
+        Endpoint::new(Method::DELETE, REPORT, Some(Role::Admin), end_pauses).does(resume),
+    ]
+}
+
+/// Other nodes are told even if whoever reports it hangs up.
+async fn take_report(app: Arc<App>, ask: Ask) -> Answered {
+    to_its_end(pause(app, ask)).await
+}
+
+async fn pause(app: Arc<App>, ask: Ask) -> Answered {
+    let policy = policy(&ask)?;
+    let ReportBody { retry_after, fields } = body::read(&ask.body)?;
+    let span = match meant(&retry_after)? {
+        Until::After(span) => span,
+        Until::At(moment) => moment.since(app.engine.store_now().await?),
+    };
+    if span > LONGEST_PAUSE {
+        let detail = format!("`retry_after` is `{span}`; at most `{LONGEST_PAUSE}` can be");
+        return Err(Problem::bad_request(detail));
+    }
+    let fields: SmallVec<[(&str, &str); 6]> =
+        fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    let keys = app.pacer.pause_like(&policy, &fields, span).await?;
+    Ok(json(&PausedShown { policy: &policy, keys, retry_after_ms: span.as_millis_ceil() }))
+}
+
+async fn show_paced(app: Arc<App>, ask: Ask) -> Answered {
+    let policy = policy(&ask)?;
+    let paused = app.pacer.paused(&policy).map_err(PauseFault::Mistake)?;
+    let pauses = paused.into_iter().map(|paused| {
+        let (rule, key) = paused.place.unzip();
+        PauseShown { rule, key, retry_after_ms: paused.left.as_millis_ceil() }
+    });
+    let waiting = app.pacer.meters().waiting().into_iter().find(|(name, _)| **name == *policy);
+    let waiting = waiting.map_or(0, |(_, waiting)| u64::try_from(waiting).unwrap_or(0));
+    Ok(json(&PacedShown { policy: &policy, waiting, pauses: pauses.collect() }))
+}
+
+async fn end_pauses(app: Arc<App>, ask: Ask) -> Answered {
+    let policy = policy(&ask)?;
+    let resumed = app.pacer.resume_policy(&policy).await?;
+    Change { action: "pause.end", what: &policy, ..Change::default() }.tell(&ask);
+    Ok(json(&Resumed { resumed }))
+}
+
+/// The policy that the path names.
+fn policy(ask: &Ask) -> Result<String, Problem> {
+    path::decode(path::rest(&ask.uri).0)
+}
+
+/// How long something is to stand still.
+enum Until {
+    After(Span),
+    At(Timestamp),
+}
+
+fn meant(said: &RetryAfter<'_>) -> Result<Until, Problem> {
+    let text = match said {
+        // A number that is too large for it becomes the largest there is.
+        RetryAfter::Seconds(seconds) => {
+            return Ok(Until::After(Span::from_micros((seconds * 1e6).ceil() as u64)));
+        }
+        RetryAfter::Text(text) => text.trim(),
+    };
+    if let Ok(seconds) = text.parse::<u32>() {
+        return Ok(Until::After(Span::from_secs(seconds.into())));
+    }
+    if let Ok(date) = httpdate::parse_http_date(text) {
+        // Of all dates, only those before 1970 are before it.
+        let since = date.duration_since(UNIX_EPOCH).unwrap_or_default();
+        return Ok(Until::At(Timestamp::from_micros(Span::from(since).as_micros())));
+    }
+    let span = grammar::parse_span(text);
+    span.map(Until::After).map_err(|error| Problem::bad_request(format!("`retry_after`: {error}")))
+}

@@ -1,0 +1,255 @@
+//! What people see of locks and can do about them: who is locked, how somebody stands, and letting them in.
+//!
+//! The counters know who is locked, but nobody can list them. So every lock is written down in the
+//! store's ledger as well, under a name that tells nothing and sealed, where all nodes read it. What is
+//! listed was looked up in the counters just before.
+
+use std::sync::Arc;
+
+use tollgate_core::ledger::{Edit, Entry};
+use tollgate_core::store::{Forget, Spot};
+use tollgate_core::{
+    Attempt, Charges, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, Rule, Span,
+    StoreError, Timestamp,
+};
+
+use super::Notice;
+use crate::engine::{Engine, Fault, Snapshot};
+use crate::lists::{Ledgered, ListFault};
+use crate::receipt::{Home, Kind};
+use crate::shared::Aim;
+use crate::ticket;
+
+/// How somebody stands on the ladder of one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The rule.
+    pub rule: Arc<str>,
+    /// The key, as people may see it.
+    pub key: String,
+    /// Whether the rule keeps anybody out, or only observes.
+    pub enforced: bool,
+    /// How many failures are remembered.
+    pub failures: u64,
+    /// How long the next attempt has to wait.
+    pub delay: Span,
+    /// When it may come, if it has to wait.
+    pub next_at: Option<Timestamp>,
+    /// Whether the next attempt is to come with a CAPTCHA.
+    pub captcha: bool,
+    /// When the lock ends, if there is one.
+    pub locked_until: Option<Timestamp>,
+    /// When all failures are forgotten, if there are any.
+    pub forgotten_at: Option<Timestamp>,
+}
+
+/// Somebody who is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// The rule that locks.
+    pub rule: Arc<str>,
+    /// The key, as people may see it.
+    pub key: String,
+    /// The fields that make the key, with their values; `None` if nobody may read them.
+    pub fields: Option<Vec<(Arc<str>, String)>>,
+    /// How many failures are remembered.
+    pub failures: u64,
+    /// When the last of them was noted.
+    pub since: Timestamp,
+    /// When the lock ends.
+    pub until: Timestamp,
+}
+
+/// A lock as it is recorded.
+struct Recorded {
+    rule: String,
+    key: String,
+    since: Timestamp,
+}
+
+/// The most locks that are written down.
+const MOST: usize = 10_000;
+
+impl Engine {
+    /// How whoever these fields are about stands at a guard, by rule. Rules for which fields are missing
+    /// are left out.
+    pub async fn standings(
+        &self,
+        pinned: &Snapshot,
+        guard: &Guard,
+        fields: &[(&str, &str)],
+    ) -> Result<Vec<Standing>, Fault> {
+        let policy = pinned.policies.find(&guard.policy).map_err(Fault::Mistake)?;
+        let decision = self.look_up(pinned, policy, fields).await?;
+        let now = decision.outcome.now;
+        Ok(decision.lines().flat_map(|line| self.standings_of(&line, now)).collect())
+    }
+
+    fn standings_of(&self, line: &Line<'_>, now: Timestamp) -> Vec<Standing> {
+        let enforced = !line.rule.observes();
+        let standing = |climb: tollgate_core::Climb<'_>| {
+            let failures = climb.failures();
+            let next_at = Some(climb.next_at()).filter(|at| enforced && failures > 0 && *at > now);
+            Standing {
+                rule: Arc::clone(&line.rule.name),
+                key: self.shown_key(line.rule, line.key).into_owned(),
+                enforced,
+                failures,
+                delay: next_at.map_or(Span::ZERO, |at| at.since(now)),
+                next_at,
+                captcha: climb.reached().is_some_and(|step| step.captcha),
+                locked_until: climb.locked_until().filter(|until| enforced && *until > now),
+                forgotten_at: (failures > 0).then(|| climb.forgotten_at()),
+            }
+        };
+        line.climbs().map(standing).collect()
+    }
+
+    /// Looks at all counters of a policy for these fields, whoever they are about.
+    async fn look_up<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        policy: &'a Policy,
+        fields: &'a [(&'a str, &'a str)],
+    ) -> Result<Decision<'a>, Fault> {
+        let attempt = Attempt { policy: &policy.name, fields, cost: 0, id: None };
+        let mut charges = Charges::new(ticket::next(), 0, None);
+        policy.charge_listed(&attempt, pinned.policies.roster(), &mut charges).map_err(Fault::Mistake)?;
+        let mut outcome = Outcome::default();
+        let looked = self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await;
+        looked.map_err(Fault::Store)?;
+        Ok(Decision::new(policy, charges, outcome, Origin::Store))
+    }
+
+    /// Forgets all failures at a guard of whoever these fields are about: at every rule that has all its
+    /// fields, and at every key that is locked and has these values among others. Answers the rules and
+    /// the keys, as people may see them.
+    pub async fn unlock(
+        &self,
+        pinned: &Snapshot,
+        guard: &Guard,
+        fields: &[(&str, &str)],
+    ) -> Result<Vec<(Arc<str>, String)>, Fault> {
+        let policy = pinned.policies.find(&guard.policy).map_err(Fault::Mistake)?;
+        let mut spots: Vec<(&Rule, String)> = Vec::new();
+        match self.look_up(pinned, policy, fields).await {
+            Ok(decision) => {
+                let lines = decision.lines().filter(|line| line.plan.has_ladder());
+                let own = |line: Line<'_>| Some((&**policy.rule(&line.rule.name)?, line.key.to_owned()));
+                spots.extend(lines.filter_map(own));
+            }
+            // No rule has all its fields, but a key that is locked may have these.
+            Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => {}
+            Err(fault) => return Err(fault),
+        }
+        for (_, locked) in self.recorded_locks(&guard.name, None, MOST) {
+            let Some(rule) = policy.rules.iter().find(|rule| *rule.name == *locked.rule) else { continue };
+            let known = |(own, key): &(&Rule, String)| *own.name == *rule.name && *key == locked.key;
+            if rule.is_about(&locked.key, fields) && !spots.iter().any(known) {
+                spots.push((rule, locked.key));
+            }
+        }
+        let mut unlocked = Vec::new();
+        for (rule, key) in spots {
+            let spot = Spot { plan: rule.plan_at(&key), key: &key };
+            self.forget(Forget::Key(spot)).await.map_err(Fault::Store)?;
+            self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.veil(&key))).await?;
+            unlocked.push((Arc::clone(&rule.name), self.shown_key(rule, &key).into_owned()));
+        }
+        Ok(unlocked)
+    }
+
+    /// Who is locked at a guard, behind one of them, up to so many; and what they are behind if more
+    /// follow. What was written down and is locked no more is left out, so there may be fewer.
+    pub async fn locks(
+        &self,
+        pinned: &Snapshot,
+        guard: &Guard,
+        after: Option<&str>,
+        most: usize,
+    ) -> Result<(Vec<Lock>, Option<String>), StoreError> {
+        let start = lock_name(&guard.name, "", "");
+        let after = after.map(|after| format!("{start}{after}"));
+        let mut recorded = self.recorded_locks(&guard.name, after.as_deref(), most.saturating_add(1));
+        let follows = recorded.len() > most;
+        recorded.truncate(most);
+        let last = recorded.last().filter(|_| follows);
+        let more = last.and_then(|(name, _)| name.strip_prefix(&start)).map(str::to_owned);
+        let mut locks = Vec::new();
+        for (name, locked) in recorded {
+            let Some(rule) = pinned.policies.rule(&locked.rule) else { continue };
+            let plan = rule.plan_at(&locked.key);
+            let outcome = self.look(plan, &locked.key).await?;
+            let line = Line {
+                rule,
+                key: &locked.key,
+                plan,
+                limits: plan.limits(),
+                readings: &outcome.readings,
+                taken: false,
+                cost: 0,
+            };
+            let longest =
+                self.standings_of(&line, outcome.now).into_iter().max_by_key(|own| own.locked_until);
+            let Some((standing, until)) = longest.and_then(|own| own.locked_until.map(|until| (own, until)))
+            else {
+                // It is gone from the ledger soon; that nobody is told is no fault.
+                let _ = self.remove_lock(&name).await;
+                continue;
+            };
+            let fields = if rule.secret { None } else { rule.values_of(&locked.key) };
+            let (failures, since) = (standing.failures, locked.since);
+            locks.push(Lock { rule: standing.rule, key: standing.key, fields, failures, since, until });
+        }
+        Ok((locks, more))
+    }
+
+    /// Writes a lock down. What cannot be written is locked all the same, and only missing from lists.
+    pub(super) async fn record_lock(&self, notice: &Notice) {
+        let Some(until) = notice.locked_until else { return };
+        let name = lock_name(&notice.guard, &notice.rule, &self.seals.veil(&notice.key));
+        if self.lock_at(&name).is_none() && self.lock_count() >= MOST {
+            return;
+        }
+        let receipt = Receipt {
+            ticket: ticket::next(),
+            at: notice.at,
+            cost: notice.failures,
+            taken: vec![(notice.rule.to_string(), notice.key.clone())],
+        };
+        let Some(sealed) = self.seals.with(Home::Store, |seal| seal.seal(Kind::Lock, &receipt)) else {
+            return;
+        };
+        let value = format!("{}\n{sealed}", until.as_micros()).into_bytes();
+        let written = self.enter_all(&[Edit { name, to: Entry::Written(value) }]).await;
+        if let Err(error) = written {
+            tracing::warn!(component = "guard", %error, "a lock could not be written down");
+        }
+    }
+
+    async fn remove_lock(&self, name: &str) -> Result<(), Fault> {
+        let Some(value) = self.lock_at(name) else { return Ok(()) };
+        let edits = [Edit { name: name.to_owned(), to: Entry::RemovedIf(value) }];
+        match self.enter_all(&edits).await {
+            Err(ListFault::Store(error)) => Err(Fault::Store(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The locks of a guard that are written down and can be read, by name.
+    fn recorded_locks(&self, guard: &str, after: Option<&str>, most: usize) -> Vec<(String, Recorded)> {
+        let read = |Ledgered { name, value }| {
+            let sealed = std::str::from_utf8(&value).ok()?.split_once('\n')?.1;
+            let Ok((Kind::Lock, receipt, Home::Store)) = self.seals.open(sealed) else { return None };
+            let (rule, key) = receipt.taken.into_iter().next()?;
+            Some((name, Recorded { rule, key, since: receipt.at }))
+        };
+        self.lock_page(&lock_name(guard, "", ""), after, most).into_iter().filter_map(read).collect()
+    }
+}
+
+/// The name under which a lock is written down. Names of guards and rules have no slash.
+fn lock_name(guard: &str, rule: &str, veil: &str) -> String {
+    let start = format!("{}{guard}/", crate::lists::LOCKS);
+    if rule.is_empty() { start } else { format!("{start}{rule}/{veil}") }
+}

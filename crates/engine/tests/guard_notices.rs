@@ -1,0 +1,298 @@
+//! Guards: who is told of a lock, how often, and what people see of locks and can do about them.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use futures_lite::future::block_on;
+use support::cluster::{Centre, Mode};
+use support::{START, Stand, policies, rule};
+use tollgate_core::store::Given;
+use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
+use tollgate_engine::guard::{Ending, Notice};
+use tollgate_engine::{Engine, Finished};
+
+const LADDER: &str = "ladder 4 +2s then 6 +5s captcha then 11 lock 15m notify forget 15m";
+/// Locks at the second failure.
+const SHORT: &str = "ladder 2 lock 15m notify";
+const ADA: [(&str, &str); 1] = [("user", "ada")];
+const ADA_AT_HOME: [(&str, &str); 2] = [("user", "ada"), ("ip", "192.0.2.1")];
+
+fn guarded(rules: Vec<Rule>, own: &[&str]) -> Policies {
+    policies(rules, &[("login", own)]).with_guards(vec![Guard::new("door", "login")])
+}
+
+fn by_user(ladder: &str) -> Policies {
+    guarded(vec![rule::rejecting("account", &["user"], &[ladder])], &["account"])
+}
+
+fn begin(engine: &Engine, fields: &[(&str, &str)]) -> Option<String> {
+    let pinned = engine.pin();
+    let guard = pinned.policies.guard("door").unwrap();
+    block_on(engine.begin_guarded(&pinned, guard, fields)).unwrap().ticket
+}
+
+fn finish(engine: &Engine, ticket: &str, ending: Ending) -> Finished {
+    block_on(engine.finish_guarded(&engine.pin(), ticket, ending)).unwrap()
+}
+
+fn fail(engine: &Engine, fields: &[(&str, &str)]) -> Vec<Notice> {
+    let ticket = begin(engine, fields).expect("it may begin");
+    finish(engine, &ticket, Ending::Failure).notices
+}
+
+/// The keys that are locked, as people may see them, and until when.
+fn locks(engine: &Engine) -> Vec<(String, Span)> {
+    let pinned = engine.pin();
+    let (locks, more) =
+        block_on(engine.locks(&pinned, pinned.policies.guard("door").unwrap(), None, 100)).unwrap();
+    assert_eq!(more, None);
+    locks.into_iter().map(|lock| (lock.key, lock.until.since(START))).collect()
+}
+
+fn unlock(engine: &Engine, fields: &[(&str, &str)]) -> Vec<String> {
+    let pinned = engine.pin();
+    let guard = pinned.policies.guard("door").unwrap();
+    let unlocked = block_on(engine.unlock(&pinned, guard, fields)).unwrap();
+    unlocked.into_iter().map(|(rule, key)| format!("{rule} {key}")).collect()
+}
+
+#[test]
+fn the_failure_that_locks_is_told_once() {
+    let stand = Stand::new(by_user(LADDER));
+    let mut notices = stand.engine.take_notices(10);
+    for number in 1..=10 {
+        assert_eq!(fail(&stand.engine, &ADA), [], "failure {number}");
+        stand.clock.advance(Span::from_secs(5));
+    }
+    let told = fail(&stand.engine, &ADA);
+    let at = START + Span::from_secs(50);
+    let expected = Notice {
+        guard: "door".into(),
+        rule: "account".into(),
+        key: "ada".into(),
+        fields: vec![("user".into(), "ada".into())],
+        failures: 11,
+        at,
+        locked_until: Some(at + Span::from_secs(900)),
+        notify: true,
+    };
+    assert_eq!(told, std::slice::from_ref(&expected));
+    assert_eq!(notices.try_recv().ok(), Some(expected));
+    assert!(begin(&stand.engine, &ADA).is_none());
+    assert!(notices.try_recv().is_err(), "a refused attempt tells nobody");
+    assert_eq!(stand.engine.guard_meters().of("door"), [11, 1, 11, 1]);
+    let journal = stand.engine.journal.latest(100);
+    let entry = journal.iter().find(|entry| entry.locked.is_some()).unwrap();
+    assert_eq!((entry.key.as_deref(), entry.locked), (Some("ada"), Some(Span::from_secs(900))));
+    stand.clock.advance(Span::from_secs(900));
+    for _ in 0..10 {
+        assert_eq!(fail(&stand.engine, &ADA), [], "all was forgotten with the end of the lock");
+        stand.clock.advance(Span::from_secs(5));
+    }
+    assert_eq!(fail(&stand.engine, &ADA).len(), 1, "another episode");
+}
+
+#[test]
+fn whoever_gets_in_with_the_last_attempt_or_gives_up_is_not_told_of() {
+    let stand = Stand::new(by_user(SHORT));
+    let mut notices = stand.engine.take_notices(10);
+    assert_eq!(fail(&stand.engine, &ADA), []);
+    for ending in [Ending::Abandoned, Ending::Success] {
+        let ticket = begin(&stand.engine, &ADA).unwrap();
+        assert!(begin(&stand.engine, &ADA).is_none(), "while it lasts, it may be a failure");
+        let finished = finish(&stand.engine, &ticket, ending);
+        assert_eq!((finished.given, finished.notices), (Given::Back, vec![]));
+    }
+    assert!(notices.try_recv().is_err());
+    assert_eq!(locks(&stand.engine), []);
+}
+
+#[test]
+fn an_attempt_that_nobody_ends_is_told_of_after_five_minutes_by_whoever_began_it() {
+    let stand = Stand::new(by_user(SHORT));
+    let mut notices = stand.engine.take_notices(10);
+    assert_eq!(fail(&stand.engine, &ADA), []);
+    let ticket = begin(&stand.engine, &ADA).unwrap();
+    stand.clock.advance(Span::from_secs(299));
+    block_on(stand.engine.tend());
+    assert!(notices.try_recv().is_err());
+    stand.clock.advance(Span::from_secs(1));
+    block_on(stand.engine.tend());
+    let notice = notices.try_recv().unwrap();
+    assert_eq!((notice.failures, notice.locked_until), (2, Some(START + Span::from_secs(900))));
+    assert_eq!(finish(&stand.engine, &ticket, Ending::Failure).given, Given::Already);
+    block_on(stand.engine.tend());
+    assert!(notices.try_recv().is_err());
+}
+
+#[test]
+fn what_one_node_begins_another_ends_and_one_of_them_tells() {
+    let centre = Centre::new();
+    let (here, there) = (centre.node(by_user(SHORT)), centre.node(by_user(SHORT)));
+    let (mut told_here, mut told_there) = (here.engine.take_notices(10), there.engine.take_notices(10));
+    let first = begin(&here.engine, &ADA).unwrap();
+    let second = begin(&here.engine, &ADA).unwrap();
+    assert_eq!(finish(&there.engine, &second, Ending::Failure).notices.len(), 1);
+    assert_eq!(finish(&there.engine, &first, Ending::Failure).notices, []);
+    assert_eq!(finish(&here.engine, &second, Ending::Failure).given, Given::Already);
+    here.advance(Span::from_secs(400));
+    here.tend();
+    assert!(told_there.try_recv().is_ok());
+    assert!(told_there.try_recv().is_err() && told_here.try_recv().is_err());
+    assert_eq!(locks(&here.engine), locks(&there.engine));
+    assert_eq!(locks(&here.engine).len(), 1, "all nodes know who is locked");
+}
+
+#[test]
+fn when_nobody_takes_notices_fast_enough_they_are_dropped_and_counted() {
+    let stand = Stand::new(by_user("ladder 1 lock 1m notify"));
+    let mut notices = stand.engine.take_notices(2);
+    for user in ["a", "b", "c"] {
+        assert_eq!(fail(&stand.engine, &[("user", user)]).len(), 1);
+    }
+    let told: Vec<String> = std::iter::from_fn(|| notices.try_recv().ok()).map(|notice| notice.key).collect();
+    assert_eq!(told, ["a", "b"]);
+    assert_eq!(stand.engine.guard_meters().missed(), 1);
+    assert_eq!(locks(&stand.engine).len(), 3);
+}
+
+#[test]
+fn a_lock_that_is_renewed_is_listed_and_not_told_of_again() {
+    let stand = Stand::new(by_user("ladder 1 lock 1m notify forget 1h"));
+    assert_eq!(fail(&stand.engine, &ADA).len(), 1);
+    assert_eq!(locks(&stand.engine), [("ada".into(), Span::from_secs(60))]);
+    stand.clock.advance(Span::from_secs(60));
+    assert_eq!(locks(&stand.engine), []);
+    block_on(stand.engine.tend());
+    assert_eq!(fail(&stand.engine, &ADA), [], "it is the same step");
+    assert_eq!(locks(&stand.engine), [("ada".into(), Span::from_secs(120))]);
+}
+
+#[test]
+fn what_stands_in_the_list_is_locked_when_it_is_read() {
+    let stand = Stand::new(by_user(SHORT));
+    let first = begin(&stand.engine, &ADA).unwrap();
+    let second = begin(&stand.engine, &ADA).unwrap();
+    assert_eq!(finish(&stand.engine, &second, Ending::Failure).notices.len(), 1);
+    assert_eq!(locks(&stand.engine).len(), 1);
+    assert_eq!(finish(&stand.engine, &first, Ending::Abandoned).given, Given::Back);
+    assert_eq!(locks(&stand.engine), [], "one failure does not lock");
+    assert!(begin(&stand.engine, &ADA).is_some());
+}
+
+#[test]
+fn locks_survive_a_restart_and_go_when_they_end() {
+    let stand = Stand::new(by_user(SHORT));
+    for _ in 0..2 {
+        fail(&stand.engine, &ADA);
+    }
+    let again = support::start(by_user(SHORT), &stand.store);
+    assert_eq!(locks(&again), [("ada".into(), Span::from_secs(900))]);
+    stand.clock.advance(Span::from_secs(900));
+    block_on(again.tend());
+    let third = support::start(by_user(SHORT), &stand.store);
+    assert_eq!(locks(&third), []);
+}
+
+#[test]
+fn an_operator_lets_somebody_in_by_whatever_is_known_of_them() {
+    let account =
+        rule::with("account", &["user"], &["ladder 10 captcha then 100 +1m captcha"], OnExceed::Observe);
+    let rules = || vec![rule::rejecting("own", &["user", "ip"], &[SHORT]), account.clone()];
+    let stand = Stand::new(guarded(rules(), &["own", "account"]));
+    for (user, ip) in [("ada", "192.0.2.1"), ("ada", "192.0.2.2"), ("bob", "192.0.2.1")] {
+        for _ in 0..2 {
+            fail(&stand.engine, &[("user", user), ("ip", ip)]);
+        }
+    }
+    assert_eq!(locks(&stand.engine).len(), 3);
+    let pinned = stand.pin();
+    let guard = pinned.policies.guard("door").unwrap();
+    let standings = block_on(stand.engine.standings(&pinned, guard, &ADA_AT_HOME)).unwrap();
+    let until = Some(START + Span::from_secs(900));
+    assert_eq!(
+        standings.iter().map(|own| (&*own.rule, own.failures, own.locked_until)).collect::<Vec<_>>(),
+        [("own", 2, until), ("account", 4, None)]
+    );
+    let mut unlocked = unlock(&stand.engine, &ADA);
+    unlocked.sort();
+    assert_eq!(unlocked, ["account ada", "own ada,192.0.2.1", "own ada,192.0.2.2"]);
+    assert_eq!(locks(&stand.engine).len(), 1, "bob's");
+    assert!(begin(&stand.engine, &ADA_AT_HOME).is_some());
+    assert_eq!(unlock(&stand.engine, &[("ip", "192.0.2.1")]), ["own bob,192.0.2.1"]);
+    assert_eq!(locks(&stand.engine), []);
+    assert_eq!(unlock(&stand.engine, &[("ip", "192.0.2.9")]), Vec::<String>::new());
+}
+
+#[test]
+fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_ledger() {
+    let secret = rule::rejecting("account", &["user"], &["ladder 1 lock 1m notify"]).with_secret_keys();
+    let stand = Stand::new(guarded(vec![secret], &["account"]));
+    let user = [("user", "ada.lovelace@example.com")];
+    let told = fail(&stand.engine, &user);
+    assert_eq!(told[0].key, user[0].1, "whoever is to notify somebody has to know whom");
+    let listed = locks(&stand.engine);
+    assert!(listed[0].0.starts_with('#'), "{listed:?}");
+    let journal = stand.engine.journal.latest(100);
+    assert!(journal.iter().all(|entry| !format!("{entry:?}").contains("lovelace")));
+    let records = block_on(tollgate_core::Records::news(&*stand.store, None)).unwrap().entries;
+    assert_eq!(records.len(), 1);
+    for (name, value) in records {
+        let value = String::from_utf8(value.unwrap()).unwrap();
+        let sealed = value.lines().last().unwrap();
+        let bytes = data_encoding::BASE64URL_NOPAD.decode(sealed.as_bytes()).unwrap();
+        assert!(
+            !name.contains("lovelace") && !bytes.windows(8).any(|window| window == b"lovelace"),
+            "{name} {value}"
+        );
+    }
+    assert_eq!(unlock(&stand.engine, &user).len(), 1);
+    assert_eq!(locks(&stand.engine), []);
+}
+
+#[test]
+fn a_reload_replaces_guards_and_a_ticket_of_one_that_is_gone_can_be_ended() {
+    let stand = Stand::new(by_user(SHORT));
+    fail(&stand.engine, &ADA);
+    let ticket = begin(&stand.engine, &ADA).unwrap();
+    stand.engine.reload(by_user(SHORT).with_guards(vec![Guard::new("other", "login")]));
+    let pinned = stand.pin();
+    assert!(pinned.policies.guard("door").is_none());
+    let mistake = pinned.policies.find_guard("othr").unwrap_err();
+    assert_eq!(mistake.to_string(), "there is no guard `othr`; did you mean `other`?");
+    let finished = finish(&stand.engine, &ticket, Ending::Failure);
+    assert_eq!((finished.given, &*finished.guard, finished.notices.len()), (Given::Back, "door", 1));
+}
+
+#[test]
+fn while_the_store_is_gone_nothing_that_is_overdue_is_lost() {
+    let centre = Centre::new();
+    let node = centre.node(by_user("ladder 1 lock 15m notify"));
+    let mut told = node.engine.take_notices(10);
+    for user in ["ada", "bob", "eve"] {
+        begin(&node.engine, &[("user", user)]).unwrap();
+    }
+    node.advance(Span::from_secs(300));
+    // The first that is finished finds out; what is found out later is tried again too.
+    node.link.set(Mode::LosesQuestions);
+    node.tend();
+    node.tend();
+    assert!(told.try_recv().is_err());
+    node.link.set(Mode::Up);
+    for _ in 0..5 {
+        node.tend_later();
+    }
+    let mut keys: Vec<String> =
+        std::iter::from_fn(|| told.try_recv().ok()).map(|notice| notice.key).collect();
+    keys.sort();
+    assert_eq!(keys, ["ada", "bob", "eve"]);
+}
+
+#[test]
+fn while_routes_are_replaced_the_guards_that_go_are_still_there() {
+    let other = |name: &str| by_user(SHORT).with_guards(vec![Guard::new(name, "login")]);
+    let both = other("new").beside(&other("old"));
+    assert!(both.guard("new").is_some() && both.guard("old").is_some());
+    assert_eq!(both.guards().len(), 2);
+}

@@ -1,0 +1,55 @@
+//! Rules with secret keys, in a file: they are counted on after any number of restarts.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tollgate_core::store::{Answer, Store};
+use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
+use tollgate_store::file::{FileOptions, OpenReport, Syncing};
+use tollgate_store::{FileStore, ManualClock};
+
+fn open(path: &Path) -> (FileStore, OpenReport) {
+    let options = FileOptions {
+        flush_interval: Span::from_secs(3_600),
+        sync: Syncing::Interval,
+        max_keys: 1_000,
+        on_event: Box::new(|event| panic!("{event:?}")),
+    };
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_760_000_045_000_000)));
+    FileStore::open(path, clock, options).unwrap()
+}
+
+/// The limits of a rule, as they are configured anew at every start.
+fn plan() -> Arc<Plan> {
+    let plan = Plan::new("account".into(), vec!["100 in total".parse().unwrap()]).unwrap();
+    Arc::new(plan.with_secret_keys())
+}
+
+/// Takes one, and says how many are left.
+fn take(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
+    let mut charges = Charges::new(Ticket(1), 1, None);
+    charges.push(plan, key, true);
+    let mut outcome = Outcome::default();
+    let Answer::Ready(Some(taken)) = store.take(&charges, &mut outcome) else {
+        panic!("an interval keeps nobody waiting")
+    };
+    taken.unwrap();
+    outcome.readings[0].remaining
+}
+
+#[test]
+fn a_rule_with_secret_keys_counts_on_after_any_number_of_restarts() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.redb");
+    for round in 0..5 {
+        let (store, report) = open(&path);
+        assert_eq!(report.set_aside, None, "round {round}");
+        let plan = plan();
+        assert_eq!(take(&store, &plan, "ada"), 99 - round, "round {round}");
+        // Others come and go, so that not every row is written under the plan of the day.
+        assert_eq!(take(&store, &plan, &format!("other {round}")), 99);
+        store.flush().unwrap();
+    }
+}

@@ -1,0 +1,81 @@
+//! What was written about guards.
+
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::By;
+use super::forms::read_forms;
+
+/// What protects logins: `by user`, or a table.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum GuardForm {
+    /// The fields that failures are counted by, on the standard ladder: `by user`.
+    Word(#[schemars(regex(pattern = r"^by\s+\S.*$"))] String),
+    /// A guard with settings.
+    Table(Box<GuardTable>),
+}
+
+/// A guard: either a `policy`, or `by` for one that has no policy yet.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ policy: login }` or `{ by: user }`")]
+#[schemars(inline)]
+pub(in crate::config) struct GuardTable {
+    /// The policy that logins pass. One of its rules has a ladder.
+    pub(in crate::config) policy: Option<String>,
+    /// The field or fields that failures are counted by. It makes a rule and a policy of the guard's name.
+    pub(in crate::config) by: Option<By>,
+    /// The ladder that `by` climbs; `standard` unless said otherwise: three failures are free, the fourth
+    /// delays the next attempt by 2 s, the sixth by 5 s with a CAPTCHA, the eleventh locks for 15 minutes
+    /// and notifies; all are forgotten 15 minutes after the last.
+    #[schemars(example = &"standard", example = "ladder 4 +2s then 11 lock 15m notify")]
+    pub(in crate::config) ladder: Option<String>,
+    /// Where a success clears failures: `narrowest` on the ladders whose keys have the most fields, `all`,
+    /// `nothing`, or the names of rules; `narrowest` unless said otherwise.
+    pub(in crate::config) clears: Option<ClearsForm>,
+    /// Who is told of a step that says `notify`; the log alone unless said otherwise.
+    pub(in crate::config) webhook: Option<WebhookTable>,
+}
+
+/// Where a success clears failures.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum ClearsForm {
+    /// `narrowest`, `all`, `nothing`, or the name of a rule.
+    Word(String),
+    /// The names of rules.
+    Rules(#[schemars(length(min = 1, max = 16))] Vec<String>),
+}
+
+/// Who is told, over HTTP. Exactly one of `secret_env` and `secret_file` says what it is signed with.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table with `url` and where the secret is")]
+pub(in crate::config) struct WebhookTable {
+    /// Where notices are posted.
+    #[schemars(regex(pattern = r"^https?://.+$"), example = "https://example.com/hooks/locked")]
+    pub(in crate::config) url: String,
+    /// The environment variable that holds the secret, of at least 16 characters.
+    #[schemars(example = &"TOLLGATE_WEBHOOK_SECRET")]
+    pub(in crate::config) secret_env: Option<String>,
+    /// The file that holds the secret, of at least 16 characters.
+    pub(in crate::config) secret_file: Option<String>,
+    /// How long one try may take, from 100ms to 60s; `5s` unless said otherwise.
+    #[schemars(example = "5s")]
+    pub(in crate::config) timeout: Option<String>,
+    /// How often it is tried; 5 unless said otherwise.
+    #[schemars(range(min = 1, max = 10))]
+    pub(in crate::config) tries: Option<u64>,
+}
+
+read_forms!(GuardForm, "`by user`, or a table, as in `{ policy: login }`", {
+    word => GuardForm::Word,
+    table => |table| GuardForm::Table(Box::new(table)),
+});
+read_forms!(ClearsForm, "`narrowest`, `all`, `nothing`, or a list of rules", {
+    word => ClearsForm::Word,
+    list => ClearsForm::Rules,
+});

@@ -1,0 +1,160 @@
+//! Tells webhooks of locks, beside serving: nobody who logs in waits for it.
+//!
+//! Notices wait in the engine's queue, which is bounded, and so is how many are under way. One that is not
+//! taken is tried again a few times, after pauses that grow, and then given up: the log has it all the
+//! same. At the end there is a little time for what is under way.
+
+mod delivery;
+mod meter;
+mod signature;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tollgate_core::Clock;
+use tollgate_engine::{Engine, Notice};
+use tollgate_store::SystemClock;
+
+use crate::config::{Webhook, Webhooks};
+use delivery::Message;
+pub(crate) use meter::WebhookMeters;
+
+/// How many notices may wait.
+const MOST_WAITING: usize = 1_024;
+/// How many notices may be under way.
+const MOST_UNDER_WAY: usize = 32;
+/// How long what is under way may take at the end.
+const MOST_END: Duration = Duration::from_secs(2);
+/// The first pause between two tries; each later one is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two tries.
+const MOST_PAUSE: Duration = Duration::from_secs(60);
+
+/// The webhooks in force, which a reload replaces.
+pub(crate) struct Told(RwLock<Arc<Webhooks>>);
+
+/// A task that tells webhooks until it is ended.
+pub(crate) struct Notifying {
+    stop: watch::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Told {
+    pub(crate) fn new(webhooks: Webhooks) -> Self {
+        Self(RwLock::new(Arc::new(webhooks)))
+    }
+
+    /// Puts other webhooks in force. What is under way goes where it was to go.
+    pub(crate) fn replace(&self, webhooks: Webhooks) {
+        *self.0.write() = Arc::new(webhooks);
+    }
+
+    fn of(&self, guard: &str) -> Option<Arc<Webhook>> {
+        self.0.read().get(guard).cloned()
+    }
+}
+
+impl Notifying {
+    /// Tells webhooks of what an engine notices.
+    pub(crate) fn start(engine: &Engine, told: Arc<Told>, meters: WebhookMeters) -> Self {
+        let (stop, stopped) = watch::channel(false);
+        let notices = engine.take_notices(MOST_WAITING);
+        let task = tokio::spawn(notify(notices, told, meters, stopped));
+        Self { stop, task }
+    }
+
+    /// Ends it. What is under way, or waits, has a little time; then it is given up.
+    pub(crate) async fn end(self) {
+        let _ = self.stop.send(true);
+        // A task that panicked has nothing left to do either.
+        let _ = self.task.await;
+    }
+}
+
+async fn notify(
+    mut notices: mpsc::Receiver<Notice>,
+    told: Arc<Told>,
+    meters: WebhookMeters,
+    mut stopped: watch::Receiver<bool>,
+) {
+    let room = Arc::new(Semaphore::new(MOST_UNDER_WAY));
+    let mut under_way = JoinSet::new();
+    let deliver_next = async |notices: &mut mpsc::Receiver<Notice>, under_way: &mut JoinSet<()>| {
+        // First the room: what was taken out of the queue must not be lost while it waits for some.
+        let permit = Arc::clone(&room).acquire_owned().await.expect("nobody closes it");
+        let Some(notice) = notices.recv().await else { return false };
+        let Some(webhook) = told.of(&notice.guard) else { return true };
+        while under_way.try_join_next().is_some() {}
+        let meters = meters.clone();
+        under_way.spawn(async move {
+            deliver(&notice, &webhook, &meters).await;
+            drop(permit);
+        });
+        true
+    };
+    loop {
+        tokio::select! {
+            more = deliver_next(&mut notices, &mut under_way) => if !more { break },
+            _ = stopped.changed() => break,
+        }
+    }
+    notices.close();
+    let rest = async {
+        while deliver_next(&mut notices, &mut under_way).await {}
+        while under_way.join_next().await.is_some() {}
+    };
+    let ended = tokio::time::timeout(MOST_END, rest).await;
+    if ended.is_err() {
+        let notices = under_way.len() + notices.len();
+        tracing::warn!(component = "guard", notices, "notices were given up, because the program ends");
+    }
+}
+
+/// Tells one webhook of one notice, as often as it takes or may be tried.
+async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
+    let message = Message::of(notice);
+    let clock = SystemClock::new();
+    let (guard, place) = (&*notice.guard, webhook.place());
+    let mut pause = FIRST_PAUSE;
+    for number in 1..=webhook.tries {
+        let error = match delivery::post(webhook, &message, clock.now()).await {
+            Ok(()) => {
+                meters.count(&notice.guard, |counts| &counts.delivered);
+                tracing::info!(component = "guard", guard, webhook = place, tries = number, "notified");
+                return;
+            }
+            Err(error) => error,
+        };
+        if number == webhook.tries {
+            meters.count(&notice.guard, |counts| &counts.failed);
+            tracing::error!(
+                component = "guard",
+                guard,
+                webhook = place,
+                tries = number,
+                error,
+                "a notice was given up"
+            );
+            return;
+        }
+        tracing::warn!(
+            component = "guard",
+            guard,
+            webhook = place,
+            tries = number,
+            error,
+            "a notice was not taken; trying again"
+        );
+        tokio::time::sleep(pause + jitter(pause)).await;
+        pause = MOST_PAUSE.min(pause * 2);
+    }
+}
+
+/// Up to a quarter of a pause, so that not all who failed at once try again at once.
+fn jitter(pause: Duration) -> Duration {
+    let chance = getrandom::u64().unwrap_or_default() % 1_000;
+    pause.mul_f64(chance as f64 / 4_000.0)
+}

@@ -1,0 +1,130 @@
+//! One call of a webhook: a signed POST over a connection of its own, within bounded time. It follows no
+//! redirect, so what is told of accounts goes to the address that was configured and nowhere else.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use http_body_util::Full;
+use hyper::Request;
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use rustls_platform_verifier::BuilderVerifierExt;
+use serde::Serialize;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tollgate_core::Timestamp;
+use tollgate_engine::Notice;
+use tollgate_web::words::Moment;
+
+use super::signature;
+use crate::client::fault_in_words;
+use crate::config::Webhook;
+
+/// What a webhook is told, the same at every try.
+pub(super) struct Message(Bytes);
+
+/// A notice as JSON.
+#[derive(Serialize)]
+struct Body<'n> {
+    /// The same at every try of one notice, and of no other.
+    id: String,
+    event: &'static str,
+    guard: &'n str,
+    rule: &'n str,
+    fields: BTreeMap<&'n str, &'n str>,
+    failures: u64,
+    at: Moment,
+    locked_until: Option<Moment>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+impl Message {
+    pub(super) fn of(notice: &Notice) -> Self {
+        let mut id = [0; 16];
+        getrandom::fill(&mut id).expect("the system gives random numbers");
+        let body = Body {
+            id: data_encoding::HEXLOWER.encode(&id),
+            event: if notice.locked_until.is_some() { "locked" } else { "attacked" },
+            guard: &notice.guard,
+            rule: &notice.rule,
+            fields: notice.fields.iter().map(|(name, value)| (&**name, value.as_str())).collect(),
+            failures: notice.failures,
+            at: Moment(notice.at),
+            locked_until: notice.locked_until.map(Moment),
+        };
+        Self(serde_json::to_vec(&body).expect("texts and numbers can be written").into())
+    }
+}
+
+/// Posts a message once. It was taken if the answer says so; else this says why not.
+pub(super) async fn post(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<(), String> {
+    match timeout(webhook.timeout, exchange(webhook, message, now)).await {
+        Ok(Ok(status)) if (200..300).contains(&status) => Ok(()),
+        Ok(Ok(status)) => Err(format!("status {status}")),
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(format!("no answer within {} ms", webhook.timeout.as_millis())),
+    }
+}
+
+async fn exchange(webhook: &Webhook, message: &Message, now: Timestamp) -> Result<u16, String> {
+    let stream = dial(webhook).await.map_err(|error| fault_in_words(&error))?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    let asked = sender.send_request(request(webhook, message, now));
+    tokio::pin!(asked);
+    // Both are driven here, so that giving up on the one drops the other.
+    tokio::select! {
+        response = &mut asked => response.map(|response| response.status().as_u16()),
+        ended = connection => match ended {
+            Ok(()) => asked.await.map(|response| response.status().as_u16()),
+            Err(error) => Err(error),
+        },
+    }
+    .map_err(|error| error.to_string())
+}
+
+fn request(webhook: &Webhook, message: &Message, now: Timestamp) -> Request<Full<Bytes>> {
+    let seconds = now.as_micros() / 1_000_000;
+    let signature = signature::sign(webhook.secret.bytes(), seconds, &message.0);
+    let target = webhook.uri().path_and_query().map_or("/", |target| target.as_str());
+    let authority = webhook.uri().authority().expect("checked when it was read");
+    Request::post(target)
+        .header("host", authority.as_str())
+        .header("content-type", "application/json")
+        .header("user-agent", concat!("tollgate/", env!("CARGO_PKG_VERSION")))
+        .header("connection", "close")
+        .header("x-tollgate-timestamp", seconds)
+        .header("x-tollgate-signature", format!("sha256={signature}"))
+        .body(Full::new(message.0.clone()))
+        .expect("the address is checked")
+}
+
+async fn dial(webhook: &Webhook) -> io::Result<Box<dyn Stream>> {
+    let stream = TcpStream::connect((webhook.host(), webhook.port())).await?;
+    stream.set_nodelay(true)?;
+    if !webhook.is_encrypted() {
+        return Ok(Box::new(stream));
+    }
+    let name = ServerName::try_from(webhook.host().to_owned())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let tls = tls().map_err(io::Error::other)?;
+    Ok(Box::new(tls.connect(name, stream).await?))
+}
+
+/// The system's certificates, so that a company's own authority is trusted too.
+fn tls() -> Result<TlsConnector, rustls::Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_platform_verifier()?
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
+}

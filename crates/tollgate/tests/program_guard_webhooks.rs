@@ -1,0 +1,246 @@
+//! The webhook of a guard: called once for each lock, signed, tried again when it fails, and never waited
+//! for by whoever logs in.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod guarding;
+mod nodes;
+mod program;
+mod responder;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use guarding::{begin, fail, lines, on};
+use program::{Home, Server, now, wait_until};
+use responder::{Asked, Reply, Responder};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tollgate_testbed::Server as Redis;
+
+const SECRET: &str = "correct horse battery staple";
+/// However busy the machine is, a call that is answered is not called again.
+const PATIENT: &str = ", timeout: 60s";
+const TAKEN: Reply = Reply::Json(200, "{}");
+
+fn guards(receiver: &Responder, settings: &str) -> String {
+    let url = format!("{}/hooks/locked?token=hidden", receiver.url());
+    format!(
+        "guards: {{ login: {{ by: user, ladder: ladder 2 lock 1h notify, webhook: {{ url: '{url}', secret_env: SECRET{settings} }} }} }}\n"
+    )
+}
+
+fn home(receiver: &Responder, settings: &str) -> Home {
+    let guards = guards(receiver, settings);
+    Home::with(&format!("store: memory\nlog: {{ format: json }}\n{guards}")).variable("SECRET", SECRET)
+}
+
+fn lock(server: &Server, user: &str) {
+    for _ in 0..2 {
+        fail(server, &json!({ "user": user }));
+    }
+    assert_eq!(begin(server, &json!({ "user": user })).status, 429);
+}
+
+/// HMAC-SHA-256 as RFC 2104 has it, in hexadecimal digits.
+fn hmac(secret: &[u8], text: &[u8]) -> String {
+    let pad = |with: u8| -> Vec<u8> {
+        let mut key = secret.to_vec();
+        key.resize(64, 0);
+        key.iter().map(|byte| byte ^ with).collect()
+    };
+    let inner = Sha256::digest([pad(0x36), text.to_vec()].concat());
+    let outer = Sha256::digest([pad(0x5c), inner.to_vec()].concat());
+    outer.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What a call says, once its signature is found right.
+fn verified(asked: &Asked) -> Value {
+    assert_eq!(asked.line, "POST /hooks/locked?token=hidden");
+    let time = &asked.headers["x-tollgate-timestamp"];
+    let signed = hmac(SECRET.as_bytes(), format!("{time}.{}", asked.body).as_bytes());
+    assert_eq!(asked.headers["x-tollgate-signature"], format!("sha256={signed}"));
+    assert_eq!(asked.headers["content-type"], "application/json");
+    let here = jiff::Timestamp::now().as_second();
+    assert!(here.abs_diff(time.parse().unwrap()) < 120, "{time} is not {here}");
+    serde_json::from_str(&asked.body).unwrap()
+}
+
+fn counted(server: &Server, outcome: &str) -> f64 {
+    nodes::metric(server, &format!("tollgate_guard_webhooks_total{{guard=\"login\",outcome=\"{outcome}\"}}"))
+}
+
+#[test]
+fn it_is_called_once_for_each_lock_with_a_right_signature() {
+    let receiver = Responder::always(TAKEN);
+    let server = home(&receiver, PATIENT).start();
+    fail(&server, &json!({ "user": "eve" }));
+    lock(&server, "ada");
+    lock(&server, "bob");
+    wait_until("two calls", || counted(&server, "delivered") == 2.0);
+    let asked = receiver.asked();
+    assert_eq!(asked.len(), 2, "{asked:?}");
+    let mut told: Vec<Value> = asked.iter().map(verified).collect();
+    told.sort_by_key(|notice| notice["fields"]["user"].to_string());
+    assert_ne!(told[0]["id"], told[1]["id"]);
+    for (notice, user) in told.iter().zip(["ada", "bob"]) {
+        assert_eq!(
+            (&notice["event"], &notice["guard"], &notice["rule"], &notice["fields"], &notice["failures"]),
+            (&json!("locked"), &json!("login"), &json!("login"), &json!({ "user": user }), &json!(2))
+        );
+        let at = |name: &str| -> jiff::Timestamp { notice[name].as_str().unwrap().parse().unwrap() };
+        assert_eq!(at("locked_until").duration_since(at("at")).as_secs(), 3_600);
+    }
+    let log = server.stop();
+    assert!(!log.contains(SECRET) && !log.contains("hidden"), "{log}");
+    assert_eq!(lines(&log, "notified").len(), 2);
+    assert_eq!(receiver.asked().len(), 2, "nor once more at the end");
+}
+
+#[test]
+fn what_the_guide_says_of_signatures_holds() {
+    let guide = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guides/logins.md"));
+    let guide = guide.unwrap();
+    let snippet = guide.split("```python\n").nth(1).unwrap().split("```").next().unwrap();
+    let receiver = Responder::always(TAKEN);
+    let server = home(&receiver, PATIENT).start();
+    lock(&server, "ada");
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    let asked = receiver.only();
+    let [time, signature] =
+        ["timestamp", "signature"].map(|name| &*asked.headers[&format!("x-tollgate-{name}")]);
+    let genuine = |time: &str, signature: &str, body: &str| {
+        let script = format!(
+            "{snippet}\nimport sys\n_, secret, time_, signature, body = sys.argv\nprint(genuine(secret.encode(), time_, signature, body.encode()))"
+        );
+        let arguments = ["-c", &script, SECRET, time, signature, body];
+        let output = std::process::Command::new("python3").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", program::text(&output.stderr));
+        program::text(&output.stdout).trim() == "True"
+    };
+    assert!(genuine(time, signature, &asked.body));
+    assert!(!genuine(time, signature, &asked.body.replace("ada", "bob")));
+    assert!(!genuine("1700000000", signature, &asked.body));
+    let old = format!("sha256={}", hmac(SECRET.as_bytes(), format!("1700000000.{}", asked.body).as_bytes()));
+    assert!(!genuine("1700000000", &old, &asked.body), "it may be somebody who heard it then");
+}
+
+#[test]
+fn one_that_fails_first_is_tried_again_with_the_same_notice() {
+    let calls = AtomicUsize::new(0);
+    let receiver = Responder::start(move |_| match calls.fetch_add(1, Ordering::SeqCst) {
+        0 => Reply::Json(500, "{}"),
+        _ => TAKEN,
+    });
+    let server = home(&receiver, PATIENT).start();
+    lock(&server, "ada");
+    wait_until("the second call", || counted(&server, "delivered") == 1.0);
+    let told: Vec<Value> = receiver.asked().iter().map(verified).collect();
+    assert_eq!(told.len(), 2);
+    assert_eq!(told[0], told[1], "whoever knows its id knows that it is the same");
+    let log = server.stop();
+    assert_eq!(lines(&log, "a notice was not taken; trying again")[0]["error"], "status 500");
+}
+
+#[test]
+fn one_that_hangs_or_always_fails_is_given_up_and_nobody_waits_for_it() {
+    for (reply, settings) in
+        [(Reply::Hang, ", timeout: 300ms, tries: 2"), (Reply::Json(500, "{}"), ", timeout: 60s, tries: 2")]
+    {
+        let receiver = Responder::always(reply.clone());
+        let server = home(&receiver, settings).start();
+        lock(&server, "ada");
+        wait_until("that it is given up", || counted(&server, "failed") == 1.0);
+        assert!(receiver.asked().len() <= 2, "{reply:?}");
+        let log = server.stop();
+        let given_up = lines(&log, "a notice was given up");
+        assert_eq!((given_up.len(), &given_up[0]["tries"]), (1, &json!(2)), "{log}");
+        assert!(!log.contains("hidden") && !log.contains(SECRET), "{log}");
+    }
+}
+
+#[test]
+fn it_follows_no_redirect() {
+    let elsewhere = Responder::always(TAKEN);
+    let to = format!("HTTP/1.1 307 x\r\nlocation: {}\r\ncontent-length: 0\r\n\r\n", elsewhere.url());
+    let receiver = Responder::always(Reply::Raw(to.leak().as_bytes()));
+    let server = home(&receiver, ", timeout: 60s, tries: 1").start();
+    lock(&server, "ada");
+    wait_until("that it is given up", || counted(&server, "failed") == 1.0);
+    assert_eq!((receiver.asked().len(), elsewhere.asked().len()), (1, 0));
+}
+
+#[test]
+fn over_tls_it_is_told_only_if_somebody_vouches_for_it() {
+    let certified = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let provider = std::sync::Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![CertificateDer::from(certified.cert.der().to_vec())], key)
+        .unwrap();
+    let receiver = Responder::encrypted(config, TAKEN);
+    let trusting = home(&receiver, PATIENT);
+    let authority = trusting.path("authority.pem");
+    std::fs::write(&authority, certified.cert.pem()).unwrap();
+    let trusting = trusting.variable("SSL_CERT_FILE", authority.to_str().unwrap());
+    let server = trusting.start();
+    lock(&server, "ada");
+    wait_until("the call", || counted(&server, "delivered") == 1.0);
+    verified(&receiver.only());
+    let server = home(&receiver, ", timeout: 60s, tries: 1").start();
+    lock(&server, "bob");
+    wait_until("that it is given up", || counted(&server, "failed") == 1.0);
+    assert_eq!(receiver.asked().len(), 1);
+}
+
+#[test]
+fn logins_go_on_while_it_hangs_and_so_does_the_end() {
+    let receiver = Responder::always(Reply::Hang);
+    let server = home(&receiver, PATIENT).start();
+    for number in 0..60 {
+        lock(&server, &format!("user{number}"));
+    }
+    wait_until("a call", || !receiver.asked().is_empty());
+    let start = now();
+    let log = server.stop();
+    let took = start.elapsed();
+    assert!(took < std::time::Duration::from_secs(20), "{took:?}");
+    let given_up = lines(&log, "notices were given up, because the program ends");
+    assert_eq!((given_up.len(), &given_up[0]["notices"]), (1, &json!(60)), "{log}");
+}
+
+#[test]
+fn of_two_nodes_on_one_redis_one_calls_it() {
+    let receiver = Responder::always(TAKEN);
+    let redis = Redis::redis().start();
+    let homes =
+        [0, 1].map(|_| Home::with(&on(&redis, &guards(&receiver, PATIENT))).variable("SECRET", SECRET));
+    let [one, other] = [homes[0].start(), homes[1].start()];
+    let ada = json!({ "user": "ada" });
+    let first = begin(&one, &ada).ok();
+    let second = begin(&one, &ada).ok();
+    assert_eq!(guarding::finish(&other, &second, "failure"), "now");
+    assert_eq!(guarding::finish(&one, &second, "failure"), "already");
+    assert_eq!(guarding::finish(&one, &first, "failure"), "now");
+    wait_until("the call", || counted(&other, "delivered") == 1.0);
+    let logs = [one.stop(), other.stop()].concat();
+    assert_eq!(lines(&logs, "locked").len(), 1, "{logs}");
+    assert_eq!(verified(&receiver.only())["fields"], json!({ "user": "ada" }));
+}
+
+#[test]
+fn a_reload_sends_notices_elsewhere() {
+    let (before, after) = (Responder::always(TAKEN), Responder::always(TAKEN));
+    let home = home(&before, PATIENT);
+    let server = home.start();
+    lock(&server, "ada");
+    wait_until("a call", || before.asked().len() == 1);
+    home.configure(&format!("store: memory\nlog: {{ format: json }}\n{}", guards(&after, PATIENT)));
+    server.wait_for_log("the configuration was reloaded");
+    lock(&server, "bob");
+    wait_until("a call elsewhere", || after.asked().len() == 1);
+    assert_eq!(before.asked().len(), 1);
+}
