@@ -7,15 +7,16 @@ mod program;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use jiff::SignedDuration;
-use market::{Market, refusal, until};
-use program::{Connection, text};
+use market::{Market, Time, refusal, until};
+use program::{Connection, pause, text};
 use serde_json::{Value, json};
 
-fn both(story: impl Fn(&Market)) {
-    story(&Market::in_a_file());
-    story(&Market::on_redis());
+fn both(time: Time, story: impl Fn(&Market)) {
+    story(&Market::in_a_file(time));
+    story(&Market::on_redis(time));
 }
 
 fn of(code: &str, limit: u64) -> (String, u64) {
@@ -24,7 +25,7 @@ fn of(code: &str, limit: u64) -> (String, u64) {
 
 #[test]
 fn an_advertiser_has_ten_deals_at_once_each_by_its_id() {
-    both(|market| {
+    both(Time::Real, |market| {
         for number in 0..10 {
             let taken = market.deal(number, "ads", &format!("c{number}"), &format!("deal-{number}")).ok();
             assert_eq!((&taken["repeated"], &taken["id"]), (&json!(false), &json!(format!("deal-{number}"))));
@@ -47,7 +48,7 @@ fn an_advertiser_has_ten_deals_at_once_each_by_its_id() {
 
 #[test]
 fn every_answer_that_names_the_rule_has_its_code() {
-    both(|market| {
+    both(Time::Real, |market| {
         let ids: Vec<String> = (0..10).map(|number| format!("deal-{number}")).collect();
         let path = "/api/v1/holds/active_deals/ads";
         market.node(0).ask("PUT", path, Some(&json!({ "ids": ids }))).ok();
@@ -74,7 +75,7 @@ fn every_answer_that_names_the_rule_has_its_code() {
 
 #[test]
 fn a_channel_has_five_deals_on_each_day_of_its_time_zone() {
-    both(|market| {
+    both(Time::Moved, |market| {
         // Half an hour before the day ends in Tokyo; that of UTC has nine hours more.
         let evening = until(14, 30);
         market.set_clock(evening);
@@ -98,7 +99,7 @@ fn a_channel_has_five_deals_on_each_day_of_its_time_zone() {
 
 #[test]
 fn a_user_has_three_disputes_in_any_seven_days() {
-    both(|market| {
+    both(Time::Moved, |market| {
         let dispute = |turn: usize| market.once(turn, "disputes.create", "user", "angry");
         for day in [0, 2, 4] {
             market.set_clock(SignedDuration::from_hours(24 * day));
@@ -118,7 +119,7 @@ fn a_user_has_three_disputes_in_any_seven_days() {
 
 #[test]
 fn a_negotiation_has_ten_counter_offers_for_ever_and_what_is_rolled_back_is_given_back() {
-    both(|market| {
+    both(Time::Moved, |market| {
         let offer = |turn: usize| market.once(turn, "offers.counter", "negotiation", "n1");
         let receipts: Vec<Value> = (0..10).map(|turn| offer(turn).ok()["receipt"].clone()).collect();
         let eleventh = offer(0);
@@ -137,7 +138,7 @@ fn a_negotiation_has_ten_counter_offers_for_ever_and_what_is_rolled_back_is_give
 
 #[test]
 fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
-    both(|market| {
+    both(Time::Moved, |market| {
         // Away from midnight in Tokyo.
         market.set_clock(until(3, 0));
         let shows = |rule: &str, key: &str| {
@@ -163,7 +164,7 @@ fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
 
 #[test]
 fn the_books_of_the_application_heal_a_count_that_has_drifted() {
-    both(|market| {
+    both(Time::Real, |market| {
         for number in 0..10 {
             market.deal(number, "ads", &format!("c{number}"), &format!("gone-{number}")).ok();
         }
@@ -220,7 +221,7 @@ fn rush(market: &Market, connections: usize, each: usize, ends: bool) -> usize {
 
 #[test]
 fn two_hundred_takes_side_by_side_never_hold_more_than_ten() {
-    both(|market| {
+    both(Time::Real, |market| {
         assert_eq!(rush(market, 8, 25, false), 10);
         assert_eq!(market.deals_of(0, "ads").len(), 10);
         let eight: Vec<String> = (0..8).map(|number| format!("live-{number}")).collect();
@@ -232,6 +233,7 @@ fn two_hundred_takes_side_by_side_never_hold_more_than_ten() {
                 let mut most = 0;
                 while !over.load(Ordering::SeqCst) {
                     most = most.max(market.deals_of(1, "ads").len());
+                    pause(Duration::from_millis(2));
                 }
                 most
             });

@@ -33,6 +33,14 @@ pub enum Store {
     Redis(Box<Redis>),
 }
 
+/// By which clock the store goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Time {
+    Real,
+    /// One that [`Market::set_clock`] moves.
+    Moved,
+}
+
 /// A marketplace: its store, and one node or more.
 pub struct Market {
     pub store: Store,
@@ -42,16 +50,18 @@ pub struct Market {
 
 impl Market {
     /// One node that keeps a file, and writes it before every answer.
-    pub fn in_a_file() -> Self {
-        let config = format!("store: {{ file: ./market.redb, sync: always }}\n{RULES}");
-        let home = Home::with(&config).with_moved_clock();
+    pub fn in_a_file(time: Time) -> Self {
+        let home = Home::with(&format!("store: {{ file: ./market.redb, sync: always }}\n{RULES}"));
+        let home = if time == Time::Moved { home.with_moved_clock() } else { home };
         Self { store: Store::File, nodes: vec![home.start()], homes: vec![home] }
     }
 
     /// Two nodes that share a Redis.
-    pub fn on_redis() -> Self {
-        let redis = Redis::redis().faketime(0).start();
-        let settings = "command_timeout: 10s, connect_timeout: 10s";
+    pub fn on_redis(time: Time) -> Self {
+        let redis = Redis::redis();
+        let redis = if time == Time::Moved { redis.faketime(0).start() } else { redis.start() };
+        // However busy the machine is, that is no outage.
+        let settings = "command_timeout: 20s, connect_timeout: 20s";
         let config = format!("store: {{ redis: '{}', {settings} }}\n{RULES}", redis.url());
         let homes: Vec<Home> = (0..2).map(|_| Home::with(&config)).collect();
         Self { store: Store::Redis(Box::new(redis)), nodes: homes.iter().map(Home::start).collect(), homes }
