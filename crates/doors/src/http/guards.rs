@@ -313,8 +313,7 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let behind = Behind { guard: &guard.name, advice, ticket: None };
     let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
     let bytes = json.bytes();
-    // The brace that ends the one object and the brace that begins the other make room for a comma.
-    bytes.pop();
+    // A comma stands for the brace that begins the other object, which ends both.
     bytes.push(b',');
     bytes.extend_from_slice(&behind[1..]);
     let mut response = Response::new(Body::from(json.into_bytes()));
