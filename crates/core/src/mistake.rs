@@ -58,6 +58,8 @@ pub enum Mistake {
         /// What was asked for.
         cost: u64,
     },
+    /// The id is empty: whoever has none sends none.
+    IdEmpty,
     /// The id is longer than [`Attempt::MOST_ID_BYTES`].
     IdTooLong {
         /// How long it is.
@@ -86,6 +88,7 @@ impl fmt::Display for Mistake {
             Self::CostTooBig { cost } => {
                 write!(f, "the cost {cost} is beyond the largest exact number, {MAX_EXACT}")
             }
+            Self::IdEmpty => f.write_str("the id is empty; leave it out if there is none"),
             Self::IdTooLong { bytes } => {
                 write!(f, "the id is {bytes} bytes long; at most {} are allowed", Attempt::MOST_ID_BYTES)
             }

@@ -153,7 +153,8 @@ impl Plan {
     /// These limits, with every count and burst cut to a share; `None` if one of them cannot be.
     pub fn share(&self, share: Share) -> Option<Self> {
         let limits = self.limits().iter().map(|limit| limit.share(share)).collect::<Option<_>>()?;
-        Some(Self::new(Arc::clone(self.rule()), limits).expect("shares differ as their limits do"))
+        let plan = Self::new(Arc::clone(self.rule()), limits).expect("shares differ as their limits do");
+        Some(if self.is_secret() { plan.with_secret_keys() } else { plan })
     }
 }
 

@@ -69,6 +69,15 @@ pub struct Attempt<'a> {
 impl Attempt<'_> {
     /// The longest id, in bytes.
     pub const MOST_ID_BYTES: usize = 256;
+
+    /// What is wrong with an id, if anything is.
+    pub fn check_id(id: &str) -> Result<(), Mistake> {
+        match id.len() {
+            0 => Err(Mistake::IdEmpty),
+            1..=Self::MOST_ID_BYTES => Ok(()),
+            bytes => Err(Mistake::IdTooLong { bytes }),
+        }
+    }
 }
 
 impl Policies {
@@ -293,8 +302,8 @@ impl Policy {
         if attempt.cost > MAX_EXACT {
             return Err(Mistake::CostTooBig { cost: attempt.cost });
         }
-        if let Some(id) = attempt.id.filter(|id| id.len() > Attempt::MOST_ID_BYTES) {
-            return Err(Mistake::IdTooLong { bytes: id.len() });
+        if let Some(id) = attempt.id {
+            Attempt::check_id(id)?;
         }
         if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, roster, charges) }
     }

@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 
 use crate::banning::Banning;
 use crate::charge::{Charges, KeyText};
+use crate::code::Code;
 use crate::key::{self, FieldKind, Presence, ValueError};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
@@ -22,6 +23,8 @@ use crate::time::Span;
 pub struct Rule {
     /// Its name: unique, and part of every counter's identity.
     pub name: Arc<str>,
+    /// How answers that it refuses name it to an application, beside its name.
+    pub code: Option<Code>,
     /// The fields that make its key; none means one counter for all.
     pub by: Box<[Field]>,
     /// Its limits, where nothing else is said.
@@ -101,6 +104,7 @@ impl Rule {
         let plan = Plan::new(name.into(), limits)?;
         Ok(Self {
             name: name.into(),
+            code: None,
             by: by.iter().map(field).collect(),
             overrides: HashMap::new(),
             on_exceed: OnExceed::Reject,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use support::{at, plan, policy, rule};
 use tollgate_core::key::{FieldKind, Kinds, MOST_FIELD_BYTES, ValueError};
 use tollgate_core::lists::Roster;
-use tollgate_core::{Attempt, MAX_EXACT, Mistake, Policies, Policy, Rule, State, Ticket, When};
+use tollgate_core::{Attempt, Guard, MAX_EXACT, Mistake, Policies, Policy, Rule, State, Ticket, When};
 
 const IP: FieldKind = FieldKind::Ip { v4: 32, v6: 64 };
 
@@ -112,6 +112,7 @@ fn costs_and_ids_have_their_bounds() {
     let (longest, too_long) = ("i".repeat(256), "i".repeat(257));
     let with_id = |id| Attempt { id: Some(id), ..attempt(&fields) };
     assert_eq!(mistake(&mail(), &with_id(&too_long)), Mistake::IdTooLong { bytes: 257 });
+    assert_eq!(mistake(&mail(), &with_id("")), Mistake::IdEmpty);
     assert!(mail().charges(&with_id(&longest), Ticket(1)).is_ok());
 }
 
@@ -230,4 +231,12 @@ fn what_fields_hold_stays_with_the_set_when_its_rules_change() {
         assert_eq!([set.kind_of("ip"), set.kind_of("other")], [FieldKind::Text; 2]);
         assert_eq!(set.kind_of("domain"), FieldKind::Domain);
     }
+}
+
+#[test]
+fn guards_of_another_set_stand_beside_ones_own_and_do_not_replace_them() {
+    let guarded = |guards| Policies::default().with_guards(guards);
+    let own = guarded(vec![Guard::new("login", "new")]);
+    let both = own.beside(&guarded(vec![Guard::new("login", "old"), Guard::new("admin", "old")]));
+    assert_eq!(both.guards(), [Guard::new("login", "new"), Guard::new("admin", "old")]);
 }

@@ -203,6 +203,13 @@ fn what_only_the_share_is_too_small_for_is_an_outage_and_no_never() {
 }
 
 #[test]
+fn a_share_of_a_secret_rule_is_as_secret() {
+    let hidden = Plan::clone(&plan("rule", &["10/hour"])).with_secret_keys();
+    assert!(hidden.share(Share::HALF).unwrap().is_secret());
+    assert!(!plan("rule", &["10/hour"]).share(Share::HALF).unwrap().is_secret());
+}
+
+#[test]
 fn an_unlimited_plan_has_every_share() {
     let none = Plan::new("rule".into(), Vec::new()).unwrap();
     assert_eq!(none.share(Share::HALF), Some(none.clone()));

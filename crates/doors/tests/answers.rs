@@ -33,6 +33,7 @@ fn policies() -> Policies {
         "2 parts per attempt",
     ];
     let mut many = rule("many", &by, &kinds);
+    many.code = Some("TOO_MANY".parse().unwrap());
     many.overrides.insert("gold".into(), plan("many", &["1000/hour"]));
     let mut secret = rule("secret", &by, &["7/hour"]);
     secret.secret = true;
@@ -125,8 +126,12 @@ fn refused(door: &Door, decision: &Decision<'_>) -> Value {
         "type": "/problems/rate-limit-exceeded", "title": "Rate limit exceeded", "status": 429,
         "detail": format!("{who} exceeded {limit}; {then}"), "correlationId": "…",
         "error": "rate limit exceeded", "allowed": false, "verdict": verdict, "policy": *decision.policy().name,
-        "origin": "store", "denied_by": name, "denied_key": key, "rules": rules(door, decision),
+        "origin": "store", "denied_by": name, "denied_key": key, "limit": limit.number(),
+        "rules": rules(door, decision),
     });
+    if let Some(code) = &line.rule.code {
+        answer["code"] = json!(**code);
+    }
     if let (Some(secs), Some(wait)) = (secs, wait) {
         answer["retry_after"] = json!(secs);
         answer["retryAfter"] = json!(secs);

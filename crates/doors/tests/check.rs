@@ -76,7 +76,7 @@ async fn a_denied_attempt_is_told_who_refused_it_and_when_to_come_back() {
         "detail": "sender user@example.com exceeded 3/hour; retry after 1800 s",
         "correlationId": "…", "error": "rate limit exceeded", "allowed": false, "verdict": "deny",
         "policy": "mail.accept", "origin": "store", "denied_by": "sender", "denied_key": "user@example.com",
-        "retry_after": 1_800, "retryAfter": 1_800, "retry_after_ms": 1_800_000,
+        "retry_after": 1_800, "retryAfter": 1_800, "retry_after_ms": 1_800_000, "limit": 3,
         "rules": [
             line("global", "global", &[("50000/hour", 50_000, 49_997, left, None), ("500000/day", 500_000, 499_997, Some(84_600_000), None)], 0),
             line("sender", "user@example.com", &[("3/hour", 3, 0, left, left), ("1000/day", 1_000, 997, Some(84_600_000), None)], 0),

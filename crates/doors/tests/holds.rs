@@ -114,7 +114,7 @@ async fn the_callers_books_are_the_truth() {
         door.put("/api/v1/holds/jobs/acme", more).await.detail().starts_with("more than 100000 in one list")
     );
     let long = door.put("/api/v1/holds/jobs/acme", json!({ "ids": ["x".repeat(257)] })).await;
-    assert_eq!(long.detail(), "an id is 257 bytes long; at most 256 are allowed");
+    assert_eq!(long.detail(), "`ids[0]`: the id is 257 bytes long; at most 256 are allowed");
     let seen = door.check("jobs", json!({ "account": "acme" })).await;
     assert_eq!(seen.status, 429, "what is refused changes nothing");
 }

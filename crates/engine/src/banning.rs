@@ -188,6 +188,7 @@ impl Engine {
             verdict: Verdict::Deny,
             origin: Origin::Barred,
             rule: Some(name.to_owned()),
+            code: rule.code.clone(),
             key: Some(key.to_string()),
             cost: 0,
             retry: When::After(lasts),

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 
 use parking_lot::Mutex;
-use tollgate_core::{Origin, Span, Timestamp, Verdict, When};
+use tollgate_core::{Code, Origin, Span, Timestamp, Verdict, When};
 
 use crate::trickle::Trickle;
 
@@ -31,6 +31,8 @@ pub struct Entry {
     pub origin: Origin,
     /// The rule that is named, if it was not allowed.
     pub rule: Option<String>,
+    /// Its code, if it has one.
+    pub code: Option<Code>,
     /// The key of that rule, or of the first one that applied.
     pub key: Option<String>,
     /// How much was asked for.
@@ -91,6 +93,7 @@ mod tests {
             verdict: Verdict::Allow,
             origin: Origin::Store,
             rule: None,
+            code: None,
             key: None,
             cost: 1,
             retry: When::Now,

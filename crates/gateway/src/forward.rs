@@ -3,11 +3,13 @@
 //! What is between the client and us stays here; where the request came from is said by us, and what
 //! the client said of that is passed on only if it is a proxy that we trust.
 
+use std::cell::Cell;
 use std::net::IpAddr;
 
 use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
+use crate::captcha::{self, Captcha};
 use crate::h1::decode::Decoder;
 use crate::h1::encode::Encoder;
 use crate::h1::lines::{Kind, Line};
@@ -24,6 +26,8 @@ pub(crate) struct Origin {
     pub(crate) scheme: Scheme,
     /// Whether what the peer says of where requests come from is believed.
     pub(crate) trust: Trust,
+    /// How many bytes of bodies that came over the connection are kept here, until they are passed on.
+    pub(crate) kept: Cell<usize>,
 }
 
 /// How clients speak to a listener.
@@ -52,13 +56,15 @@ pub(crate) struct Forwarded<'f> {
     /// For clients that sent none.
     pub(crate) address: &'f dyn std::fmt::Display,
     pub(crate) origin: &'f Origin,
+    /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
+    pub(crate) captcha: Option<Captcha>,
 }
 
 impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme, trust: Trust) -> Self {
         // A client of a socket for both families is known by its IPv4 address.
         let peer = peer.to_canonical();
-        Self { peer, text: peer.to_string().into(), scheme, trust }
+        Self { peer, text: peer.to_string().into(), scheme, trust, kept: Cell::new(0) }
     }
 }
 
@@ -141,8 +147,8 @@ impl Forwarded<'_> {
     fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
         let mut heard = Heard::default();
         let trusted = self.origin.trust == Trust::Proxy;
-        request.lines.write(out, |Line { kind, .. }| match kind {
-            Kind::Plain => true,
+        request.lines.write(out, |Line { name, kind, .. }| match kind {
+            Kind::Plain => self.captcha.is_none() || !captcha::is_hint(name),
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
             _ => false,
@@ -156,6 +162,9 @@ impl Forwarded<'_> {
             }
         }
         self.write_origin(request, &heard, out);
+        if self.captcha == Some(Captcha::Required) {
+            out.extend_from_slice(captcha::LINE);
+        }
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");
         }

@@ -4,6 +4,7 @@
 //! which is the engine's.
 
 mod alarm;
+mod captcha;
 mod connection;
 mod exchange;
 mod flow;

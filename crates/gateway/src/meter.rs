@@ -32,6 +32,8 @@ type Book<M> = Arc<Mutex<BTreeMap<Arc<str>, Vec<Arc<M>>>>>;
 pub(crate) struct WorkerMeter {
     pub(crate) connections: Level,
     pub(crate) tunnels: Level,
+    /// Logins that are held back.
+    pub(crate) delayed: Level,
     /// Connections that were refused by their policy.
     pub(crate) refused: Count,
 }

@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use tollgate_web::path;
 
 use crate::route::{Shadowed, Table};
-use crate::settings::{Bounds, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
+use crate::settings::{Bounds, GuardSettings, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
 use crate::tls;
 use crate::upstream::Upstream;
 
@@ -26,6 +26,7 @@ pub(crate) struct Route {
     /// The place of its upstream.
     pub(crate) upstream: usize,
     pub(crate) policy: Option<Arc<str>>,
+    pub(crate) guard: Option<Arc<GuardSettings>>,
     pub(crate) rewrite: Option<Rewrite>,
     pub(crate) response_timeout: Duration,
     pub(crate) body_bytes: u64,
@@ -128,6 +129,7 @@ impl Route {
             name: Arc::clone(&route.name),
             upstream,
             policy: route.policy.clone(),
+            guard: route.guard.clone().map(Arc::new),
             rewrite: route.rewrite.clone(),
             response_timeout: timeout,
             body_bytes: route.body_bytes.or(all.bounds.body_bytes).unwrap_or(u64::MAX),

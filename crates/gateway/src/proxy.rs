@@ -1,5 +1,7 @@
 //! From a request to its response: the route, the limits, the upstream.
 
+mod ahead;
+mod guarding;
 pub(crate) mod limits;
 mod note;
 mod over_http2;
@@ -92,7 +94,11 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
             return Passed::Answer(answer);
         }
         Some(Limited::Admitted(mut admitted)) => {
-            let passed = case.forward(client, &mut admitted, &mut note).await;
+            let passed = match &case.route().guard {
+                None => case.forward(client, &mut admitted, &mut note).await,
+                // Boxed, since few routes have one.
+                Some(guard) => Box::pin(case.forward_guarded(guard, client, &mut admitted, &mut note)).await,
+            };
             if let Err(answer) = &passed {
                 admitted.answered(visit, answer.status.as_u16());
             }

@@ -5,6 +5,7 @@
 //! of an upstream that a route passes to, is checked when a gateway is made of it.
 
 mod address;
+mod guard;
 mod pattern;
 
 use std::net::SocketAddr;
@@ -16,6 +17,7 @@ use http::{HeaderName, HeaderValue, Method};
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 
 pub use address::{Address, BadAddress};
+pub use guard::GuardSettings;
 pub(crate) use pattern::Segment;
 pub use pattern::{BadPattern, HostPattern, PathPattern};
 
@@ -163,6 +165,8 @@ pub struct RouteSettings {
     /// The policy that its requests pass, unless another one was assigned over the API. Requests of a
     /// route without policy are passed on untouched.
     pub policy: Option<Arc<str>>,
+    /// The guard that its requests pass beside the policy: they are logins.
+    pub guard: Option<GuardSettings>,
     /// How the path changes on its way to the upstream.
     pub rewrite: Option<Rewrite>,
     /// Overrules the upstream's.
@@ -269,6 +273,7 @@ impl RouteSettings {
             headers: Vec::new(),
             upstream: upstream.into(),
             policy: None,
+            guard: None,
             rewrite: None,
             response_timeout: None,
             body_bytes: None,

@@ -16,10 +16,11 @@ use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::server::conn::http2::Builder;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use support::rules::{rule, together};
 use support::{Stage, http2, settings, until};
 use tokio::net::TcpListener;
 use tollgate_gateway::Settings;
-use tollgate_gateway::settings::Protocol;
+use tollgate_gateway::settings::{GuardSettings, Protocol};
 
 type Boxed = http_body_util::combinators::BoxBody<Bytes, hyper::Error>;
 
@@ -233,4 +234,36 @@ async fn what_goes_wrong_is_told_as_with_http_1() {
     let plain = support::Upstream::saying("x").await;
     let reply = Stage::new(over_http2(plain.address)).await.fetch("/").await;
     assert!(matches!(reply.status, 502 | 504), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_login_brings_its_body_and_the_hint_that_a_captcha_is_wanted() {
+    let server = serve(|request| async move {
+        let hint = request.headers().get("x-captcha-required").cloned();
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let mut answer = Response::new(whole(body));
+        *answer.status_mut() = http::StatusCode::UNAUTHORIZED;
+        if let Some(hint) = hint {
+            answer.headers_mut().insert("x-heard", hint);
+        }
+        answer
+    })
+    .await;
+    let mut settings = over_http2(server.address);
+    let fields = tollgate_web::Aliases::default().with([("user", "json.user")]).unwrap();
+    let guard = GuardSettings { fields, ..GuardSettings::new("login") };
+    settings.routes[0].guard = Some(guard);
+    let rules = vec![rule("login", &["user"], &["ladder 1 captcha then 3 lock 15m"])];
+    let policies = together("login", rules).with_guards(vec![tollgate_core::Guard::new("login", "login")]);
+    let stage = Stage::with_policies(settings, policies).await;
+    let body = r#"{"user":"ada"}"#;
+    let guess = format!(
+        "POST / HTTP/1.1\r\nHost: a\r\nX-Captcha-Required: no\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for heard in [None, Some("true"), Some("true")] {
+        let reply = stage.ask(&guess).await;
+        assert_eq!((reply.status, reply.text(), reply.header("x-heard")), (401, body, heard));
+    }
+    assert_eq!(stage.ask(&guess).await.status, 429);
 }

@@ -63,6 +63,7 @@ impl Terms {
             host: &host,
             headers: &parts.headers,
             identity: &identity,
+            body: None,
         };
         // Without a peer nobody knows whose request it is.
         let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());

@@ -6,6 +6,7 @@
 mod cluster;
 mod dial;
 mod fleet;
+mod hiding;
 pub mod inspect;
 mod name;
 mod offset;

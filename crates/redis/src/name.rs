@@ -1,38 +1,71 @@
 //! Under which keys things are kept.
 //!
 //! A counter's key is `prefix:{rule:key}`, readable and escaped; the braces make a cluster keep
-//! everything about it in one place. A key that is too long to read, or must not be read, is hashed.
+//! everything about it in one place. A key that is too long to read is hashed. One that must not be
+//! read is hashed with a secret, or whoever sees the names could try out what they stand for.
 
 use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use tollgate_core::{Limit, Plan, Span, Ticket};
+use tollgate_core::{Limit, Plan, Span, StoreError, Ticket};
+
+use crate::hiding::Hiding;
+use crate::settings::Settings;
 
 /// Makes the names of keys.
 pub(crate) struct Names {
     prefix: String,
     tags: HashMap<String, String>,
+    /// What keys that must not be read are hashed with.
+    pub(crate) hiding: Hiding,
 }
+
+/// A key that must not be read, and cannot be hashed: what it is hashed with is not known yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unnamed;
 
 /// The longest key that is kept readable, in bytes.
 const MOST_READABLE: usize = 128;
 
+impl From<Unnamed> for StoreError {
+    fn from(_: Unnamed) -> Self {
+        Self::Unavailable { reason: "what secret keys are hashed with is not known yet".into() }
+    }
+}
+
 impl Names {
-    /// Names that begin with this prefix; keys of tagged rules live together.
-    pub(crate) fn new(prefix: &str, tags: HashMap<String, String>) -> Self {
-        Self { prefix: escaped(prefix), tags }
+    /// Names as these settings have them: they begin with its prefix, and keys of tagged rules live
+    /// together.
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let hiding = Hiding::new(settings.key_secret.as_ref());
+        Self { prefix: escaped(&settings.prefix), tags: settings.tags.clone(), hiding }
     }
 
     /// Where the numbers of a rule at a key are.
-    pub(crate) fn counter(&self, plan: &Plan, key: &str) -> String {
-        let mut name = self.rule(plan.rule());
-        if key.len() > MOST_READABLE || plan.is_secret() {
-            name.push('#');
-            name.push_str(&HEXLOWER.encode(&Sha256::digest(key.as_bytes())[..16]));
-        } else {
-            escape(key, &mut name);
+    pub(crate) fn counter(&self, plan: &Plan, key: &str) -> Result<String, Unnamed> {
+        if !plan.is_secret() {
+            return Ok(self.plain(plan.rule(), key));
         }
+        let digest = self.hiding.digest(plan.rule(), key).ok_or(Unnamed)?;
+        Ok(self.hashed(plan.rule(), &digest))
+    }
+
+    /// As [`Names::counter`], of a rule whose keys may be read.
+    pub(crate) fn plain(&self, rule: &str, key: &str) -> String {
+        if key.len() > MOST_READABLE {
+            return self.hashed(rule, &Sha256::digest(key.as_bytes()));
+        }
+        let mut name = self.rule(rule);
+        escape(key, &mut name);
+        name.push('}');
+        name
+    }
+
+    fn hashed(&self, rule: &str, digest: &[u8]) -> String {
+        let mut name = self.rule(rule);
+        name.push('#');
+        HEXLOWER.encode_append(&digest[..16], &mut name);
         name.push('}');
         name
     }
@@ -139,6 +172,12 @@ fn escape_byte(byte: u8, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::Password;
+
+    fn settings() -> Settings {
+        let tags = HashMap::from([("mail".into(), "m".into())]);
+        Settings { tags, ..Settings::parse("redis://localhost").unwrap() }
+    }
 
     fn plan(rule: &str) -> Plan {
         Plan::new(rule.into(), vec!["10/min".parse().unwrap()]).unwrap()
@@ -146,21 +185,53 @@ mod tests {
 
     #[test]
     fn keys_are_readable_and_no_two_share_a_name() {
-        let names = Names::new("tollgate", HashMap::from([("mail".into(), "m".into())]));
-        assert_eq!(names.counter(&plan("ip"), "2001:db8::/64"), "tollgate:{ip:2001:db8::/64}");
-        assert_eq!(names.counter(&plan("mail"), "a b"), "tollgate:{m}{mail:a%20b}");
+        let names = Names::new(&settings());
+        let name = |rule: &str, key: &str| names.counter(&plan(rule), key).unwrap();
+        assert_eq!(name("ip", "2001:db8::/64"), "tollgate:{ip:2001:db8::/64}");
+        assert_eq!(name("mail", "a b"), "tollgate:{m}{mail:a%20b}");
         let keys = ["a", "a}", "{a", "a%7d", "#a", "ä", "", "*", "a:log:1h"];
-        let mut seen: Vec<_> = keys.iter().map(|key| names.counter(&plan("ip"), key)).collect();
-        seen.push(names.counter(&plan("ip"), &"a".repeat(200)));
+        let mut seen: Vec<_> = keys.iter().map(|key| name("ip", key)).collect();
+        seen.push(name("ip", &"a".repeat(200)));
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), keys.len() + 1);
     }
 
     #[test]
-    fn a_secret_key_is_nowhere_to_be_read() {
-        let names = Names::new("tollgate", HashMap::new());
+    fn a_secret_key_has_no_name_until_it_is_known_what_it_is_hashed_with() {
+        let names = Names::new(&settings());
         let plan = plan("api_key").with_secret_keys();
-        assert!(!names.counter(&plan, "sk-123").contains("123"));
+        assert_eq!(names.counter(&plan, "sk-123"), Err(Unnamed));
+        names.hiding.learn([7; 32]);
+        let name = names.counter(&plan, "sk-123").unwrap();
+        let plain = HEXLOWER.encode(&Sha256::digest(b"sk-123"));
+        assert!(name.starts_with("tollgate:{api_key:#"), "{name}");
+        assert!(!name.contains("123") && !name.contains(&plain[..32]), "{name}");
+    }
+
+    #[test]
+    fn a_secret_key_is_named_by_the_secret_and_by_its_rule() {
+        let names = Names::new(&settings());
+        let hidden = |rule: &str| {
+            let name = names.counter(&plan(rule).with_secret_keys(), "sk-123").unwrap();
+            name.split('#').nth(1).unwrap().to_owned()
+        };
+        names.hiding.learn([7; 32]);
+        let (one, other) = (hidden("api_key"), hidden("user"));
+        assert_ne!(one, other, "whoever sees two rules cannot tell that it is the same key");
+        names.hiding.learn([8; 32]);
+        assert_ne!(hidden("api_key"), one);
+        names.hiding.learn([7; 32]);
+        assert_eq!(hidden("api_key"), one);
+    }
+
+    #[test]
+    fn a_configured_secret_goes_before_that_of_the_store() {
+        let key_secret = Some(Password("long enough to be one".into()));
+        let names = Names::new(&Settings { key_secret, ..settings() });
+        let plan = plan("api_key").with_secret_keys();
+        let name = names.counter(&plan, "sk-123").unwrap();
+        names.hiding.learn([7; 32]);
+        assert_eq!(names.counter(&plan, "sk-123").unwrap(), name);
     }
 }

@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 use tollgate_core::limit::Ladder;
 use tollgate_core::{Charge, Charges, Fate, Limit, Span, Timestamp, When};
 
-use crate::name::{Names, beside};
+use crate::name::{Names, Unnamed, beside};
 use crate::pack;
 use crate::resp::{write_header, write_word};
 use crate::row::{Adoption, heading, width};
@@ -72,12 +72,12 @@ impl Ask {
 
 impl<'r, 'c> Request<'r, 'c> {
     /// A request about some of the charges.
-    pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Self {
+    pub(crate) fn new(charges: &'r Charges<'c>, chosen: Vec<usize>, names: &Names) -> Result<Self, Unnamed> {
         let (keys, last, headings) = (Vec::new(), Vec::new(), Vec::new());
         let list = chosen.iter().filter_map(|index| charges.iter().nth(*index)).collect();
         let mut request = Self { charges, chosen, list, keys, last, known: None, headings, logs: false };
         for charge in request.chosen() {
-            let (name, heading) = (names.counter(charge.plan, charges.key(charge)), heading(charge.plan));
+            let (name, heading) = (names.counter(charge.plan, charges.key(charge))?, heading(charge.plan));
             request.keys.push(name);
             request.headings.push(heading);
         }
@@ -89,7 +89,7 @@ impl<'r, 'c> Request<'r, 'c> {
                 }
             }
         }
-        request
+        Ok(request)
     }
 
     /// The charges asked about.

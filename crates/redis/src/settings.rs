@@ -44,6 +44,9 @@ pub struct Settings {
     pub database: u32,
     /// What every key begins with, without the colon after it.
     pub prefix: String,
+    /// What keys of secret rules are hashed with; the store's own secret if nothing is said. All who share
+    /// the store say the same.
+    pub key_secret: Option<Password>,
     /// How long making a connection may take.
     pub connect_timeout: Duration,
     /// How long a command may take.
@@ -98,7 +101,7 @@ pub struct Tls {
     pub unverified: bool,
 }
 
-/// A password. It does not show itself.
+/// A password, or another secret. It does not show itself.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Password(pub String);
 
@@ -145,6 +148,7 @@ impl Settings {
             password: None,
             database: 0,
             prefix: "tollgate".to_owned(),
+            key_secret: None,
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_millis(50),
             health_check_interval: Duration::from_secs(10),

@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Charges, Clock, MAX_EXACT, Outcome, Store, StoreError, Timestamp};
+use tollgate_core::{Charges, Clock, MAX_EXACT, Outcome, Plan, Store, StoreError, Timestamp};
 
 use crate::fleet::Fleet;
 use crate::name::Names;
@@ -53,7 +53,7 @@ impl RedisStore {
         let settings = Arc::new(settings);
         let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
         let fleet = Fleet::start(&settings, tls, &Handle::current());
-        let names = Names::new(&settings.prefix, settings.tags.clone());
+        let names = Names::new(&settings);
         let store = Self { settings, fleet, names, scripts: Scripts::default(), clock: None };
         store.fleet.wait_until_up(Instant::now() + store.settings.connect_timeout).await;
         Ok(store)
@@ -63,6 +63,14 @@ impl RedisStore {
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..self }
+    }
+
+    /// Learns what secret keys are hashed with, unless that is known or there are none.
+    pub(crate) async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
+        if plans.any(Plan::is_secret) && !self.names.hiding.is_ready() {
+            Box::pin(self.read_secret(self.deadline())).await?;
+        }
+        Ok(())
     }
 
     fn deadline(&self) -> Instant {
@@ -105,7 +113,17 @@ impl RedisStore {
 
     /// Sends a plain command to where a key is.
     async fn command(&self, key: &str, words: &[&[u8]]) -> Result<Reply, StoreError> {
-        let reply = self.fleet.call(key, words, self.patience()).await?;
+        self.command_until(key, words, self.patience()).await
+    }
+
+    /// As [`RedisStore::command`], with a deadline.
+    async fn command_until(
+        &self,
+        key: &str,
+        words: &[&[u8]],
+        deadline: Instant,
+    ) -> Result<Reply, StoreError> {
+        let reply = self.fleet.call(key, words, deadline).await?;
         if let Reply::Error(error) = &reply {
             return Err(self.refused(error, &[key.to_owned()]));
         }
@@ -160,6 +178,11 @@ fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
     let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
     let (micros, status) = micros.zip(status.number()).ok_or_else(nonsense)?;
     Ok(Head { now: Timestamp::from_micros(micros), status, rest })
+}
+
+/// The limits that charges are about.
+fn plans<'c>(charges: &'c Charges<'_>) -> impl Iterator<Item = &'c Plan> {
+    charges.iter().map(|charge| &**charge.plan)
 }
 
 fn nonsense() -> StoreError {

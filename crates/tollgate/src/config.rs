@@ -204,7 +204,7 @@ fn mean(
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
-    let known = gateway::Known { policies: &policies, clients: &clients, answers: &answers };
+    let known = gateway::Known { policies: &policies, guards: &guards, clients: &clients, answers: &answers };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,

@@ -37,6 +37,20 @@ fn keys_of_secret_rules_stay_out_of_every_problem() {
 }
 
 #[test]
+fn a_code_that_is_none_is_refused_where_it_stands() {
+    let long = "x".repeat(65);
+    for (code, place, problem) in [
+        ("''", "1:21", "the code is empty"),
+        ("MAX DEALS", "1:21", "` ` cannot be part of a code: codes are made of `A-Z a-z 0-9 _ . -`"),
+        (&*long, "1:21", "the code has 65 characters: at most 64 are allowed"),
+    ] {
+        let text = format!("rules: {{ a: {{ code: {code}, limits: 1/s }} }}");
+        let error = refusal(&text, Format::Yaml);
+        assert_eq!(error, format!("t.yaml:{place}: rules.a.code: {problem}"));
+    }
+}
+
+#[test]
 fn what_is_no_yaml_is_refused_where_it_ends_being_yaml() {
     check_yaml(&[
         ("a: [1, 2", "t.yaml:1:4: not valid YAML: unclosed bracket '['"),

@@ -91,6 +91,35 @@ fn a_password_and_an_authority_can_be_files() {
     assert!(!error.contains("pass word"), "{error}");
 }
 
+#[test]
+fn what_secret_keys_are_hashed_with_can_be_said_and_is_long_enough() {
+    assert_eq!(settings("store: redis://a").key_secret, None);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::write(&file, "0123456789abcdef\n").unwrap();
+    let file = file.to_str().unwrap();
+    let said = settings(&format!("store: {{ redis: 'redis://a', key_secret_file: '{file}' }}")).key_secret;
+    assert_eq!(said, Some(Password("0123456789abcdef".to_owned())));
+    check(&[
+        (
+            "store: { redis: redis://a, key_secret_env: PASS }",
+            "t.yaml:1:44: store.key_secret_env: the secret has 7 characters: at least 16 are needed",
+        ),
+        (
+            "store: { redis: redis://a, key_secret_env: NONE }",
+            "t.yaml:1:44: store.key_secret_env: the environment variable `NONE` is not set",
+        ),
+        (
+            "store: { redis: redis://a, key_secret_env: PASS, key_secret_file: f }",
+            "t.yaml:1:50: store.key_secret_file: keep one of `key_secret_env` and `key_secret_file`",
+        ),
+        (
+            "store: { file: f, key_secret_env: PASS }",
+            "t.yaml:1:19: store.key_secret_env: this is a setting of stores in Redis: write `redis` and its address beside it",
+        ),
+    ]);
+}
+
 fn check(table: &[(&str, &str)]) {
     for (text, expected) in table {
         let refusal = refusal(text);

@@ -101,6 +101,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
                 .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
+                .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
                 .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()

@@ -296,6 +296,7 @@ fn the_business_limits_of_the_marketplace_hold() {
     let last = json!({ "user": "w", "negotiation": "n1" });
     let (_, denied) = server.post("/api/v1/check", &json!({ "policy": "offers.counter", "fields": last }));
     assert_eq!(verdict(&denied), "deny by counter_offers");
+    assert_eq!((&denied["code"], &denied["limit"]), (&json!("MAX_COUNTER_OFFERS"), &json!(10)));
     assert!(denied.get("retry_after").is_none(), "a total never passes by waiting: {denied}");
 }
 

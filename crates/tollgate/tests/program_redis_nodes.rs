@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use nodes::{PATIENT, attempt, home, readiness};
-use program::{Home, Server, now, pause, wait_until};
+use program::{Home, Server, faketime, now, pause, wait_until};
 use serde_json::{Value, json};
 use tollgate_testbed::Server as Redis;
 
@@ -91,14 +91,6 @@ fn a_burst_over_three_nodes_gets_exactly_what_a_sliding_limit_says() {
     assert_eq!(allowed(&nodes, "/api/v1/check", 5, |_| attempt("sliding", "ada")), 0);
 }
 
-/// Where libfaketime is.
-fn faketime() -> String {
-    let entries = std::fs::read_dir("/usr/lib").unwrap().flatten();
-    let found =
-        entries.map(|entry| entry.path().join("faketime/libfaketime.so.1")).find(|path| path.exists());
-    found.expect("libfaketime is not installed: run `./test`").display().to_string()
-}
-
 #[test]
 fn nodes_with_skewed_clocks_share_one_truth() {
     let rules = [
@@ -112,7 +104,7 @@ fn nodes_with_skewed_clocks_share_one_truth() {
         .into_iter()
         .map(|ahead| {
             let home = home(&redis().url(), &settings, &rules)
-                .variable("LD_PRELOAD", &faketime())
+                .variable("LD_PRELOAD", &faketime().display().to_string())
                 .variable("FAKETIME", ahead)
                 .variable("FAKETIME_DONT_FAKE_MONOTONIC", "1")
                 .variable("DONT_FAKE_MONOTONIC", "1");

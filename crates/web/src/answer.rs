@@ -222,6 +222,7 @@ impl Answers {
             Blank::Status => json.number(u64::from(refusal.status().as_u16())),
             Blank::Limit => json.add(binding.map_or("", |(text, ..)| text)),
             Blank::Rule => json.add(refusal.named.as_ref().map_or("", |(line, _)| &line.rule.name)),
+            Blank::Code => json.add(refusal.code().unwrap_or_default()),
             Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
             Blank::Policy => json.add(refusal.policy()),
             Blank::CorrelationId => json.add(id_text(id)),
@@ -252,6 +253,7 @@ fn is_known(blank: Blank, refusal: &Refusal<'_, '_>) -> bool {
         Blank::Period => refusal.binding().is_some_and(|(_, limit, _)| words::period(limit).is_some()),
         Blank::Number | Blank::Burst | Blank::Remaining | Blank::Limit => refusal.binding().is_some(),
         Blank::Rule | Blank::Key => refusal.named.is_some(),
+        Blank::Code => refusal.code().is_some(),
         Blank::Policy | Blank::CorrelationId | Blank::Status | Blank::Title | Blank::Type | Blank::Detail => {
             true
         }

@@ -8,6 +8,7 @@
 //! behind them. So a header, cookie or member of the query that is there several times, with values
 //! that differ, makes the request a bad one; neither value is chosen.
 
+mod body;
 mod said;
 mod source;
 
@@ -22,8 +23,9 @@ use tollgate_core::Policy;
 use tollgate_core::key::MOST_FIELD_BYTES;
 
 use crate::identity::Identity;
+pub use body::{Body, BodyKind};
 use said::IpText;
-pub use source::{Aliases, BadAlias, Source, UnknownField};
+pub use source::{Aliases, BadAlias, Reach, Source, UnknownField};
 
 /// What is known of a request.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +49,8 @@ pub struct Facts<'r> {
     pub headers: &'r HeaderMap,
     /// Who it proved to come from.
     pub identity: &'r Identity,
+    /// What it brings, where it was read before anybody asks; elsewhere nothing can be asked of it.
+    pub body: Option<&'r Body>,
 }
 
 /// Fields and values, in the order in which a policy knows them.
@@ -85,6 +89,11 @@ pub enum BadFact {
         /// Where it was looked for.
         source: String,
     },
+    /// The body is not what it says to be. The caller's fault.
+    NotJson {
+        /// What was looked for.
+        source: String,
+    },
     /// No source has this name. The fault of whoever gave the policy to the route.
     NoSource {
         /// The field.
@@ -98,6 +107,7 @@ enum Wrong {
     NotUtf8,
     TooLong(usize),
     Twice,
+    NotJson,
 }
 
 impl<'r> Facts<'r> {
@@ -130,7 +140,7 @@ impl<'r> Facts<'r> {
     fn add(&self, names: &'r [Arc<str>], aliases: &'r Aliases, asked: &mut Asked<'r>) -> Result<(), BadFact> {
         for name in names {
             let known = asked.fields.iter().any(|(field, _)| **field == **name);
-            let Some(source) = aliases.source(name).filter(|_| !known) else { continue };
+            let Some(source) = self.source(name, aliases).filter(|_| !known) else { continue };
             if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
                 asked.fields.push((name, value));
             }
@@ -141,7 +151,7 @@ impl<'r> Facts<'r> {
     fn ask_policy(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut fields = SmallVec::new();
         for name in policy.fields() {
-            let Some(source) = aliases.source(name) else {
+            let Some(source) = self.source(name, aliases) else {
                 missing(name, policy)?;
                 continue;
             };
@@ -150,6 +160,12 @@ impl<'r> Facts<'r> {
             }
         }
         Ok(Asked { fields })
+    }
+
+    /// Where the value of a field comes from, as far as this door looks.
+    #[inline]
+    fn source(&self, name: &'r str, aliases: &'r Aliases) -> Option<Source<'r>> {
+        aliases.source(name).filter(|source| self.body.is_some() || !source.is_of_body())
     }
 
     /// The value of one source; `None` if the request says nothing of it.
@@ -173,6 +189,8 @@ impl<'r> Facts<'r> {
             Source::Claim(name) => self.identity.claim(name).map(Cow::Borrowed),
             Source::ApiKey => self.identity.api_key.as_deref().map(Cow::Borrowed),
             Source::Consumer => self.identity.consumer.as_deref().map(Cow::Borrowed),
+            Source::Form(name) => self.body.map_or(Ok(None), |body| body.form(name))?,
+            Source::Json(path) => self.body.map_or(Ok(None), |body| body.json(path))?,
         };
         match text {
             Some(text) if text.len() > MOST_FIELD_BYTES => Err(Wrong::TooLong(text.len())),
@@ -217,6 +235,7 @@ impl Wrong {
             Self::NotUtf8 => BadFact::NotUtf8 { source },
             Self::TooLong(bytes) => BadFact::TooLong { source, bytes },
             Self::Twice => BadFact::Twice { source },
+            Self::NotJson => BadFact::NotJson { source },
         }
     }
 }
@@ -232,6 +251,9 @@ impl fmt::Display for BadFact {
                 )
             }
             Self::Twice { source } => write!(f, "`{source}` is there several times, with values that differ"),
+            Self::NotJson { source } => {
+                write!(f, "the body is not JSON, so there is no `{source}` in it")
+            }
             Self::NoSource { field } => write!(f, "no part of a request is called `{field}`"),
         }
     }

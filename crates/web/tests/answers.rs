@@ -54,7 +54,7 @@ fn a_refusal_says_who_exceeded_what_and_when_to_come_back() {
     assert_eq!(response.status(), 429);
     assert_eq!(
         text(&response),
-        r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"login alice exceeded 5/min burst 3; retry after 12 s","correlationId":"abc-123-def","error":"rate limit exceeded","allowed":false,"verdict":"deny","policy":"api","origin":"store","denied_by":"login","denied_key":"alice","retry_after":12,"retryAfter":12,"retry_after_ms":12000}"#
+        r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"login alice exceeded 5/min burst 3; retry after 12 s","correlationId":"abc-123-def","error":"rate limit exceeded","allowed":false,"verdict":"deny","policy":"api","origin":"store","denied_by":"login","denied_key":"alice","retry_after":12,"retryAfter":12,"retry_after_ms":12000,"limit":5}"#
     );
     assert_eq!(
         lines(response.headers()),
@@ -70,6 +70,27 @@ fn a_refusal_says_who_exceeded_what_and_when_to_come_back() {
             "x-ratelimit-type: login",
         ]
     );
+}
+
+#[test]
+fn a_rule_that_has_a_code_says_it_beside_the_number_of_its_limit() {
+    let code = Some("MAX_ACTIVE_DEALS".parse().unwrap());
+    let coded = Bench::new(vec![Rule { code, ..rule("deals", &["user"], &["2 at once", "100/day"]) }]);
+    let said = body(&refusal(&coded, &Answers::default(), &ALICE));
+    assert_eq!((&said["code"], &said["limit"]), (&json!("MAX_ACTIVE_DEALS"), &json!(2)), "{said}");
+    let detail = Some("{code}: at most {number}".to_owned());
+    let template = Some(r#"{"error": "{code}", "limit": {number}, "detail": "{detail}"}"#.to_owned());
+    let answers = Answers::new(AnswerSettings { detail, body: template, ..AnswerSettings::default() });
+    let answers = answers.unwrap();
+    let said = body(&refusal(&coded, &answers, &ALICE));
+    let expected =
+        json!({ "error": "MAX_ACTIVE_DEALS", "limit": 2, "detail": "MAX_ACTIVE_DEALS: at most 2" });
+    assert_eq!(said, expected);
+    let plain = Bench::new(vec![rule("deals", &["user"], &["2 at once"])]);
+    let said = body(&refusal(&plain, &answers, &ALICE));
+    assert_eq!((&said["error"], &said["limit"]), (&json!(""), &json!(2)));
+    assert!(said["detail"].as_str().unwrap().starts_with("deals alice exceeded"), "{said}");
+    assert_eq!(body(&refusal(&plain, &Answers::default(), &ALICE)).get("code"), None);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use support::{policy, rule};
 use tollgate_core::Policy;
 use tollgate_core::key::MOST_FIELD_BYTES;
-use tollgate_web::facts::{Aliases, BadAlias, BadFact, Facts, Source};
+use tollgate_web::facts::{Aliases, BadAlias, BadFact, Facts, Reach, Source};
 use tollgate_web::identity::{ApiKey, ApiKeys, X_API_KEY};
 use tollgate_web::{Credentials, Identity, Problem};
 
@@ -56,6 +56,7 @@ impl Request {
             host: "shop.example",
             headers: &self.headers,
             identity: &self.identity,
+            body: None,
         };
         let asked = facts.ask(policy, aliases)?;
         Ok(asked.pairs().iter().map(|(name, value)| format!("{name}={value}")).collect())
@@ -199,7 +200,7 @@ fn aliases_stand_for_sources() {
     let said = request.ask_as(&["tenant", "client_ip", "user"], &aliases).unwrap();
     assert_eq!(said, ["tenant=acme", "client_ip=192.0.2.7"]);
     assert_eq!(aliases.source("tenant"), Some(Source::Header("x-tenant")));
-    assert_eq!(aliases.check(&policy(&["tenant", "ip", "claim.plan"])), Ok(()));
+    assert_eq!(aliases.check(&policy(&["tenant", "ip", "claim.plan"]), Reach::Head), Ok(()));
 }
 
 #[test]
@@ -221,7 +222,7 @@ fn aliases_that_cannot_be_say_why() {
 #[test]
 fn a_field_without_source_is_told_with_what_there_is() {
     let aliases = Aliases::new([("tenant", "header.x-tenant")]).unwrap();
-    let unknown = aliases.check(&policy(&["ip", "tenent"])).unwrap_err();
+    let unknown = aliases.check(&policy(&["ip", "tenent"]), Reach::Head).unwrap_err();
     assert_eq!(
         unknown.to_string(),
         "policy `api` counts by `tenent`, which is no part of a request (did you mean `tenant`?); there are route, \
@@ -239,7 +240,7 @@ fn a_number_that_requests_do_not_have_is_left_out() {
     let policy = Policy::new("api".into(), vec![bounded], false);
     let said = Request::new().ask_of(&policy, &Aliases::default()).unwrap();
     assert_eq!(said, ["ip=192.0.2.7"]);
-    assert!(Aliases::default().check(&policy).is_err(), "who writes the file is told");
+    assert!(Aliases::default().check(&policy, Reach::Head).is_err(), "who writes the file is told");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn json_can_be_written_as_it_is() {
         r#"{{"a": "{{limit}"}"#,
         "\"{detail}\"",
         "{\n  \"status\": {status}\n}\n",
-        "[{number}, {burst}, {remaining}, \"{rule} {key} {policy} {correlation_id} {title} {type} {period}\"]",
+        "[{number}, {burst}, {remaining}, \"{rule} {code} {key} {policy} {correlation_id} {title} {type} {period}\"]",
     ] {
         assert_eq!(body(text), Ok(()), "{text}");
     }
@@ -35,8 +35,8 @@ fn an_unknown_placeholder_is_told_with_its_place_and_what_there_is() {
     assert_eq!(
         body(r#"{"é": {retry_aftr}}"#).unwrap_err(),
         "`body`, character 7: there is no `{retry_aftr}` (did you mean `{retry_after}`?); there are {retry_after} \
-         {limit} {number} {period} {burst} {remaining} {rule} {key} {policy} {correlation_id} {status} {title} {type} \
-         {detail}"
+         {limit} {number} {period} {burst} {remaining} {rule} {code} {key} {policy} {correlation_id} {status} {title} \
+         {type} {detail}"
     );
     let error = detail("{xyzzy123}").unwrap_err();
     assert!(error.starts_with("`detail`, character 1: there is no `{xyzzy123}`; there are "), "{error}");

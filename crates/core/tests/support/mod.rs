@@ -45,6 +45,7 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
         on_outage: OnOutage::of(&plan),
         plan,
         ban: None,
+        code: None,
         count_when: None,
         enabled: true,
         secret: false,

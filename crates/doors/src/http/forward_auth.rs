@@ -146,6 +146,7 @@ async fn decide(
         host: &host,
         headers: &parts.headers,
         identity: &identity,
+        body: None,
     };
     let asked = facts.ask_beside(policy, listed, &settings.aliases)?;
     let pairs = asked.pairs();

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
-use tollgate_core::{Attempt, Decision, Limit, Rule};
+use tollgate_core::{Attempt, Decision, Limit, Mistake, Rule};
 
 use super::App;
 use super::answer::promise::{Allowed, Refused};
@@ -167,9 +167,9 @@ async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
 async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let IdsBody { ids } = body::read(&ask.body)?;
     let ids: Vec<&str> = ids.0.iter().map(Text::as_str).collect();
-    if let Some(id) = ids.iter().find(|id| id.len() > Attempt::MOST_ID_BYTES) {
-        let (bytes, most) = (id.len(), Attempt::MOST_ID_BYTES);
-        return Err(Problem::bad_request(format!("an id is {bytes} bytes long; at most {most} are allowed")));
+    for (index, id) in ids.iter().enumerate() {
+        let wrong = |mistake: Mistake| Problem::bad_request(format!("`ids[{index}]`: {mistake}"));
+        Attempt::check_id(id).map_err(wrong)?;
     }
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);

@@ -42,6 +42,9 @@ struct AllShown<'p> {
 /// A rule as it is configured.
 #[derive(Serialize, JsonSchema)]
 struct RuleConfigured<'p> {
+    /// How an application knows it; absent if it has no code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'p str>,
     /// The fields that make its key.
     by: Vec<&'p str>,
     /// Its limits, as they are written.
@@ -188,6 +191,7 @@ async fn show_all(app: Arc<App>, _: Ask) -> Answered {
 fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
     let overrides = rule.overrides.iter();
     RuleConfigured {
+        code: rule.code.as_deref(),
         by: rule.by.iter().map(|field| &*field.name).collect(),
         limits: shown::limits(&rule.plan),
         overrides: overrides

@@ -37,6 +37,9 @@ struct EntryShown {
     reason: Option<&'static str>,
     /// The rule that is named; null if it was allowed or barred.
     rule: Option<String>,
+    /// Its code, if it has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
     /// The key of that rule, or of the first one that applied; who is barred.
     key: Option<String>,
     /// How much was asked for.
@@ -126,6 +129,7 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         origin: shown::origin(entry.origin),
         reason: shown::reason(entry.origin),
         rule: entry.rule,
+        code: entry.code.map(|code| code.to_string()),
         key: entry.key,
         cost: entry.cost,
         retry_after_ms: shown::retry_after_ms(entry.retry),

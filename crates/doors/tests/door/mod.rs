@@ -251,6 +251,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         on_outage: OnOutage::of(&plan),
         plan,
         ban: None,
+        code: None,
         count_when: None,
         enabled: true,
         secret: false,

@@ -35,6 +35,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
     let plan = Plan::new(Arc::clone(&NAME), Vec::new()).expect("no limits do not clash");
     Arc::new(Rule {
         name: Arc::clone(&NAME),
+        code: None,
         by: [Field { name: Arc::clone(&NAME), kind: base.kind_of(CONSUMER) }].into(),
         on_exceed: OnExceed::Reject,
         on_outage: OnOutage::of(&plan),

@@ -83,6 +83,7 @@ impl MadePolicy {
         let terms = &self.terms;
         Rule {
             name: Arc::clone(&terms.name),
+            code: None,
             by: terms.by.iter().map(field).collect(),
             plan: Arc::clone(&terms.plan),
             overrides: Default::default(),

@@ -236,11 +236,12 @@ impl Engine {
             Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
             None => String::from("never"),
         };
-        let denied_by = &*line.rule.name;
+        let (denied_by, code) = (&*line.rule.name, line.rule.code.as_deref());
         if held_back > 0 {
             tracing::warn!(
                 component = "ratelimit",
                 denied_by,
+                code,
                 key = &*key,
                 retry_after,
                 held_back,
@@ -250,6 +251,7 @@ impl Engine {
             tracing::warn!(
                 component = "ratelimit",
                 denied_by,
+                code,
                 key = &*key,
                 retry_after,
                 "rate limit exceeded"
@@ -268,7 +270,8 @@ impl Engine {
 
     #[cold]
     fn entry(&self, decision: &Decision<'_>) -> Entry {
-        let line = decision.denied_by().or_else(|| decision.lines().next());
+        let named = decision.denied_by();
+        let line = named.or_else(|| decision.lines().next());
         let barred = decision.barred().map(|listing| listing.target.to_string());
         for line in decision.lines() {
             let key = self.shown_key(line.rule, line.key);
@@ -279,7 +282,8 @@ impl Engine {
             policy: decision.policy().name.to_string(),
             verdict: decision.verdict,
             origin: decision.origin,
-            rule: decision.denied_by().map(|line| line.rule.name.to_string()),
+            rule: named.map(|line| line.rule.name.to_string()),
+            code: named.and_then(|line| line.rule.code.clone()),
             key: barred.or_else(|| line.map(|line| self.shown_key(line.rule, line.key).into_owned())),
             cost: decision.charges.cost,
             retry: decision.wait().map_or(decision.retry, When::After),

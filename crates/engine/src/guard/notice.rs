@@ -92,6 +92,7 @@ impl Engine {
             key: Some(key.into_owned()),
             cost: 0,
             retry: lasts.map_or(When::Now, When::After),
+            code: own.code.clone(),
             banned: None,
             locked: Some(lasts.unwrap_or_default()),
         });

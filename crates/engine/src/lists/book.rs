@@ -1,7 +1,7 @@
 //! What is listed, by target: as it is shown to people, and as the ledger has it. Whoever decides does
 //! not look in here.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -25,6 +25,9 @@ pub(super) struct Book {
     due: BTreeSet<(Timestamp, Box<str>)>,
     /// The version of the ledger that is known; `None` if it has to be read whole.
     version: Option<u64>,
+    /// Changes that are on their way into the ledger, in its order, and what the last of them is called.
+    entering: VecDeque<(u64, Vec<Edit>)>,
+    entered: u64,
     /// How many more entries the ledger had than are known here, when all of it had been read.
     surplus: Option<i64>,
     counts: Counts,
@@ -115,9 +118,9 @@ impl Book {
         self.roster.knows(field).is_some()
     }
 
-    /// How many were set at run time.
+    /// How many were set at run time, at most, once all that is on its way has arrived.
     pub(super) fn size(&self) -> usize {
-        self.set.len()
+        self.set.len() + self.entering.iter().map(|(_, edits)| edits.len()).sum::<usize>()
     }
 
     /// What was set for a target.
@@ -135,8 +138,24 @@ impl Book {
         listings.iter().filter(|listing| !self.set.contains_key(&name_of(listing))).count()
     }
 
+    /// Notes changes that go into the ledger behind all others, until [`Book::arrived`].
+    pub(super) fn enter(&mut self, edits: &[Edit]) -> u64 {
+        self.entered += 1;
+        self.entering.push_back((self.entered, edits.to_vec()));
+        self.entered
+    }
+
+    /// Makes the changes that have arrived in the ledger: these, and those before them.
+    pub(super) fn arrived(&mut self, upto: u64) -> Vec<Change> {
+        let mut changes = Vec::new();
+        while let Some((_, edits)) = self.entering.pop_front_if(|(number, _)| *number <= upto) {
+            changes.extend(self.edit(&edits));
+        }
+        changes
+    }
+
     /// Makes changes as the ledger makes them, and says what has changed by that.
-    pub(super) fn edit(&mut self, edits: &[Edit]) -> Vec<Change> {
+    fn edit(&mut self, edits: &[Edit]) -> Vec<Change> {
         let mut changes = Vec::new();
         for Edit { name, to } in edits {
             if Locked::has(name) {

@@ -8,6 +8,7 @@ use tollgate_core::ledger::{Edit, Entry};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Author, Listing, Span, Stance, StoreError, Target, Timestamp};
 
+use super::Barrier;
 use super::book::name_of;
 use super::record;
 use crate::engine::Engine;
@@ -153,17 +154,13 @@ impl Engine {
             let _ = self.ask(self.read_lists()).await;
             return Ok(());
         }
-        let entered = {
+        let (_arrival, entered) = {
             // Both in one turn, so that the ledger and what is known of it change in the same order.
             let mut book = self.barrier.book.lock();
-            let entered = self.records.enter(edits);
-            let changes = book.edit(edits);
-            if !changes.is_empty() {
-                let lists = self.barrier.in_force.load().with(changes);
-                self.barrier.put_in_force(lists, &book);
-            }
-            entered
+            let number = book.enter(edits);
+            (Arrival { barrier: &self.barrier, number }, self.records.enter(edits))
         };
+        // Nobody is barred by what a crash could take back.
         entered.await.map_err(ListFault::Store)
     }
 
@@ -191,6 +188,24 @@ impl Engine {
             let edits: Vec<Edit> = forgotten.into_iter().map(edit).collect();
             // What is not removed now is removed another time.
             let _ = self.enter_all(&edits).await;
+        }
+    }
+}
+
+/// Changes on their way into the ledger. They are known as soon as they have arrived, or nobody waits for
+/// that any more.
+struct Arrival<'e> {
+    barrier: &'e Barrier,
+    number: u64,
+}
+
+impl Drop for Arrival<'_> {
+    fn drop(&mut self) {
+        let mut book = self.barrier.book.lock();
+        let changes = book.arrived(self.number);
+        if !changes.is_empty() {
+            let lists = self.barrier.in_force.load().with(changes);
+            self.barrier.put_in_force(lists, &book);
         }
     }
 }

@@ -92,6 +92,7 @@ pub(crate) mod rule {
             overrides: Default::default(),
             on_exceed,
             ban: None,
+            code: None,
             count_when: None,
             enabled: true,
             secret: false,

@@ -2,12 +2,12 @@
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use tollgate_web::answer::headers::is_ours;
 
 use super::encode::Encoder;
 use super::lines::{Kind, Line};
 use super::request::Version;
 use super::response::{Body, ResponseHead};
+use crate::captcha;
 
 /// A whole response of our own.
 #[derive(Clone, Debug)]
@@ -65,7 +65,7 @@ pub(crate) fn response(
         Kind::Upgrade => head.status == 101,
         // A chunked body has no length, and what has no body by its status does not say one.
         Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
-        _ => added.is_empty() || !is_ours(name),
+        _ => !captcha::replace(added, name),
     });
     out.extend_from_slice(added);
     let (encoder, close) = match (head.body, manner.version) {

@@ -7,9 +7,9 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use tollgate_web::answer::headers::is_ours;
 
 use super::stream::{self, Sending};
+use crate::captcha;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::forward::add_lines;
@@ -99,7 +99,7 @@ impl Client for H2Client {
             let passes = match line.kind {
                 Kind::Connection | Kind::TransferEncoding | Kind::Upgrade | Kind::Hop => false,
                 Kind::ContentLength => head.body == Body::None && head.status != 204,
-                _ => added.is_empty() || !is_ours(line.name),
+                _ => !captcha::replace(added, line.name),
             };
             if let (true, Ok(name), Ok(value)) =
                 (passes, HeaderName::from_bytes(line.name), HeaderValue::from_bytes(line.value))

@@ -78,12 +78,15 @@ impl Meters {
         let workers = self.workers.lock();
         let level = |of: fn(&WorkerMeter) -> u64| workers.iter().map(|meter| of(meter)).sum::<u64>();
         type Gauge = (&'static str, &'static str, fn(&WorkerMeter) -> u64);
-        let gauges: [Gauge; 2] = [
+        let gauges: [Gauge; 3] = [
             ("tollgate_gateway_connections", "Connections of clients that are open", |meter| {
                 meter.connections.value()
             }),
             ("tollgate_gateway_tunnels", "Connections that went over to another protocol", |meter| {
                 meter.tunnels.value()
+            }),
+            ("tollgate_gateway_delayed", "Logins that are held back, as a guard asks for", |meter| {
+                meter.delayed.value()
             }),
         ];
         for (name, help, of) in gauges {

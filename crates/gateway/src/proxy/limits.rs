@@ -10,11 +10,13 @@ use http::HeaderMap;
 use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
 use tollgate_engine::{Engine, Fault, Pending, Snapshot};
 use tollgate_web::answer::Lines;
-use tollgate_web::facts::Source;
-use tollgate_web::{Answers, Correlation, Facts, Identity, Problem, words};
+use tollgate_web::facts::{Body, Source};
+use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
+use super::guarding::Guarded;
 use super::note::Note;
 use super::{Case, correlation};
+use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
 use crate::forward::Trust;
@@ -35,17 +37,24 @@ pub(super) struct Admitted {
     /// What may be given back, depending on the response. If there is none, it stays counted: a guesser
     /// would hang up otherwise.
     pending: Option<Pending>,
+    /// What its response ends, if it is a login.
+    pub(super) guarded: Option<Box<Guarded>>,
 }
 
 impl Admitted {
     fn new(answers: &Answers, engine: &Engine, decision: &Decision<'_>) -> Self {
         let mut lines = Lines(Vec::with_capacity(ROOM));
         answers.headers(decision, &mut lines);
-        Self { lines: lines.0, pending: engine.pending(decision) }
+        Self { lines: lines.0, pending: engine.pending(decision), guarded: None }
     }
 
     /// Takes note of the response's status.
     pub(super) fn answered(&mut self, visit: &Visit, status: u16) {
+        if let Some(guarded) = self.guarded.take()
+            && guarded.answered(visit, status) == Captcha::Required
+        {
+            self.lines.extend_from_slice(captcha::LINE);
+        }
         let Some(pending) = self.pending.take() else { return };
         let engine = &visit.worker.shared.engine;
         if let Some(pending) = engine.answered_at_once(pending, status) {
@@ -66,7 +75,7 @@ fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Polic
 }
 
 /// What is known of a request, as far as its policy needs it.
-struct Known {
+pub(super) struct Known {
     client: IpAddr,
     needs: Needs,
     identity: Identity,
@@ -117,9 +126,9 @@ impl Case<'_> {
             return Ok(AtOnce::Limited(self.admit_unlimited(listed, note)?));
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
-        let facts = self.facts(&known);
-        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
+        let known = self.know_of(policy, listed, note)?;
+        let facts = self.facts(&known, None);
+        let asked = facts.ask_beside(policy, listed, self.aliases())?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
@@ -160,9 +169,9 @@ impl Case<'_> {
             return self.admit_unlimited(listed, note).map(Some);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
-        let facts = self.facts(&known);
-        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
+        let known = self.know_of(policy, listed, note)?;
+        let facts = self.facts(&known, None);
+        let asked = facts.ask_beside(policy, listed, self.aliases())?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
@@ -176,9 +185,9 @@ impl Case<'_> {
     /// Admits a request that no policy is about, unless it is from somebody who is barred.
     fn admit_unlimited(&self, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Limited, Problem> {
         if !listed.is_empty() {
-            let known = self.know(listed.iter().map(|name| &**name), note)?;
-            let asked = self.facts(&known);
-            let asked = asked.ask_alone(listed, &self.local.plan.settings.aliases)?;
+            let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
+            let asked = self.facts(&known, None);
+            let asked = asked.ask_alone(listed, self.aliases())?;
             if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
                 note.decided = Some(words::origin(Origin::Barred));
                 return Err(Problem::banned(&listing));
@@ -187,10 +196,25 @@ impl Case<'_> {
         Ok(Limited::Admitted(Admitted::default()))
     }
 
+    /// The names that hold for all routes.
+    fn aliases(&self) -> &Aliases {
+        &self.local.plan.settings.aliases
+    }
+
+    /// Finds out what is needed to know the fields of a policy, and of the lists.
+    fn know_of(&self, policy: &Policy, listed: &[Arc<str>], note: &mut Note<'_>) -> Result<Known, Problem> {
+        self.know(policy.fields().chain(listed.iter().map(|name| &**name)), self.aliases(), note)
+    }
+
     /// Finds out what is needed to know these fields.
-    fn know<'n>(&self, fields: impl Iterator<Item = &'n str>, note: &mut Note<'_>) -> Result<Known, Problem> {
+    pub(super) fn know<'n>(
+        &self,
+        fields: impl Iterator<Item = &'n str>,
+        aliases: &Aliases,
+        note: &mut Note<'_>,
+    ) -> Result<Known, Problem> {
         let settings = &self.local.plan.settings;
-        let needs = |field: &str| match settings.aliases.source(field) {
+        let needs = |field: &str| match aliases.source(field) {
             Some(Source::Header(_) | Source::Cookie(_)) => Needs::Headers,
             Some(source) if proves(source) => Needs::Identity,
             _ => Needs::Nothing,
@@ -215,7 +239,7 @@ impl Case<'_> {
         (known.client == origin.peer).then_some(&*origin.text)
     }
 
-    fn facts<'f>(&'f self, known: &'f Known) -> Facts<'f> {
+    pub(super) fn facts<'f>(&'f self, known: &'f Known, body: Option<&'f Body>) -> Facts<'f> {
         Facts {
             route: &self.route().name,
             client: known.client,
@@ -226,6 +250,7 @@ impl Case<'_> {
             host: self.host,
             headers: if known.needs == Needs::Nothing { &NO_HEADERS } else { self.request.headers() },
             identity: &known.identity,
+            body,
         }
     }
 
@@ -240,22 +265,22 @@ impl Case<'_> {
     }
 
     /// Why there is no decision.
-    fn fault(&self, fault: Fault) -> Problem {
+    pub(super) fn fault(&self, fault: Fault) -> Problem {
         match fault {
             Fault::Mistake(mistake) => self.mistaken(mistake),
             Fault::Store(error) => error.into(),
         }
     }
 
-    fn mistaken(&self, mistake: Mistake) -> Problem {
-        let aliases = &self.local.plan.settings.aliases;
+    pub(super) fn mistaken(&self, mistake: Mistake) -> Problem {
+        let aliases = self.aliases();
         match mistake {
             Mistake::NoRuleApplies { fields, .. }
                 if fields.iter().any(|field| aliases.source(field).is_some_and(proves)) =>
             {
                 Problem::unauthorized("the request does not say who it comes from")
             }
-            Mistake::UnknownPolicy { .. } | Mistake::UnknownField { .. } => {
+            Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
                 Problem::misconfigured(mistake.to_string())
             }
             mistake => Problem::bad_request(mistake.to_string()),
@@ -264,7 +289,7 @@ impl Case<'_> {
 }
 
 /// Whether a source is something that the client has to prove.
-fn proves(source: Source<'_>) -> bool {
+pub(super) fn proves(source: Source<'_>) -> bool {
     matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
 }
 

@@ -54,7 +54,8 @@ impl Case<'_> {
         note: &mut Note<'_>,
     ) -> Result<Relayed, Refused> {
         let scheme = if self.pool().upstream.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let head = self.with_forwarded(shared.place, |forwarded| forwarded.request(self.request, scheme));
+        let head =
+            self.with_forwarded(shared.place, admitted, |forwarded| forwarded.request(self.request, scheme));
         let malformed = Failure::ClientMalformed("the head cannot be said in HTTP/2");
         let head = head.ok_or(Refused::Final(malformed))?;
         let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };

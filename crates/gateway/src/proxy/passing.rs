@@ -49,7 +49,7 @@ impl Case<'_> {
         let mut borrowed = self.borrow().await?;
         loop {
             note.place = Some(borrowed.place);
-            let upload = self.write_head(&mut borrowed);
+            let upload = self.write_head(&mut borrowed, admitted);
             let (side, alarm) = (&mut borrowed.side, &self.visit.alarm);
             let mut exchange = Exchange::new(client, side, alarm, self.patience(), upload);
             let failure = match exchange.head(self.request).await {
@@ -157,10 +157,11 @@ impl Case<'_> {
     }
 
     /// Puts the request's head before what is sent to the upstream. Answers what there is to upload.
-    fn write_head(&self, borrowed: &mut Borrowed) -> Flow {
+    fn write_head(&self, borrowed: &mut Borrowed, admitted: &Admitted) -> Flow {
         let Borrowed { side, place, .. } = borrowed;
-        side.outgoing =
-            self.with_forwarded(*place, |forwarded| forwarded.write(self.request, &mut side.outbox.small));
+        side.outgoing = self.with_forwarded(*place, admitted, |forwarded| {
+            forwarded.write(self.request, &mut side.outbox.small)
+        });
         self.upload()
     }
 
@@ -170,7 +171,12 @@ impl Case<'_> {
     }
 
     /// What goes into the head of the request beside what the client sent.
-    pub(super) fn with_forwarded<T>(&self, place: usize, use_it: impl FnOnce(&Forwarded<'_>) -> T) -> T {
+    pub(super) fn with_forwarded<T>(
+        &self,
+        place: usize,
+        admitted: &Admitted,
+        use_it: impl FnOnce(&Forwarded<'_>) -> T,
+    ) -> T {
         let (route, pool) = (self.route(), self.pool());
         let address = pool.address(place);
         let by_address;
@@ -189,6 +195,7 @@ impl Case<'_> {
             host,
             address,
             origin: &self.visit.origin,
+            captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
         })
     }
 

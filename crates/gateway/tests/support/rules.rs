@@ -17,6 +17,7 @@ pub(crate) fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         plan: Arc::new(plan),
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
+        code: None,
         count_when: None,
         ban: None,
         enabled: true,

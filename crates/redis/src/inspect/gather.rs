@@ -44,7 +44,7 @@ impl From<Silence> for Trouble {
 impl<'c> Gatherer<'c> {
     pub(super) fn new(settings: Arc<Settings>, tls: Option<Arc<ClientConfig>>, clock: &'c dyn Clock) -> Self {
         let dialer = Dialer::new(&settings, tls, None);
-        let names = Names::new(&settings.prefix, settings.tags.clone());
+        let names = Names::new(&settings);
         Self { settings, dialer, names, clock }
     }
 

@@ -46,7 +46,7 @@ impl<'n> Probe<'n> {
     pub(super) fn new(names: &'n Names, slots: Option<&[RangeInclusive<u16>]>) -> Option<Self> {
         let plan = plan("1/s burst 1");
         let fits = |key: &String| {
-            let slot = slot_of(&names.counter(&plan, key));
+            let slot = slot_of(&names.plain(plan.rule(), key));
             slots.is_none_or(|slots| slots.iter().any(|range| range.contains(&slot)))
         };
         let key = (0..MOST_NAMES).map(|_| format!("{:016x}", fastrand::u64(..))).find(fits)?;
@@ -55,7 +55,7 @@ impl<'n> Probe<'n> {
 
     /// A key that nothing else of the probe uses.
     pub(super) fn spare(&self) -> String {
-        format!("{}:spare", self.names.counter(&plan("1/s"), &self.key))
+        format!("{}:spare", self.names.plain(plan("1/s").rule(), &self.key))
     }
 
     /// Runs them all, and says what came of each.
@@ -103,7 +103,8 @@ impl<'n> Probe<'n> {
         let plan = plan("1/s burst 1");
         let mut charges = Charges::new(Ticket(1), 1, None);
         charges.push(&plan, &self.key, true);
-        let mut request = Request::new(&charges, vec![0], self.names);
+        let mut request =
+            Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
         let (heading, bucket) = request.lone_bucket().expect("a bucket that is alone");
         let mut numbers = packed(&[1, 0, 0, 0]);
         numbers.extend_from_slice(&bucket);
@@ -123,7 +124,8 @@ impl<'n> Probe<'n> {
     ) -> Run<'s> {
         let mut charges = Charges::new(Ticket(1), 1, Some("probe"));
         charges.push(plan, &self.key, true);
-        let mut request = Request::new(&charges, vec![0], self.names);
+        let mut request =
+            Request::new(&charges, vec![0], self.names).expect("nothing about a probe is secret");
         if request.keys.len() == 1 {
             // Under the name of the counters with logs it would be found kept under other limits.
             request.keys[0].push_str(":plain");
@@ -142,7 +144,7 @@ impl<'n> Probe<'n> {
 
     /// Does something with a hash.
     fn hash<'s>(&'s self, name: &'static str, script: &'s Script, words: &[&[u8]]) -> Run<'s> {
-        let key = format!("{}:hash", self.names.counter(&plan("1/s"), &self.key));
+        let key = format!("{}:hash", self.names.plain(plan("1/s").rule(), &self.key));
         let words = words.iter().map(|word| word.to_vec()).collect();
         Run { name, script, keys: [vec![key], Vec::new()], words }
     }

@@ -6,7 +6,7 @@ use std::task::Poll;
 use tokio::time::Instant;
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
-use super::{Head, RedisStore, head, nonsense};
+use super::{Head, RedisStore, head, nonsense, plans};
 use crate::request::{Ask, Mode, Request, packed};
 use crate::resp::Reply;
 use crate::row::{self, Adoption, width};
@@ -113,7 +113,8 @@ impl RedisStore {
         mode: Mode,
         outcome: &mut Outcome,
     ) -> Result<(), StoreError> {
-        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        self.know_secret(plans(charges)).await?;
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         let groups = self.fleet.groups(&request.keys[..charges.len()]);
         if groups.len() > 1 {
             return self.decide_apart(charges, groups, mode, outcome).await;
@@ -183,7 +184,7 @@ impl RedisStore {
         mode: Mode,
         deadline: Instant,
     ) -> Result<Part, StoreError> {
-        let mut request = Request::new(charges, group.to_vec(), &self.names);
+        let mut request = Request::new(charges, group.to_vec(), &self.names)?;
         let script = if request.has_logs() { &self.scripts.full } else { &self.scripts.plain };
         let reply = self.settle(script, &mut request, Ask::to(mode), &[], deadline).await?;
         let mut outcome = Outcome::default();

@@ -32,7 +32,8 @@ impl RedisStore {
 
     /// Deletes a counter, also where it is kept under other limits than those that hold now.
     async fn forget_key(&self, spot: &Spot<'_>) -> Result<(), StoreError> {
-        let counter = self.names.counter(spot.plan, spot.key);
+        self.know_secret(std::iter::once(&**spot.plan)).await?;
+        let counter = self.names.counter(spot.plan, spot.key)?;
         let kept = self.command(&counter, &[b"GET", counter.as_bytes()]).await;
         let mut doomed = vec![counter.clone()];
         let mut doom =

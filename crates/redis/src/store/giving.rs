@@ -4,7 +4,7 @@ use tokio::time::Instant;
 use tollgate_core::store::Given;
 use tollgate_core::{Charges, StoreError, Timestamp};
 
-use super::{RedisStore, head, nonsense};
+use super::{RedisStore, head, nonsense, plans};
 use crate::name::{memory, spent};
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
@@ -19,7 +19,8 @@ impl RedisStore {
         if charges.is_empty() {
             return Ok(Given::TooOld);
         }
-        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        self.know_secret(plans(charges)).await?;
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         let groups = self.fleet.groups(&request.keys[..charges.len()]);
         if self.fleet.is_whole() {
             return self.give_to(request, taken_at, Mode::Give).await;
@@ -27,7 +28,7 @@ impl RedisStore {
         let known = self.remembered(charges, taken_at).await?;
         let mut given = Given::Already;
         for group in groups {
-            let mut request = Request::new(charges, group, &self.names);
+            let mut request = Request::new(charges, group, &self.names)?;
             request.known = Some(request.chosen.iter().map(|index| known[*index]).collect());
             given = match (given, self.give_to(request, taken_at, Mode::GiveKnown).await?) {
                 (Given::Back, _) | (_, Given::Back) => Given::Back,
@@ -46,7 +47,7 @@ impl RedisStore {
         taken_at: Timestamp,
         deadline: Instant,
     ) -> Result<(), StoreError> {
-        let mut request = Request::new(charges, chosen, &self.names);
+        let mut request = Request::new(charges, chosen, &self.names)?;
         let ask = Ask { moment: taken_at, ..Ask::to(Mode::Undo) };
         self.settle(&self.scripts.give, &mut request, ask, &[], deadline).await.map(|_| ())
     }
@@ -92,9 +93,10 @@ impl RedisStore {
 
     /// Removes what bears the name of a ticket whose take was never answered.
     pub(super) async fn take_back(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
-        let request = Request::new(charges, (0..charges.len()).collect(), &self.names);
+        self.know_secret(plans(charges)).await?;
+        let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         for group in self.fleet.groups(&request.keys[..charges.len()]) {
-            let mut request = Request::new(charges, group, &self.names);
+            let mut request = Request::new(charges, group, &self.names)?;
             self.settle(&self.scripts.give, &mut request, Ask::to(Mode::Retract), &[], self.deadline())
                 .await?;
         }

@@ -37,7 +37,8 @@ impl RedisStore {
         };
         let mut charges = Charges::new(ticket, 0, None);
         charges.push(spot.plan, spot.key, true);
-        let mut request = Request::new(&charges, vec![0], &self.names);
+        self.know_secret(std::iter::once(&**spot.plan)).await?;
+        let mut request = Request::new(&charges, vec![0], &self.names)?;
         // Nobody's decision waits for an order about many.
         let deadline = if ids.len() > 1 { self.patience() } else { self.deadline() };
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();

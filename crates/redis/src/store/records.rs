@@ -1,5 +1,6 @@
 //! Records: what was configured at run time, one hash for all of it.
 
+use tokio::time::Instant;
 use tollgate_core::StoreError;
 use tollgate_core::ledger::{Edit, News};
 use tollgate_core::store::{Answer, Records};
@@ -53,24 +54,42 @@ impl RedisStore {
         Ok(records)
     }
 
+    /// Reads the version, and looks whether keys are still hashed as they are by others: who deleted
+    /// everything deleted the secret too, and the first to notice puts it back.
     async fn read_version(&self) -> Result<u64, StoreError> {
         let key = self.names.records();
-        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"version"]).await?;
-        Ok(reply.text().and_then(|version| version.parse().ok()).unwrap_or(0))
+        let reply = self.command(&key, &[b"HMGET", key.as_bytes(), b"version", b"secret"]).await?;
+        let [version, secret] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+        let version = version.text().and_then(|version| version.parse().ok()).unwrap_or(0);
+        if let Some(known) = self.names.hiding.stored()
+            && secret.bytes() != Some(&known[..])
+        {
+            // Whoever cannot read it goes on with what is known.
+            let _ = self.read_secret(self.patience()).await;
+        }
+        Ok(version)
     }
 
-    /// The secret that is there, or one that is there from now on.
-    async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
-        let mut fresh = [0; 32];
-        getrandom::fill(&mut fresh).expect("the system gives random numbers");
+    /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
+    /// another is configured.
+    pub(super) async fn read_secret(&self, deadline: Instant) -> Result<[u8; 32], StoreError> {
         let key = self.names.records();
-        self.command(&key, &[b"HSETNX", key.as_bytes(), b"secret", &fresh]).await?;
-        let reply = self.command(&key, &[b"HGET", key.as_bytes(), b"secret"]).await?;
+        let own = self.names.hiding.stored().unwrap_or_else(|| {
+            let mut fresh = [0; 32];
+            getrandom::fill(&mut fresh).expect("the system gives random numbers");
+            fresh
+        });
+        let words: [&[u8]; 4] = [b"HSETNX", key.as_bytes(), b"secret", &own];
+        self.command_until(&key, &words, deadline).await?;
+        let words: [&[u8]; 3] = [b"HGET", key.as_bytes(), b"secret"];
+        let reply = self.command_until(&key, &words, deadline).await?;
         let secret = reply.bytes().and_then(|bytes| bytes.try_into().ok());
-        secret.ok_or_else(|| StoreError::Damaged {
+        let secret = secret.ok_or_else(|| StoreError::Damaged {
             key,
             reason: "the secret in it is not 32 bytes long".into(),
-        })
+        })?;
+        self.names.hiding.learn(secret);
+        Ok(secret)
     }
 }
 
@@ -106,6 +125,6 @@ impl Records for RedisStore {
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {
-        Answer::Later(Box::pin(self.read_secret()))
+        Answer::Later(Box::pin(self.read_secret(self.patience())))
     }
 }

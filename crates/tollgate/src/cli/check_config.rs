@@ -148,7 +148,8 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
     if let Some(count_when) = &rule.count_when {
         writeln!(out, "  counts {count_when}")?;
     }
-    writeln!(out, "  when exceeded: {}", rule.on_exceed)?;
+    let code = rule.code.as_ref().map_or_else(String::new, |code| format!(", with the code {code}"));
+    writeln!(out, "  when exceeded: {}{code}", rule.on_exceed)?;
     if let Some(ban) = &rule.ban {
         writeln!(out, "  bans: {ban}")?;
     }

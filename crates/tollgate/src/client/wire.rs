@@ -32,6 +32,8 @@ pub struct Decision {
     pub denied_by: Option<String>,
     /// Its key.
     pub denied_key: Option<String>,
+    /// Its code.
+    pub code: Option<String>,
     /// When the same attempt would pass.
     pub retry_after_ms: Option<u64>,
     /// To when it is deferred.

@@ -135,6 +135,8 @@ fn refused(decision: &Decision) -> String {
         _ => "denied",
     };
     let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
+    let code = decision.code.as_deref().map(words::plain);
+    let code = code.map_or_else(String::new, |code| format!(" ({code})"));
     let by = match named {
         // A rule without key has only its own name.
         [Some(rule), Some(key)] if rule != key => format!(" by {rule} {key}"),
@@ -152,7 +154,7 @@ fn refused(decision: &Decision) -> String {
             format!(", and waiting alone does not help{limit}")
         }
     };
-    format!("{verdict}{by}{retry}")
+    format!("{verdict}{by}{code}{retry}")
 }
 
 fn is_barred(decision: &Decision) -> bool {

@@ -10,7 +10,7 @@ use http::HeaderName;
 use ipnet::IpNet;
 use tollgate_core::Policy;
 use tollgate_web::address::{TrustedProxies, X_FORWARDED_FOR};
-use tollgate_web::facts::Aliases;
+use tollgate_web::facts::{Aliases, Reach};
 use tollgate_web::identity::{ApiKey, ApiKeys, Credentials, X_API_KEY};
 
 use super::keys::{TokenPlace, token};
@@ -61,7 +61,7 @@ pub(super) fn mean(
 impl Clients {
     /// Finds fields of a policy that no request can have; the place is where the policy is named.
     pub(super) fn check(&self, policy: &Policy, path: &Path, findings: &mut Findings<'_>) {
-        if let Err(unknown) = self.aliases.check(policy) {
+        if let Err(unknown) = self.aliases.check(policy, Reach::Head) {
             findings.value(path, format!("{unknown}, or name it under `clients.fields`"));
         }
     }

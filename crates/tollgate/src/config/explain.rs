@@ -19,6 +19,9 @@ pub use outage::on_outage;
 pub struct RuleInWords {
     /// Its name.
     pub name: String,
+    /// How an application knows it, if it has a code.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<String>,
     /// For what each of its counters stands.
     pub scope: String,
     /// Its limits; none if it has no limit.
@@ -66,6 +69,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
     let shown = |key: &str| if rule.secret { "***".to_owned() } else { key.to_owned() };
     RuleInWords {
         name: rule.name.to_string(),
+        code: rule.code.as_ref().map(ToString::to_string),
         scope: scope(&rule.by),
         limits: plan(&rule.plan),
         overrides: overrides

@@ -1,5 +1,6 @@
 //! The reverse proxy: its listeners, upstreams and routes, from what was written to what they mean.
 
+mod guards;
 mod listeners;
 mod routes;
 mod upstreams;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::policy::nearest;
-use tollgate_core::{Policy, Span};
+use tollgate_core::{Guard, Policy, Span};
 use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
 use tollgate_web::Answers;
 
@@ -26,6 +27,7 @@ const MOST_WAIT: Span = Span::from_secs(86_400);
 #[derive(Clone, Copy)]
 pub(super) struct Known<'k> {
     pub(super) policies: &'k [Policy],
+    pub(super) guards: &'k [Guard],
     pub(super) clients: &'k Clients,
     pub(super) answers: &'k Answers,
 }

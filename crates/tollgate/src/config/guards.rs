@@ -72,6 +72,7 @@ pub(super) fn make(
             ban: None,
             count_when: None,
             enabled: None,
+            code: None,
             secret: None,
         };
         if let Some(rule) = rules.add(name, &rule, &path, kinds, findings) {

@@ -145,6 +145,10 @@ pub(super) enum SyncForm {
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
 #[schemars(extend("required" = ["limits"]))]
 pub(super) struct Rule {
+    /// How an application knows the rule: every answer that it refuses has this code, as in
+    /// `MAX_ACTIVE_DEALS`. 1 to 64 of `A-Z a-z 0-9 _ . -`.
+    #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$"), example = &"MAX_ACTIVE_DEALS")]
+    pub(super) code: Option<String>,
     /// The field or fields that make its key: each key is counted by itself. Without it, one
     /// counter stands for all.
     pub(super) by: Option<By>,

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tollgate_core::code::BadCode;
 use tollgate_core::grammar::GrammarError;
 use tollgate_core::key::{FieldKind, Kinds, MOST_FIELD_BYTES, check_field_name};
 use tollgate_core::policy::nearest;
-use tollgate_core::{Banning, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
+use tollgate_core::{Banning, Code, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
 use super::counting;
 use super::guards;
@@ -108,6 +109,7 @@ fn mean_one(
     findings: &mut Findings<'_>,
 ) -> Option<Arc<Rule>> {
     let name: Arc<str> = name.into();
+    let code = written.code.as_deref().and_then(|code| mean_code(code, &path.key("code"), findings));
     let by = mean_by(written.by.as_ref(), kinds, &path.key("by"), findings);
     let plan = match &written.limits {
         Some(limits) => limits::plan(&name, limits, &path.key("limits"), findings),
@@ -129,6 +131,7 @@ fn mean_one(
     };
     let mut rule = Rule {
         name,
+        code,
         by: by?,
         plan: plan?,
         overrides: Default::default(),
@@ -163,6 +166,11 @@ fn mean_one(
         }
     }
     Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
+}
+
+/// How an application knows the rule. A rule with a code that is none is as usable as one without.
+fn mean_code(written: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Code> {
+    written.parse().map_err(|error: BadCode| findings.value(path, error.to_string())).ok()
 }
 
 fn mean_by(

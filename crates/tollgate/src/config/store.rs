@@ -160,7 +160,7 @@ fn of_files(table: &StoreTable) -> [(&'static str, bool); 2] {
     [("flush_interval", table.flush_interval.is_some()), ("sync", table.sync.is_some())]
 }
 
-fn of_redis(table: &StoreTable) -> [(&'static str, bool); 10] {
+fn of_redis(table: &StoreTable) -> [(&'static str, bool); 12] {
     [
         ("key_prefix", table.key_prefix.is_some()),
         ("connect_timeout", table.connect_timeout.is_some()),
@@ -170,6 +170,8 @@ fn of_redis(table: &StoreTable) -> [(&'static str, bool); 10] {
         ("user", table.user.is_some()),
         ("password_env", table.password_env.is_some()),
         ("password_file", table.password_file.is_some()),
+        ("key_secret_env", table.key_secret_env.is_some()),
+        ("key_secret_file", table.key_secret_file.is_some()),
         ("tls_ca", table.tls_ca.is_some()),
         ("tls_insecure", table.tls_insecure.is_some()),
     ]

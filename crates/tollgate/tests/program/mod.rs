@@ -6,6 +6,7 @@
     reason = "every test crate uses its own part of this"
 )]
 
+mod faked;
 mod wire;
 
 use std::io::{BufRead, BufReader, Read};
@@ -20,6 +21,8 @@ use rustix::process::{Pid, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
+#[allow(unused_imports, reason = "every test crate uses its own part of this")]
+pub use faked::faketime;
 pub use rustix::process::Signal;
 #[allow(unused_imports, reason = "every test crate uses its own part of this")]
 pub use wire::{Connection, Reply, request};

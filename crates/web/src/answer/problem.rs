@@ -87,6 +87,12 @@ impl Problem {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "/problems/too-large", "Content too large", detail)
     }
 
+    /// 415: the body is not written in a way that can be read here.
+    pub fn unsupported_media(detail: impl Into<Cow<'static, str>>) -> Self {
+        let (kind, title) = ("/problems/unsupported-media", "Unsupported media type");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, kind, title, detail)
+    }
+
     /// 431: the headers are too many or too long.
     pub fn headers_too_large(detail: impl Into<Cow<'static, str>>) -> Self {
         let (kind, title) = ("/problems/headers-too-large", "Request header fields too large");
@@ -182,9 +188,10 @@ impl From<BadFact> for Problem {
     fn from(bad: BadFact) -> Self {
         match bad {
             BadFact::NoSource { .. } => Self::misconfigured(bad.to_string()),
-            BadFact::NotUtf8 { .. } | BadFact::TooLong { .. } | BadFact::Twice { .. } => {
-                Self::bad_request(bad.to_string())
-            }
+            BadFact::NotUtf8 { .. }
+            | BadFact::TooLong { .. }
+            | BadFact::Twice { .. }
+            | BadFact::NotJson { .. } => Self::bad_request(bad.to_string()),
         }
     }
 }

@@ -80,6 +80,11 @@ impl<'d, 'a> Refusal<'d, 'a> {
         &self.decision.policy().name
     }
 
+    /// The code of the rule that is named, if it has one.
+    pub(super) fn code(&self) -> Option<&str> {
+        self.named.as_ref().and_then(|(line, _)| line.rule.code.as_deref())
+    }
+
     /// The limit that binds, as it is written and as it is, and what it shows.
     pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
         let (line, _) = self.named.as_ref()?;
@@ -171,6 +176,21 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.piece(r#","defer_until":"#);
             json.text(&Moment(at).to_string());
         }
+        if let Some((line, _)) = &self.named {
+            write_code(line, json);
+        }
+    }
+}
+
+/// Writes how an application knows the rule that is named, and the number it met.
+fn write_code(line: &Line<'_>, json: &mut Json) {
+    if let Some(code) = &line.rule.code {
+        json.piece(r#","code":"#);
+        json.text(code);
+    }
+    if let Some((limit, _)) = line.binding() {
+        json.piece(r#","limit":"#);
+        json.number(limit.number());
     }
 }
 

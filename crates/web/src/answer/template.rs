@@ -19,6 +19,7 @@ pub(super) enum Blank {
     Burst,
     Remaining,
     Rule,
+    Code,
     Key,
     Policy,
     CorrelationId,
@@ -29,7 +30,7 @@ pub(super) enum Blank {
 }
 
 /// All of them, by name.
-const BLANKS: [(&str, Blank); 14] = [
+const BLANKS: [(&str, Blank); 15] = [
     ("retry_after", Blank::RetryAfter),
     ("limit", Blank::Limit),
     ("number", Blank::Number),
@@ -37,6 +38,7 @@ const BLANKS: [(&str, Blank); 14] = [
     ("burst", Blank::Burst),
     ("remaining", Blank::Remaining),
     ("rule", Blank::Rule),
+    ("code", Blank::Code),
     ("key", Blank::Key),
     ("policy", Blank::Policy),
     ("correlation_id", Blank::CorrelationId),

@@ -106,7 +106,7 @@ fn one<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, W
     if values.all(|value| value == first) { Ok(Some(first)) } else { Err(Wrong::Twice) }
 }
 
-fn utf8(bytes: &[u8]) -> Result<&str, Wrong> {
+pub(super) fn utf8(bytes: &[u8]) -> Result<&str, Wrong> {
     str::from_utf8(bytes).map_err(|_| Wrong::NotUtf8)
 }
 
@@ -117,7 +117,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
 }
 
 /// What forms mean: `+` is a space, and `%` with two digits is a byte; a `%` without them is itself.
-fn decoded(text: &str) -> Cow<'_, [u8]> {
+pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(bytes);

@@ -31,10 +31,16 @@ pub enum Source<'n> {
     ApiKey,
     /// `consumer`: whom the key or the token belongs to.
     Consumer,
+    /// `form.NAME`: a member of a body that is a form. Only guards look there.
+    Form(&'n str),
+    /// `json.NAME`: a member of a body that is JSON; points lead inside. Only guards look there.
+    Json(&'n str),
 }
 
 /// What there is, in the words of an error.
 const ALL: &str = "route, ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer";
+/// What guards look for beside these.
+const OF_BODIES: &str = ", form.NAME and json.NAME";
 /// What is compared with a misspelt name.
 const NAMES: [&str; 8] = ["route", "ip", "method", "path", "host", "subject", "api_key", "consumer"];
 
@@ -63,6 +69,8 @@ impl<'n> Source<'n> {
             "cookie" if token => Some(Self::Cookie(name)),
             "query" if !name.is_empty() => Some(Self::Query(name)),
             "claim" if !name.is_empty() => Some(Self::Claim(name)),
+            "form" if !name.is_empty() => Some(Self::Form(name)),
+            "json" if !name.split('.').any(str::is_empty) => Some(Self::Json(name)),
             _ => None,
         }
     }
@@ -74,8 +82,14 @@ impl<'n> Source<'n> {
             Self::Header(_) | Self::Cookie(_) | Self::Query(_) | Self::Path | Self::Host | Self::Method => {
                 true
             }
+            Self::Form(_) | Self::Json(_) => true,
             Self::Route | Self::Ip | Self::Subject | Self::Claim(_) | Self::ApiKey | Self::Consumer => false,
         }
+    }
+
+    /// Whether the body has to be read for it.
+    pub fn is_of_body(&self) -> bool {
+        matches!(self, Self::Form(_) | Self::Json(_))
     }
 }
 
@@ -99,6 +113,8 @@ impl fmt::Display for Source<'_> {
             Self::Claim(name) => ("claim.", *name),
             Self::ApiKey => ("api_key", ""),
             Self::Consumer => ("consumer", ""),
+            Self::Form(name) => ("form.", *name),
+            Self::Json(name) => ("json.", *name),
         };
         write!(f, "{family}{name}")
     }
@@ -117,6 +133,8 @@ pub enum BadAlias {
         alias: String,
         /// What it stands for.
         source: String,
+        /// Whether it may lie in the body.
+        reach: Reach,
     },
     /// Its name has a meaning of its own.
     Taken {
@@ -139,6 +157,31 @@ pub struct UnknownField {
     pub policy: String,
     /// The nearest name there is.
     pub near: Option<String>,
+    /// Whether it may lie in the body.
+    pub reach: Reach,
+}
+
+/// How far whoever asks looks into a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// At the head: as every rule does.
+    Head,
+    /// Into the body: as guards do.
+    Body,
+}
+
+impl Reach {
+    fn covers(self, source: Source<'_>) -> bool {
+        self == Self::Body || !source.is_of_body()
+    }
+
+    /// What there is beside what everybody can look at.
+    fn more(self) -> &'static str {
+        match self {
+            Self::Head => "",
+            Self::Body => OF_BODIES,
+        }
+    }
 }
 
 impl Aliases {
@@ -148,21 +191,48 @@ impl Aliases {
         A: Into<String>,
         S: Into<String>,
     {
-        let mut known: Vec<(Box<str>, Box<str>)> = Vec::new();
+        let mut known = Vec::new();
+        Self::add(&mut known, pairs, Reach::Head)?;
+        Ok(Self(known.into()))
+    }
+
+    /// These aliases with others that come before them, and that may lie in the body.
+    pub fn with<A, S>(&self, pairs: impl IntoIterator<Item = (A, S)>) -> Result<Self, BadAlias>
+    where
+        A: Into<String>,
+        S: Into<String>,
+    {
+        let mut known = Vec::new();
+        Self::add(&mut known, pairs, Reach::Body)?;
+        let own = self.0.iter().filter(|(alias, _)| known.iter().all(|(other, _)| other != alias));
+        let own: Vec<_> = own.cloned().collect();
+        known.extend(own);
+        Ok(Self(known.into()))
+    }
+
+    fn add<A, S>(
+        known: &mut Vec<(Box<str>, Box<str>)>,
+        pairs: impl IntoIterator<Item = (A, S)>,
+        reach: Reach,
+    ) -> Result<(), BadAlias>
+    where
+        A: Into<String>,
+        S: Into<String>,
+    {
         for (alias, source) in pairs {
             let (alias, source) = (alias.into(), source.into());
             if Source::parse(&alias).is_some() {
                 return Err(BadAlias::Taken { alias });
             }
-            if Source::parse(&source).is_none() {
-                return Err(BadAlias::NoSource { alias, source });
+            if !Source::parse(&source).is_some_and(|source| reach.covers(source)) {
+                return Err(BadAlias::NoSource { alias, source, reach });
             }
             if known.iter().any(|(earlier, _)| **earlier == *alias) {
                 return Err(BadAlias::Twice { alias });
             }
             known.push((alias.into(), source.into()));
         }
-        Ok(Self(known.into()))
+        Ok(())
     }
 
     /// Where the value of a field comes from.
@@ -174,20 +244,25 @@ impl Aliases {
         })
     }
 
-    /// Whether every field of a policy has a source.
-    pub fn check(&self, policy: &Policy) -> Result<(), UnknownField> {
-        let Some(field) = policy.fields().find(|field| self.source(field).is_none()) else { return Ok(()) };
+    /// Whether every field of a policy has a source that lies in reach.
+    pub fn check(&self, policy: &Policy, reach: Reach) -> Result<(), UnknownField> {
+        let covered = |field: &&str| self.source(field).is_some_and(|source| reach.covers(source));
+        let Some(field) = policy.fields().find(|field| !covered(field)) else { return Ok(()) };
         let names = NAMES.into_iter().chain(self.0.iter().map(|(alias, _)| &**alias));
         let near = nearest(field, names);
-        Err(UnknownField { field: field.to_owned(), policy: policy.name.to_string(), near })
+        Err(UnknownField { field: field.to_owned(), policy: policy.name.to_string(), near, reach })
     }
 }
 
 impl fmt::Display for BadAlias {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoSource { alias, source } => {
-                write!(f, "`{alias}` stands for `{source}`, which is no part of a request; there are {ALL}")
+            Self::NoSource { alias, source, reach } => {
+                let more = reach.more();
+                write!(
+                    f,
+                    "`{alias}` stands for `{source}`, which is no part of a request; there are {ALL}{more}"
+                )
             }
             Self::Taken { alias } => {
                 write!(f, "`{alias}` has a meaning of its own and cannot stand for anything else")
@@ -201,11 +276,12 @@ impl std::error::Error for BadAlias {}
 
 impl fmt::Display for UnknownField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, policy, near } = self;
+        let Self { field, policy, near, reach } = self;
+        let more = reach.more();
         let hint = near.as_ref().map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         write!(
             f,
-            "policy `{policy}` counts by `{field}`, which is no part of a request{hint}; there are {ALL}, and whatever `fields` names"
+            "policy `{policy}` counts by `{field}`, which is no part of a request{hint}; there are {ALL}{more}, and whatever `fields` names"
         )
     }
 }

@@ -84,6 +84,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         by: by.collect(),
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
+        code: None,
         count_when: None,
         ban: None,
         on_outage: OnOutage::of(&plan),

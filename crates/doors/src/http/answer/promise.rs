@@ -91,6 +91,12 @@ pub(crate) struct Refused {
     /// To when it is deferred (RFC 3339); only if the verdict is `defer`.
     #[serde(skip_serializing_if = "Option::is_none")]
     defer_until: Option<String>,
+    /// The code of the rule that is named; absent if it has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    /// The number of its limit that binds, as it is written; absent if nothing was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit: Option<u64>,
     /// What every rule that applied shows.
     rules: Vec<RuleShown>,
 }

@@ -50,9 +50,9 @@ impl Case<'_> {
             return self.admit_unlimited(listed, note);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know(policy.fields().chain(listed.iter().map(|name| &**name)), note)?;
-        let facts = self.facts(&known);
-        let asked = facts.ask_beside(policy, listed, &self.local.plan.settings.aliases)?;
+        let known = self.know_of(policy, listed, note)?;
+        let facts = self.facts(&known, None);
+        let asked = facts.ask_beside(policy, listed, self.aliases())?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));

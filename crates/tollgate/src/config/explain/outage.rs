@@ -40,6 +40,7 @@ mod tests {
     fn rule(limits: &[&str], on_outage: &str) -> Rule {
         Rule {
             name: "rule".into(),
+            code: None,
             by: Box::default(),
             plan: plan(limits),
             overrides: Default::default(),

@@ -9,7 +9,7 @@ use tollgate_core::policy::nearest;
 use tollgate_gateway::settings::{HeaderMatch, Rewrite, RouteSettings};
 
 use super::raw::{HeaderForm, Route, Texts};
-use super::{Known, policy, time};
+use super::{Known, guards, policy, time};
 use crate::config::problem::{Findings, hint, shown};
 use crate::config::raw::Named;
 use crate::config::rules::check_name;
@@ -60,6 +60,8 @@ fn one(
     route.headers = headers(written.headers.as_ref(), &path.key("headers"), findings);
     route.policy =
         written.policy.as_ref().and_then(|name| policy(name, known, &path.key("policy"), findings));
+    route.guard =
+        written.guard.as_ref().and_then(|guard| guards::mean(guard, known, &path.key("guard"), findings));
     route.rewrite = rewrite(written, path, findings);
     if let Some(text) = &written.response_timeout {
         let mut timeout = Duration::ZERO;

@@ -134,6 +134,12 @@ pub(in crate::config) struct StoreTable {
     pub(in crate::config) password_env: Option<String>,
     /// The file that holds the password for Redis, if the address has none.
     pub(in crate::config) password_file: Option<String>,
+    /// The environment variable that holds what the keys of secret rules are hashed with in Redis, of at
+    /// least 16 characters and the same for all nodes; a secret that the store keeps unless said otherwise.
+    #[schemars(example = &"TOLLGATE_KEY_SECRET")]
+    pub(in crate::config) key_secret_env: Option<String>,
+    /// The file that holds it instead.
+    pub(in crate::config) key_secret_file: Option<String>,
     /// The file with the authorities that vouch for Redis, as PEM; those of the system unless said
     /// otherwise.
     pub(in crate::config) tls_ca: Option<String>,

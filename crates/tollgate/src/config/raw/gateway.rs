@@ -8,7 +8,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::Named;
-use super::forms::read_forms;
+use super::forms::{CountWhen, read_forms};
 
 /// The reverse proxy: where it listens, whom it passes requests to, and which limits they pass.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -166,6 +166,8 @@ pub(in crate::config) struct Route {
     /// The policy that its requests pass; without, they are passed on untouched.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) policy: Option<String>,
+    /// The guard that its requests pass beside the policy, if they are logins.
+    pub(in crate::config) guard: Option<RouteGuard>,
     /// What the path begins with that is taken away on its way to the upstream.
     #[schemars(example = "/api")]
     pub(in crate::config) strip_prefix: Option<String>,
@@ -177,6 +179,37 @@ pub(in crate::config) struct Route {
     pub(in crate::config) response_timeout: Option<String>,
     /// The longest body of a request, in bytes, if not what holds for all.
     pub(in crate::config) body_bytes: Option<u64>,
+}
+
+/// The name of a guard, or a table with it.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum RouteGuard {
+    Name(#[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))] String),
+    Table(Box<RouteGuardTable>),
+}
+
+/// A guard with what requests say to it, and what their responses mean.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ name: login, fields: { user: form.user } }`")]
+#[schemars(inline)]
+pub(in crate::config) struct RouteGuardTable {
+    /// Its name.
+    #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
+    pub(in crate::config) name: String,
+    /// Where the fields of its policy come from, if their names do not say so: what `clients.fields` may
+    /// say, and `form.NAME` and `json.NAME` for a member of the body.
+    #[schemars(example = serde_json::json!({ "user": "form.user" }))]
+    pub(in crate::config) fields: Option<Named<String>>,
+    /// The statuses of a login that succeeded; `[2xx, 3xx]` unless said otherwise.
+    pub(in crate::config) success: Option<CountWhen>,
+    /// The statuses of a login that failed; `[401, 403]` unless said otherwise. With any other status the
+    /// login is not counted.
+    pub(in crate::config) failure: Option<CountWhen>,
+    /// How long a login is held back at most, if a ladder asks for it, or `none`; `5s` unless said
+    /// otherwise. What would take longer is refused.
+    #[schemars(example = "5s")]
+    pub(in crate::config) max_delay: Option<String>,
 }
 
 /// One text, or a list of them.
@@ -252,6 +285,10 @@ read_forms!(Upstream, "an address, a list of addresses, or a table with `address
     word => Upstream::Address,
     list => Upstream::Addresses,
     table => |table| Upstream::Table(Box::new(table)),
+});
+read_forms!(RouteGuard, "the name of a guard, or a table with its `name`", {
+    word => RouteGuard::Name,
+    table => |table| RouteGuard::Table(Box::new(table)),
 });
 read_forms!(Texts, "a text, or a list of texts", { word => Texts::One, list => Texts::Several });
 read_forms!(HeaderForm, "a text, or `true` for any value", {

@@ -15,6 +15,8 @@ use tollgate_redis::{Password, Settings, Tls};
 /// More connections than these only wait for each other at the server.
 const MOST_CONNECTIONS: u64 = 64;
 const MOST_PREFIX_BYTES: usize = 64;
+/// Whoever sees hashed keys could try out shorter secrets.
+const LEAST_SECRET_BYTES: usize = 16;
 /// Whoever asks has given up long before.
 const MOST_WAIT: Span = Span::from_secs(60);
 const MOST_INTERVAL: Span = Span::from_secs(3600);
@@ -36,6 +38,7 @@ pub(super) fn mean(
         }
     };
     log_in(&mut settings, at, table, path, environment, findings);
+    settings.key_secret = key_secret(table, path, environment, findings);
     trust(&mut settings, table, path, findings);
     if let Some(written) = &table.key_prefix {
         // People write `name:` as well as `name`; the store puts a colon there either way.
@@ -112,6 +115,29 @@ fn log_in(
         Ok(password) => settings.password = Some(password),
         Err(message) => findings.value(&path.key(setting), message),
     }
+}
+
+/// What the keys of secret rules are hashed with, if that is said.
+fn key_secret(
+    table: &StoreTable,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<Password> {
+    let (setting, secret) = match (&table.key_secret_env, &table.key_secret_file) {
+        (None, None) => return None,
+        (Some(name), None) => ("key_secret_env", from_environment(name, environment)),
+        (None, Some(file)) => ("key_secret_file", from_file(file)),
+        (Some(_), Some(_)) => {
+            findings.key(&path.key("key_secret_file"), "keep one of `key_secret_env` and `key_secret_file`");
+            return None;
+        }
+    };
+    let long_enough = secret.and_then(|secret| match secret.0.len() {
+        LEAST_SECRET_BYTES.. => Ok(secret),
+        bytes => Err(format!("the secret has {bytes} characters: at least {LEAST_SECRET_BYTES} are needed")),
+    });
+    long_enough.map_err(|message| findings.value(&path.key(setting), message)).ok()
 }
 
 fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<Password, String> {

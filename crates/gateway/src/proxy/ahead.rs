@@ -1,0 +1,175 @@
+//! Bodies that are read before they are passed on: a guard looks for an account there.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use tollgate_web::Problem;
+use tollgate_web::facts::{Body, BodyKind};
+
+use super::Case;
+use crate::exchange::Client;
+use crate::flow::{Fault, Piece, Sink, Source};
+use crate::forward::Origin;
+use crate::h1::decode::Decoder;
+use crate::h1::response::ResponseHead;
+
+/// How many bytes of bodies are kept for one connection: in HTTP/2 there may be many at once.
+const MOST_KEPT: usize = 4 * Body::MOST_BYTES;
+
+/// A body that was read to its end, to be passed on as it came.
+#[derive(Default)]
+pub(super) struct Ahead {
+    bytes: Bytes,
+    trailers: Option<HeaderMap>,
+    _kept: Option<Kept>,
+}
+
+/// Bytes that are kept, as they are counted.
+struct Kept {
+    origin: Rc<Origin>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Counts more. Answers whether there is room for them.
+    fn add(&mut self, bytes: usize) -> bool {
+        let all = self.origin.kept.get() + bytes;
+        if all > MOST_KEPT {
+            return false;
+        }
+        self.origin.kept.set(all);
+        self.bytes += bytes;
+        true
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.origin.kept.set(self.origin.kept.get() - self.bytes);
+    }
+}
+
+/// A client whose body was read already.
+pub(super) struct Replaying<'c, C> {
+    client: &'c mut C,
+    ahead: Ahead,
+}
+
+/// Why a body was not read.
+pub(super) enum Unread {
+    /// The client is gone.
+    Gone,
+    Problem(Problem),
+}
+
+impl Ahead {
+    pub(super) fn replay<C: Client>(self, client: &mut C) -> Replaying<'_, C> {
+        Replaying { client, ahead: self }
+    }
+}
+
+impl Case<'_> {
+    /// Reads the body of the request, if it is short enough and of a kind that can be looked into.
+    pub(super) async fn read_ahead<C: Client>(&self, client: &mut C) -> Result<(Body, Ahead), Unread> {
+        if self.request.body == Decoder::Empty {
+            return Ok(Default::default());
+        }
+        let Some(kind) = BodyKind::of(self.request.headers()) else {
+            let detail = "logins are sent here as a form or as JSON, in UTF-8 and not compressed";
+            return Err(Unread::Problem(Problem::unsupported_media(detail)));
+        };
+        let most = self.most_bytes().min(Body::MOST_BYTES);
+        let too_large = || Unread::Problem(Problem::too_large(most));
+        if matches!(self.request.body, Decoder::Length(length) if length > most as u64) {
+            return Err(too_large());
+        }
+        if self.request.expects {
+            client.go_on();
+        }
+        let mut bytes = BytesMut::new();
+        let mut trailers = None;
+        let mut kept = Kept { origin: Rc::clone(&self.visit.origin), bytes: 0 };
+        let reading = poll_fn(|cx| {
+            loop {
+                match ready!(client.poll_piece(cx)) {
+                    Ok(Some(Piece::Data(piece))) => {
+                        if bytes.len() + piece.len() > most {
+                            return Poll::Ready(Err(too_large()));
+                        }
+                        if !kept.add(piece.len()) {
+                            let detail = "too many logins are sent at once over this connection";
+                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(detail))));
+                        }
+                        bytes.extend_from_slice(&piece);
+                    }
+                    Err(Fault::TooLong) => return Poll::Ready(Err(too_large())),
+                    Ok(Some(Piece::Trailers(last))) => {
+                        trailers = Some(last);
+                        return Poll::Ready(Ok(()));
+                    }
+                    Ok(None) => return Poll::Ready(Ok(())),
+                    Err(Fault::Gone) => return Poll::Ready(Err(Unread::Gone)),
+                    Err(Fault::Malformed(wrong)) => {
+                        return Poll::Ready(Err(Unread::Problem(Problem::bad_request(wrong))));
+                    }
+                }
+            }
+        });
+        // What is so short has to come whole in the time in which something of a longer one has to move.
+        let patience = self.local.plan.settings.bounds.stall_timeout;
+        match self.visit.alarm.within(patience, reading).await {
+            Ok(read) => read?,
+            Err(_) => {
+                let detail = "the body of the request did not come in time";
+                return Err(Unread::Problem(Problem::too_late(detail)));
+            }
+        }
+        let bytes = bytes.freeze();
+        Ok((Body::new(kind, bytes.clone()), Ahead { bytes, trailers, _kept: Some(kept) }))
+    }
+}
+
+impl<C: Client> Source for Replaying<'_, C> {
+    fn poll_piece(&mut self, _: &mut Context<'_>) -> Poll<Result<Option<Piece>, Fault>> {
+        let Ahead { bytes, trailers, .. } = &mut self.ahead;
+        let piece = match bytes.is_empty() {
+            false => Some(Piece::Data(std::mem::take(bytes))),
+            true => trailers.take().map(Piece::Trailers),
+        };
+        Poll::Ready(Ok(piece))
+    }
+}
+
+impl<C: Client> Sink for Replaying<'_, C> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.client.poll_room(cx)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        self.client.put(piece);
+    }
+
+    fn end(&mut self) {
+        self.client.end();
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.client.poll_flush(cx)
+    }
+}
+
+impl<C: Client> Client for Replaying<'_, C> {
+    fn begin(&mut self, head: &ResponseHead, added: &[u8]) {
+        self.client.begin(head, added);
+    }
+
+    /// It was told so when its body was read.
+    fn go_on(&mut self) {}
+
+    fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.client.poll_gone(cx)
+    }
+}

@@ -1,0 +1,288 @@
+//! Requests of guarded routes: logins. Each begins before it is passed on, if need be after a while,
+//! and its response says how it ended.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use arc_swap::Guard;
+use tollgate_core::{Limit, Line, Origin, Policy, When};
+use tollgate_engine::guard::{Begun, Ending, FinishFault};
+use tollgate_engine::{Engine, Snapshot};
+use tollgate_web::facts::Pairs;
+use tollgate_web::{Problem, words};
+
+use super::ahead::{Ahead, Unread};
+use super::limits::{Admitted, proves, refusal};
+use super::note::Note;
+use super::{CLIENT_GONE, Case, Passed, correlation};
+use crate::captcha::{self, Captcha};
+use crate::connection::Visit;
+use crate::exchange::Client;
+use crate::h1::write::Answer;
+use crate::settings::GuardSettings;
+use crate::worker::Worker;
+
+/// How many requests a worker holds back at once; the next ones are refused instead.
+const MOST_DELAYED: u64 = 1_000;
+
+/// After how long it is tried again to tell how a login ended, if the store cannot be told now.
+const AGAIN: [Duration; 4] =
+    [Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15), Duration::from_secs(60)];
+
+/// A login that may be passed on.
+pub(super) struct Guarded {
+    guard: Arc<GuardSettings>,
+    /// What ends it; `None` if nothing was counted.
+    ticket: Option<String>,
+    pub(super) captcha: Captcha,
+    /// Whether the next one is to bring a CAPTCHA if this one fails.
+    captcha_next: Captcha,
+}
+
+/// What became of a login before it was passed on.
+enum Weighed {
+    Begun(Guarded, Option<Ahead>),
+    Refused(Answer),
+    /// The client went away.
+    Gone,
+}
+
+/// A request that is held back, as it is counted.
+struct Delayed(Rc<Worker>);
+
+impl Delayed {
+    fn new(worker: &Rc<Worker>) -> Self {
+        worker.meter.delayed.raise();
+        Self(Rc::clone(worker))
+    }
+}
+
+impl Drop for Delayed {
+    fn drop(&mut self) {
+        self.0.meter.delayed.lower();
+    }
+}
+
+impl Guarded {
+    fn new(guard: &Arc<GuardSettings>, begun: &mut Begun<'_>) -> Self {
+        Self {
+            guard: Arc::clone(guard),
+            ticket: begun.ticket.take(),
+            captcha: Captcha::required(begun.advice().captcha),
+            captcha_next: Captcha::required(begun.if_failed().captcha),
+        }
+    }
+
+    /// A login while limits are switched off.
+    fn uncounted(guard: &Arc<GuardSettings>) -> Self {
+        let captcha = Captcha::NotRequired;
+        Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha }
+    }
+
+    /// Ends it by the status of its response. Answers whether the next one is to bring a CAPTCHA.
+    pub(super) fn answered(self, visit: &Visit, status: u16) -> Captcha {
+        let ending = self.guard.ending(status);
+        let captcha = match ending {
+            Ending::Success => Captcha::NotRequired,
+            Ending::Failure => self.captcha_next,
+            Ending::Abandoned => self.captcha,
+        };
+        self.end(visit, ending);
+        captcha
+    }
+
+    /// Tells the engine how it ended. Nobody waits for that.
+    fn end(self, visit: &Visit, ending: Ending) {
+        let Some(ticket) = self.ticket else { return };
+        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.engine), ticket, ending));
+        // A store of this process has done it by then, so that it holds for whatever comes next.
+        if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
+            tokio::task::spawn_local(ended);
+        }
+    }
+}
+
+/// Ends a login, however long the store takes. What it is never told stays a failure.
+async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
+    for pause in AGAIN {
+        let pinned = Guard::into_inner(engine.pin());
+        match engine.finish_guarded(&pinned, &ticket, ending).await {
+            Err(FinishFault::Store(_)) => tokio::time::sleep(pause).await,
+            _ => return,
+        }
+    }
+    tracing::warn!(component = "gateway", "the store was not told how a login ended");
+}
+
+impl Case<'_> {
+    /// Passes a login on, once its guard lets it. An error is the answer.
+    pub(super) async fn forward_guarded<C: Client>(
+        &self,
+        guard: &Arc<GuardSettings>,
+        client: &mut C,
+        admitted: &mut Admitted,
+        note: &mut Note<'_>,
+    ) -> Result<Passed, Answer> {
+        let weighed = self.weigh_login(guard, client, note).await;
+        let passed = match weighed {
+            Err(problem) => return Err(self.problem(&problem)),
+            Ok(Weighed::Refused(answer)) => return Err(answer),
+            Ok(Weighed::Gone) => {
+                note.status = CLIENT_GONE;
+                return Ok(Passed::Cut);
+            }
+            Ok(Weighed::Begun(guarded, ahead)) => {
+                admitted.guarded = Some(Box::new(guarded));
+                match ahead {
+                    Some(ahead) => self.forward(&mut ahead.replay(client), admitted, note).await,
+                    None => self.forward(client, admitted, note).await,
+                }
+            }
+        };
+        // Without a response: a client that hangs up has failed, or guessers would, and an upstream that
+        // is to blame has told nobody anything.
+        if let Some(guarded) = admitted.guarded.take() {
+            let blameless = matches!(&passed, Err(answer) if answer.status.is_server_error());
+            guarded.end(self.visit, if blameless { Ending::Abandoned } else { Ending::Failure });
+        }
+        passed
+    }
+
+    /// Finds out what the login says, and has it begin.
+    async fn weigh_login<C: Client>(
+        &self,
+        guard: &Arc<GuardSettings>,
+        client: &mut C,
+        note: &mut Note<'_>,
+    ) -> Result<Weighed, Problem> {
+        let engine = &self.visit.worker.shared.engine;
+        // For as long as it is held back: it ends as it began.
+        let pinned = Guard::into_inner(engine.pin());
+        if !pinned.policies.enabled {
+            return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
+        }
+        let wanted = engine.wanted();
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let found = pinned.policies.find_guard(&guard.name).map_err(|mistake| self.mistaken(mistake))?;
+        let policy = pinned.policies.find(&found.policy).map_err(|mistake| self.mistaken(mistake))?;
+        let fields = || policy.fields().chain(listed.iter().map(|name| &**name));
+        let known = self.know(fields(), &guard.fields, note)?;
+        let lies_in_body = |name| guard.fields.source(name).is_some_and(|source| source.is_of_body());
+        let (body, ahead) = match fields().any(lies_in_body) {
+            false => Default::default(),
+            true => match self.read_ahead(client).await {
+                Ok((body, ahead)) => (body, Some(ahead)),
+                Err(Unread::Gone) => return Ok(Weighed::Gone),
+                Err(Unread::Problem(problem)) => return Err(problem),
+            },
+        };
+        let facts = self.facts(&known, Some(&body));
+        let asked = facts.ask_beside(policy, listed, &guard.fields)?;
+        let pairs = asked.pairs();
+        self.check_complete(guard, policy, &pairs)?;
+        let login = Login { pinned: &pinned, guard, found, pairs: &pairs };
+        Ok(match self.begin(&login, client, note).await? {
+            Some(Ok(guarded)) => Weighed::Begun(guarded, ahead),
+            Some(Err(answer)) => Weighed::Refused(answer),
+            None => Weighed::Gone,
+        })
+    }
+
+    /// A login that leaves a field out would pass by some of the rules, and its success would clear what
+    /// others did.
+    fn check_complete(
+        &self,
+        guard: &GuardSettings,
+        policy: &Policy,
+        pairs: &Pairs<'_>,
+    ) -> Result<(), Problem> {
+        let rules = policy.rules.iter().filter(|rule| rule.enabled);
+        let mut fields = rules.flat_map(|rule| &rule.by);
+        let missing = fields.find(|field| !pairs.iter().any(|(name, _)| **name == *field.name));
+        let Some(source) = missing.and_then(|field| guard.fields.source(&field.name)) else { return Ok(()) };
+        Err(if proves(source) {
+            Problem::unauthorized("the request does not say who it comes from")
+        } else {
+            Problem::bad_request(format!("the request does not say who logs in: there is no `{source}`"))
+        })
+    }
+
+    /// Begins a login: at once, or after as long as the guard's ladders ask for. `None` if the client
+    /// went away meanwhile.
+    async fn begin<C: Client>(
+        &self,
+        login: &Login<'_>,
+        client: &mut C,
+        note: &mut Note<'_>,
+    ) -> Result<Option<Result<Guarded, Answer>>, Problem> {
+        let worker = &self.visit.worker;
+        let mut left = login.guard.max_delay;
+        loop {
+            let begun = worker.shared.engine.begin_guarded(login.pinned, login.found, login.pairs).await;
+            let mut begun = begun.map_err(|fault| self.fault(fault))?;
+            note.decided = Some(words::origin(begun.decision.origin));
+            if begun.allowed() {
+                return Ok(Some(Ok(Guarded::new(login.guard, &mut begun))));
+            }
+            let room = worker.meter.delayed.value() < MOST_DELAYED;
+            let pause = pause(&begun).filter(|pause| *pause <= left && room);
+            let Some(pause) = pause else { return Ok(Some(Err(self.refuse_login(&begun)))) };
+            drop(begun);
+            left -= pause;
+            if self.hold_back(pause, client).await.is_none() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Lets time pass. `None` if the client went away meanwhile.
+    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Option<()> {
+        let _delayed = Delayed::new(&self.visit.worker);
+        let mut passing = pin!(tokio::time::sleep(time));
+        poll_fn(|cx| match passing.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Some(())),
+            Poll::Pending => client.poll_gone(cx).map(|()| None),
+        })
+        .await
+    }
+
+    /// The answer to a login that is not let through.
+    fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
+        let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
+        let mut answer = refusal(answers, engine, &begun.decision, &correlation(self.request));
+        if begun.if_failed().captcha {
+            answer.lines.extend_from_slice(captcha::LINE);
+        }
+        answer
+    }
+}
+
+/// What a login is weighed by.
+struct Login<'l> {
+    pinned: &'l Snapshot,
+    guard: &'l Arc<GuardSettings>,
+    found: &'l tollgate_core::Guard,
+    pairs: &'l [(&'l str, &'l str)],
+}
+
+/// How long a refused login has to wait, if the delay of a ladder is all that keeps it out. Never
+/// nothing, so that nobody asks again and again within a moment.
+fn pause(begun: &Begun<'_>) -> Option<Duration> {
+    const LEAST: Duration = Duration::from_millis(1);
+    let decision = &begun.decision;
+    let weighed = matches!(decision.origin, Origin::Store | Origin::Local(_));
+    let slowed = |line: Line<'_>| {
+        let mut limits = line.limits.iter().zip(line.readings);
+        limits.all(|(limit, reading)| reading.when <= When::Now || matches!(limit, Limit::Ladder(_)))
+    };
+    if !weighed || begun.advice().locked_until.is_some() {
+        return None;
+    }
+    let mut enforced = decision.lines().filter(|line| !line.rule.observes());
+    let wait = decision.wait().filter(|_| enforced.all(slowed))?;
+    Some(Duration::from_micros(wait.as_micros()).max(LEAST))
+}

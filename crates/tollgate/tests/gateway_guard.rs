@@ -1,0 +1,326 @@
+//! Guarded logins at the gateway of the real program, one after the other: what their responses do to
+//! the next, and what the service behind sees of it.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+mod upstream;
+
+use std::time::Duration;
+
+use program::{Connection, Home, Reply, Server, now};
+use serde_json::json;
+use upstream::{Asked, Upstream};
+
+/// A gateway with one guarded route to an upstream that looks at passwords.
+struct Login {
+    upstream: Upstream,
+    server: Server,
+    home: Home,
+}
+
+/// What the route's guard is, unless a test needs another.
+const BY_FORM: &str = "{ name: login, fields: { user: form.user } }";
+
+fn config(upstream: &Upstream, ladder: &str, guard: &str, more: &str) -> String {
+    format!(
+        "store: memory
+rules:
+  login: {{ by: user, limits: {ladder} }}
+  each: {{ by: ip, limits: 1000/day }}
+policies: {{ login: [login], each: [each] }}
+guards: {{ login: {{ policy: login }} }}
+{more}
+gateway:
+  listen: 127.0.0.1:0
+  workers: 1
+  upstreams: {{ shop: {} }}
+  routes:
+    login: {{ path: /login, method: POST, upstream: shop, guard: {guard} }}
+    both: {{ path: /both, upstream: shop, policy: each, guard: {guard} }}
+    rest: {{ upstream: shop }}
+",
+        upstream.address
+    )
+}
+
+/// 303 for the right password, 500 for one that breaks something, 401 for every other.
+fn judge(asked: &Asked) -> u16 {
+    let body = String::from_utf8_lossy(&asked.body);
+    match () {
+        () if asked.method == "GET" => 200,
+        () if body.contains("right") => 303,
+        () if body.contains("broken") => 500,
+        () if body.contains("odd") => 400,
+        () => 401,
+    }
+}
+
+impl Login {
+    fn guarded_by(ladder: &str) -> Self {
+        Self::with(ladder, BY_FORM, "")
+    }
+
+    fn with(ladder: &str, guard: &str, more: &str) -> Self {
+        let upstream = Upstream::answering(judge);
+        let home = Home::with(&config(&upstream, ladder, guard, more));
+        let server = home.start();
+        Self { upstream, server, home }
+    }
+
+    fn say(&self, kind: &str, body: &str) -> Reply {
+        say(&mut self.server.gateway(), "/login", kind, &[], body)
+    }
+
+    fn try_password(&self, user: &str, password: &str) -> Reply {
+        self.say("application/x-www-form-urlencoded", &format!("user={user}&password={password}"))
+    }
+
+    fn status(&self, user: &str, password: &str) -> u16 {
+        self.try_password(user, password).status
+    }
+
+    /// How many failures are remembered of an account, where the ladder has this many.
+    fn failures(&self, top: u64, user: &str) -> u64 {
+        top - self.server.remaining("login", user)
+    }
+}
+
+fn say(connection: &mut Connection, path: &str, kind: &str, headers: &[(&str, &str)], body: &str) -> Reply {
+    let mut text = format!("POST {path} HTTP/1.1\r\nhost: shop\r\ncontent-type: {kind}\r\n");
+    for (name, value) in headers {
+        text += &format!("{name}: {value}\r\n");
+    }
+    text += &format!("content-length: {}\r\n\r\n{body}", body.len());
+    connection.send(text.as_bytes());
+    connection.reply().expect("the gateway answers")
+}
+
+#[test]
+fn failures_climb_to_a_lock_that_refuses_without_asking_the_service() {
+    let login = Login::guarded_by("ladder 3 lock 15m");
+    for _ in 0..3 {
+        assert_eq!(login.status("ada", "guess"), 401);
+    }
+    let refused = login.try_password("ada", "right");
+    assert_eq!(refused.status, 429, "the right password does not help while locked");
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((600..=900).contains(&seconds), "{seconds}");
+    assert_eq!(refused.header("content-type"), Some("application/problem+json"));
+    let problem = refused.json();
+    assert_eq!((&problem["status"], &problem["denied_by"]), (&json!(429), &json!("login")));
+    assert_eq!(login.upstream.count(), 3, "the service was left in peace");
+    let locks = login.server.get("/api/v1/guards/login/locks").ok();
+    assert_eq!(locks["locks"].as_array().map(Vec::len), Some(1), "{locks}");
+    login.server.wait_for_log("locked");
+    assert_eq!(login.status("bob", "guess"), 401, "another account is another matter");
+    let page = login.server.gateway().ask("GET", "/login", &[], None);
+    assert_eq!(page.status, 200, "the page with the form is on another route");
+}
+
+#[test]
+fn a_login_that_comes_too_early_is_held_back_until_its_time_has_come() {
+    let delay = Duration::from_secs(1);
+    let login = Login::guarded_by("ladder 2 +1s then 4 lock 1h");
+    let mut last = now();
+    for number in 1..=4 {
+        let sent = now();
+        assert_eq!(login.status("ada", "guess"), 401, "guess {number}");
+        // Its time counts from when the one before began, which was not before that was sent.
+        assert!(number <= 2 || last.elapsed() >= delay.mul_f64(0.99), "guess {number}: {:?}", last.elapsed());
+        last = sent;
+    }
+    assert_eq!(login.status("ada", "guess"), 429, "an hour is longer than anybody is held back");
+    assert_eq!(login.upstream.count(), 4);
+}
+
+#[test]
+fn what_would_have_to_wait_too_long_is_refused_at_once() {
+    let guard = "{ name: login, fields: { user: form.user }, max_delay: none }";
+    let login = Login::with("ladder 2 +10m", guard, "");
+    assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
+    let refused = login.try_password("ada", "guess");
+    assert_eq!((refused.status, login.upstream.count()), (429, 2));
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((300..=600).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_success_clears_and_what_the_service_could_not_tell_is_given_back() {
+    let login = Login::guarded_by("ladder 3 lock 15m");
+    assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
+    for _ in 0..4 {
+        assert_eq!(login.status("ada", "broken"), 500);
+        assert_eq!(login.status("ada", "odd"), 400);
+    }
+    assert_eq!(login.failures(3, "ada"), 2, "nobody found out what those were");
+    assert_eq!(login.status("ada", "right"), 303);
+    assert_eq!(login.failures(3, "ada"), 0);
+    for _ in 0..3 {
+        assert_eq!(login.status("ada", "guess"), 401, "it begins anew");
+    }
+    assert_eq!(login.status("ada", "right"), 429);
+}
+
+#[test]
+fn statuses_mean_what_the_route_says() {
+    let guard = "{ name: login, fields: { user: form.user }, failure: [400, 5xx], success: 401 }";
+    let login = Login::with("ladder 3 lock 15m", guard, "");
+    assert_eq!([login.status("ada", "odd"), login.status("ada", "broken")], [400, 500]);
+    assert_eq!(login.failures(3, "ada"), 2);
+    assert_eq!(login.status("ada", "right"), 303);
+    assert_eq!(login.failures(3, "ada"), 2, "neither of the two");
+    assert_eq!(login.status("ada", "guess"), 401);
+    assert_eq!(login.failures(3, "ada"), 0, "strange, but so it was written");
+}
+
+#[test]
+fn an_upstream_that_is_down_costs_nobody_an_attempt() {
+    let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let text = config(&login.upstream, "ladder 2 lock 15m", BY_FORM, "");
+    login.home.configure(&text.replace(&login.upstream.address.to_string(), &gone.to_string()));
+    login.server.post("/api/v1/reload", &json!(null)).ok();
+    for _ in 0..4 {
+        assert_eq!(login.status("ada", "right"), 502);
+    }
+    assert_eq!(login.failures(2, "ada"), 0);
+}
+
+#[test]
+fn a_captcha_is_asked_for_at_both_sides_and_nobody_says_so_but_the_gateway() {
+    let login = Login::guarded_by("ladder 2 captcha then 4 lock 15m captcha");
+    let hint = |reply: &Reply| reply.header("x-captcha-required").map(str::to_owned);
+    let kind = "application/x-www-form-urlencoded";
+    let forged = [("x-captcha-required", "false"), ("X_Captcha_Required", "false")];
+    let guess = || say(&mut login.server.gateway(), "/login", kind, &forged, "user=ada&password=guess");
+    let seen = || {
+        let asked = login.upstream.last();
+        let hints = asked.headers.iter().filter(|(name, _)| name.replace('_', "-") == "x-captcha-required");
+        hints.map(|(_, value)| value.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!((hint(&guess()), seen()), (None, vec![]), "the first is free, and so is the second");
+    assert_eq!((hint(&guess()), seen()), (Some("true".into()), vec![]), "the third is not");
+    assert_eq!((hint(&guess()), seen()), (Some("true".into()), vec!["true".to_owned()]));
+    let broken = login.try_password("ada", "broken");
+    assert_eq!((hint(&broken), seen()), (Some("true".into()), vec!["true".to_owned()]), "as it was before");
+    let right = login.try_password("ada", "right");
+    assert_eq!((right.status, hint(&right), seen()), (303, None, vec!["true".to_owned()]));
+    for _ in 0..4 {
+        guess();
+    }
+    let locked = guess();
+    assert_eq!((locked.status, hint(&locked)), (429, Some("true".into())));
+}
+
+#[test]
+fn accounts_are_found_in_forms_and_in_json_and_bodies_arrive_as_they_were_sent() {
+    let guard = "{ name: login, fields: { user: json.login.user } }";
+    let login = Login::with("ladder 2 lock 15m", guard, "");
+    let body = "{\"login\" :  {\"user\": \"ada\"}, \"password\": \"guess\"}";
+    assert_eq!(login.say("application/json", body).status, 401);
+    assert_eq!(login.upstream.last().body, body.as_bytes());
+    assert_eq!(login.upstream.last().header("content-type"), Some("application/json"));
+    assert_eq!(login.failures(2, "ada"), 1);
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let long = format!("note={}&user=%61da&password=guess", "x".repeat(60_000));
+    assert_eq!(login.say("application/x-www-form-urlencoded", &long).status, 401);
+    assert_eq!(login.upstream.last().body, long.as_bytes());
+    assert_eq!(login.failures(2, "ada"), 1);
+}
+
+#[test]
+fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them() {
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let form = "application/x-www-form-urlencoded";
+    let long = format!("user=ada&note={}", "x".repeat(70_000));
+    for (kind, body, status) in [
+        (form, "password=guess", 400),
+        (form, "user=&password=guess", 400),
+        (form, "", 400),
+        (form, "user=ada&user=bob&password=guess", 400),
+        (form, "user=ada&USER=bob&password=guess", 400),
+        ("application/json", "{\"user\":\"ada\"}", 400),
+        ("multipart/form-data; boundary=x", "--x--", 415),
+        ("application/x-www-form-urlencoded; charset=utf-16", "user=ada", 415),
+        (form, &long, 413),
+    ] {
+        let reply = login.say(kind, body);
+        assert_eq!(reply.status, status, "{kind} {}: {}", &body[..body.len().min(40)], reply.text());
+    }
+    assert_eq!((login.upstream.count(), login.failures(2, "ada")), (0, 0));
+    let mut connection = login.server.gateway();
+    let one = say(&mut connection, "/login", form, &[], "password=guess");
+    let two = say(&mut connection, "/login", form, &[], "user=ada&password=guess");
+    assert_eq!((one.status, two.status), (400, 401), "the connection can be used again");
+}
+
+#[test]
+fn chunked_bodies_and_clients_that_wait_for_leave_are_read_too() {
+    let login = Login::guarded_by("ladder 3 lock 15m");
+    let head = "POST /login HTTP/1.1\r\nhost: shop\r\ncontent-type: application/x-www-form-urlencoded\r\n";
+    let mut connection = login.server.gateway();
+    connection.send(format!("{head}expect: 100-continue\r\ncontent-length: 23\r\n\r\n").as_bytes());
+    assert_eq!(connection.reply().unwrap().status, 100);
+    connection.send(b"user=ada&password=guess");
+    assert_eq!(connection.reply().unwrap().status, 401, "it is told to go on once");
+    assert_eq!(login.upstream.last().body, b"user=ada&password=guess");
+    assert_eq!(login.failures(3, "ada"), 1);
+    let mut connection = login.server.gateway();
+    let mut sent = format!("{head}transfer-encoding: chunked\r\n\r\n");
+    // Longer in all than is read, and no chunk says so.
+    for _ in 0..20 {
+        sent += &format!("1000\r\n{}\r\n", "x".repeat(0x1000));
+    }
+    // It may not read all of it before it says that this is too much.
+    let _ = connection.try_send(sent.as_bytes());
+    assert_eq!(connection.reply().map(|reply| reply.status), Some(413));
+}
+
+#[test]
+fn the_policy_of_the_route_holds_beside_its_guard() {
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let form = "application/x-www-form-urlencoded";
+    let ask = |user: &str| {
+        say(&mut login.server.gateway(), "/both", form, &[], &format!("user={user}&password=guess"))
+    };
+    let reply = ask("ada");
+    assert_eq!((reply.status, reply.header("x-ratelimit-remaining")), (401, Some("999")));
+    assert_eq!(ask("ada").status, 401);
+    let locked = ask("ada");
+    assert_eq!((locked.status, &locked.json()["denied_by"]), (429, &json!("login")));
+    assert_eq!(login.server.remaining("each", "127.0.0.1"), 997, "it was asked three times");
+    login.server.ask("PUT", "/api/v1/ratelimits/each/127.0.0.1", Some(&json!({ "limits": ["3/day"] }))).ok();
+    let limited = ask("bob");
+    assert_eq!((limited.status, &limited.json()["denied_by"]), (429, &json!("each")));
+    assert_eq!(login.failures(2, "bob"), 0, "the policy comes first");
+}
+
+#[test]
+fn a_refused_login_is_answered_as_is_configured() {
+    let more = r#"answers: { media: json, body: '{"wait": {retry_after}, "why": "{rule}"}' }"#;
+    let login = Login::with("ladder 1 lock 15m", BY_FORM, more);
+    assert_eq!(login.status("ada", "guess"), 401);
+    let refused = login.try_password("ada", "guess");
+    assert_eq!((refused.status, refused.header("content-type")), (429, Some("application/json")));
+    assert_eq!(refused.json()["why"], "login");
+    assert!((600..=900).contains(&refused.json()["wait"].as_u64().unwrap()));
+}
+
+#[test]
+fn whoever_is_on_the_blocklist_does_not_log_in() {
+    let login = Login::guarded_by("ladder 5 lock 15m, secret: false");
+    assert_eq!(login.status("ada", "right"), 303);
+    let banned = json!({ "target": "user=ada", "reason": "a test" });
+    let put = login.server.post("/api/v1/bans", &banned);
+    assert!(put.status < 300, "{}", put.text());
+    assert_eq!((login.status("ada", "right"), login.status("bob", "right")), (403, 303));
+}
+
+#[test]
+fn while_limits_are_switched_off_logins_pass_untouched() {
+    let login = Login::with("ladder 1 lock 15m", BY_FORM, "enabled: false");
+    for _ in 0..3 {
+        assert_eq!(login.status("ada", "guess"), 401);
+    }
+    assert_eq!(login.say("text/plain", "whatever").status, 401, "nobody looks into them");
+}

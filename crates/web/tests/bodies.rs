@@ -1,0 +1,177 @@
+//! What the bodies of requests say of the fields that guards count by.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::{Method, StatusCode};
+use proptest::prelude::*;
+use support::policy;
+use tollgate_web::facts::{Aliases, BadFact, Body, BodyKind, Facts, Reach};
+use tollgate_web::{Identity, Problem};
+
+/// What a request with this body says of a field.
+fn ask(field: &str, body: Option<&Body>) -> Result<Option<String>, BadFact> {
+    let (headers, identity) = (HeaderMap::new(), Identity::default());
+    let facts = Facts {
+        route: "login",
+        client: "192.0.2.7".parse().unwrap(),
+        address: None,
+        method: &Method::POST,
+        path: "/login",
+        query: None,
+        host: "shop.example",
+        headers: &headers,
+        identity: &identity,
+        body,
+    };
+    let (policy, aliases) = (policy(&[field]), Aliases::default());
+    let asked = facts.ask(&policy, &aliases)?;
+    let value = asked.pairs().first().map(|(_, value)| (*value).to_owned());
+    Ok(value)
+}
+
+fn form(text: &str) -> Body {
+    Body::new(BodyKind::Form, Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn json(text: &str) -> Body {
+    Body::new(BodyKind::Json, Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn says(field: &str, body: &Body) -> Option<String> {
+    ask(field, Some(body)).unwrap()
+}
+
+#[test]
+fn a_member_of_a_form_is_read_decoded() {
+    let body = form("user=ada%40example.com&password=a+b&%75nit=7&empty=");
+    assert_eq!(says("form.user", &body).as_deref(), Some("ada@example.com"));
+    assert_eq!(says("form.password", &body).as_deref(), Some("a b"));
+    assert_eq!(says("form.unit", &body).as_deref(), Some("7"));
+    assert_eq!(says("form.empty", &body), None);
+    assert_eq!(says("form.other", &body), None);
+    assert_eq!(says("json.user", &body), None, "it is no JSON");
+}
+
+#[test]
+fn a_member_of_json_is_read_where_the_path_leads() {
+    let body = json(r#"{"user":"\u0061da","login":{"id":7,"new":true,"list":["x"]},"none":null}"#);
+    assert_eq!(says("json.user", &body).as_deref(), Some("ada"));
+    assert_eq!(says("json.login.id", &body).as_deref(), Some("7"));
+    assert_eq!(says("json.login.new", &body).as_deref(), Some("true"));
+    for nothing in ["json.login", "json.login.list", "json.none", "json.user.name", "json.other"] {
+        assert_eq!(says(nothing, &body), None, "{nothing}");
+    }
+    assert_eq!(says("json.user", &json("[1, 2]")), None);
+    assert_eq!(says("form.user", &body), None, "it is no form");
+}
+
+#[test]
+fn what_two_readers_could_see_differently_is_refused() {
+    let twice = |field: &str| Err(BadFact::Twice { source: field.to_owned() });
+    for body in ["user=ada&user=bob", "user=ada&USER=bob", "user=ada&u%73er=bob", "user=ada&user"] {
+        assert_eq!(ask("form.user", Some(&form(body))), twice("form.user"), "{body}");
+    }
+    for body in [
+        r#"{"user":"ada","user":"bob"}"#,
+        r#"{"user":"ada","User":"bob"}"#,
+        r#"{"user":"ada","u\u017fer":"bob"}"#,
+        r#"{"user":"ada","user":null}"#,
+        r#"{"user":{},"user":"ada"}"#,
+    ] {
+        assert_eq!(ask("json.user", Some(&json(body))), twice("json.user"), "{body}");
+    }
+    let nested = json(r#"{"a":{"user":"ada"},"A":{"user":"bob"}}"#);
+    assert_eq!(ask("json.a.user", Some(&nested)), twice("json.a.user"));
+    assert_eq!(says("form.user", &form("user=ada&User=ada")).as_deref(), Some("ada"), "it says one thing");
+    assert_eq!(says("json.user", &json(r#"{"USER":"ada"}"#)).as_deref(), Some("ada"));
+}
+
+#[test]
+fn a_body_that_is_not_what_it_says_to_be_is_the_callers_fault() {
+    for body in ["", "{", "user=ada", r#"{"user":"ada"} {}"#, "{\"user\":\"\\ud800\"}", &"[".repeat(300)] {
+        let bad = ask("json.user", Some(&json(body))).unwrap_err();
+        assert_eq!(Problem::from(bad).status, StatusCode::BAD_REQUEST, "{body}");
+    }
+    let latin = Body::new(BodyKind::Form, Bytes::from_static(b"user=ad\xe4"));
+    assert_eq!(ask("form.user", Some(&latin)), Err(BadFact::NotUtf8 { source: "form.user".into() }));
+    let escaped = ask("form.user", Some(&form("user=ad%e4"))).unwrap_err();
+    assert_eq!(escaped, BadFact::NotUtf8 { source: "form.user".into() });
+    let long = form(&format!("user={}", "a".repeat(5_000)));
+    assert!(matches!(ask("form.user", Some(&long)), Err(BadFact::TooLong { .. })));
+}
+
+#[test]
+fn only_bodies_that_every_reader_reads_alike_are_looked_into() {
+    let kind = |text: &str| {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_str(text).unwrap());
+        BodyKind::of(&headers)
+    };
+    for text in ["application/x-www-form-urlencoded", "Application/X-WWW-Form-Urlencoded; charset=UTF-8"] {
+        assert_eq!(kind(text), Some(BodyKind::Form), "{text}");
+    }
+    for text in ["application/json", "application/json;charset=\"utf-8\"", "application/vnd.api+JSON"] {
+        assert_eq!(kind(text), Some(BodyKind::Json), "{text}");
+    }
+    for text in ["multipart/form-data; boundary=x", "text/plain", "application/json; charset=utf-16", ""] {
+        assert_eq!(kind(text), None, "{text}");
+    }
+    assert_eq!(BodyKind::of(&HeaderMap::new()), None);
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    assert_eq!(BodyKind::of(&headers), None);
+    headers.remove(CONTENT_ENCODING);
+    headers.append(CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+    assert_eq!(BodyKind::of(&headers), None, "two kinds are none");
+}
+
+#[test]
+fn who_does_not_read_bodies_does_not_know_their_members() {
+    let bad = ask("form.user", None).unwrap_err();
+    assert_eq!(Problem::from(bad).status, StatusCode::INTERNAL_SERVER_ERROR);
+    let (aliases, by_form) = (Aliases::default(), policy(&["form.user"]));
+    assert_eq!(aliases.check(&by_form, Reach::Body), Ok(()));
+    let unknown = aliases.check(&by_form, Reach::Head).unwrap_err();
+    assert_eq!(unknown.field, "form.user");
+    assert!(Aliases::new([("user", "form.user")]).is_err(), "such an alias would hold for every rule");
+}
+
+#[test]
+fn names_of_a_guards_own_come_before_others() {
+    let shared = Aliases::new([("user", "subject"), ("tenant", "header.x-tenant")]).unwrap();
+    let own = shared.with([("user", "json.user")]).unwrap();
+    assert_eq!(own.source("user").unwrap().to_string(), "json.user");
+    assert_eq!(own.source("tenant").unwrap().to_string(), "header.x-tenant");
+    let wrong = shared.with([("user", "body.user")]).unwrap_err().to_string();
+    assert!(wrong.ends_with("api_key and consumer, form.NAME and json.NAME"), "{wrong}");
+    assert!(shared.with([("ip", "form.ip")]).is_err(), "an address is not what somebody says it is");
+}
+
+#[test]
+fn a_body_is_never_shown() {
+    assert!(!format!("{:?}", form("user=ada&password=secret")).contains("secret"));
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_sent_never_breaks_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        for kind in [BodyKind::Form, BodyKind::Json] {
+            let body = Body::new(kind, Bytes::copy_from_slice(&bytes));
+            let _ = ask("form.user", Some(&body));
+            let _ = ask("json.a.b", Some(&body));
+        }
+    }
+
+    #[test]
+    fn a_value_is_read_as_it_was_written(value in "\\PC{1,40}") {
+        let written = serde_json::json!({ "user": value }).to_string();
+        prop_assert_eq!(says("json.user", &json(&written)), Some(value.clone()));
+        let escaped: String = value.bytes().map(|byte| format!("%{byte:02x}")).collect();
+        prop_assert_eq!(says("form.user", &form(&format!("a=1&user={escaped}&b"))), Some(value));
+    }
+}
