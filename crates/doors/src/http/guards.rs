@@ -312,11 +312,9 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let advice = advised(&begun.advice(), begun.decision.outcome.now);
     let behind = Behind { guard: &guard.name, advice, ticket: None };
     let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
-    let bytes = json.bytes();
-    // The brace that ends the one object and the brace that begins the other make room for a comma.
-    bytes.pop();
-    bytes.push(b',');
-    bytes.extend_from_slice(&behind[1..]);
+    // The brace that begins it is left out: the refusal goes on.
+    json.piece(",");
+    json.bytes().extend_from_slice(&behind[1..]);
     let mut response = Response::new(Body::from(json.into_bytes()));
     *response.status_mut() = refusal.status();
     let head = response.headers_mut();
