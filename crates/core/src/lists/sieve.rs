@@ -24,8 +24,8 @@ impl Sieve {
         let mut sieve =
             Self { marks: vec![0; (nets.len() * ROOM / 64).next_power_of_two()], lengths: Vec::new() };
         for (length, spread) in nets {
-            let (word, bit) = sieve.place(spread);
-            sieve.marks[word] |= bit;
+            let (word, bits) = sieve.place(spread);
+            sieve.marks[word] |= bits;
             if !sieve.lengths.contains(&length) {
                 sieve.lengths.push(length);
             }
@@ -38,15 +38,16 @@ impl Sieve {
     #[inline]
     pub(super) fn passes(&self, spread: impl Fn(u8) -> u64) -> bool {
         let marked = |length: &u8| {
-            let (word, bit) = self.place(spread(*length));
-            self.marks[word] & bit != 0
+            let (word, bits) = self.place(spread(*length));
+            self.marks[word] & bits == bits
         };
         self.marks.is_empty() || self.lengths.iter().any(marked)
     }
 
+    /// Two bits of one word: one look tells of both, and few have both by chance.
     #[inline]
     fn place(&self, spread: u64) -> (usize, u64) {
-        let word = (spread >> 6) as usize & (self.marks.len() - 1);
-        (word, 1 << (spread & 63))
+        let word = (spread >> 12) as usize & (self.marks.len() - 1);
+        (word, 1 << (spread & 63) | 1 << (spread >> 6 & 63))
     }
 }
