@@ -1,14 +1,14 @@
 //! Guards: beginning a login and saying how it ended; who is locked, how somebody stands, letting them in.
 
-use std::collections::BTreeMap;
+mod shapes;
+
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderValue, Method};
 use axum::response::Response;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use smallvec::SmallVec;
 use tollgate_core::store::Given;
 use tollgate_core::{Clears, Guard, Policies, Timestamp};
@@ -17,16 +17,19 @@ use tollgate_web::answer::{Refusal, headers};
 use tollgate_web::json::Json;
 
 use super::App;
-use super::answer::promise::Refused;
 use super::answer::{Answer, USUAL_BYTES};
 use super::audit::Change;
 use super::auth::Role;
-use super::body::{self, Fields, Text};
+use super::body::{self, Fields};
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::page::{Page, QUERY};
 use super::path;
 use super::problem::{CORRELATION_ID, PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{self, Moment, json};
+use shapes::{
+    AdviceShown, BegunShown, FinishBody, FinishedShown, GuardBody, GuardShown, GuardsShown, LockShown,
+    LocksShown, OutcomeWord, RefusedShown, StandingShown, StandingsShown, UnlockedKey, UnlockedShown,
+};
 
 const ALL: &str = "/api/v1/guards";
 const BEGIN: &str = "/api/v1/guards/{guard}/begin";
@@ -34,204 +37,6 @@ const FINISH: &str = "/api/v1/guards/finish";
 const LOCKS: &str = "/api/v1/guards/{guard}/locks";
 const INSPECT: &str = "/api/v1/guards/{guard}/inspect";
 const UNLOCK: &str = "/api/v1/guards/{guard}/unlock";
-
-/// Whom it is about.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "GuardRequest")]
-struct GuardBody<'b> {
-    #[serde(borrow, default)]
-    fields: Fields<'b>,
-}
-
-/// How an attempt ended.
-#[derive(Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "GuardFinish")]
-struct FinishBody<'b> {
-    /// The ticket that came when it began.
-    #[serde(borrow)]
-    ticket: Text<'b>,
-    /// How it ended.
-    outcome: OutcomeWord,
-}
-
-#[derive(Clone, Copy, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-enum OutcomeWord {
-    Success,
-    Failure,
-    Abandoned,
-}
-
-/// What an attempt has to do.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "GuardAdvice")]
-struct AdviceShown {
-    /// Milliseconds to wait; 0 if it may come at once, or if no time can be told.
-    delay_ms: u64,
-    /// When it may come (RFC 3339); null if at once.
-    #[schemars(with = "Option<String>")]
-    not_before: Option<Moment>,
-    /// Whether it is to come with a CAPTCHA.
-    captcha: bool,
-    /// When the lock ends (RFC 3339), if one keeps it out; else null.
-    #[schemars(with = "Option<String>")]
-    locked_until: Option<Moment>,
-}
-
-/// An attempt that may be made.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "GuardBegun")]
-struct BegunShown<'g> {
-    /// Always true.
-    allowed: bool,
-    /// Always `allow`.
-    verdict: &'static str,
-    /// The guard.
-    guard: &'g str,
-    /// The policy that decided.
-    policy: &'g str,
-    /// How it was reached: `store`, `local`, `outage` or `fixed`.
-    origin: &'static str,
-    /// Why the store was not asked, or did not answer; only if it was reached without it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'static str>,
-    #[serde(flatten)]
-    advice: AdviceShown,
-    /// What the attempt is finished with; null if nothing was counted, so that there is nothing to finish.
-    ticket: Option<&'g str>,
-    /// What the next attempt has to do if this one fails.
-    if_failed: AdviceShown,
-}
-
-/// An attempt that may not be made now: a problem, with what it has to do.
-#[derive(JsonSchema)]
-#[schemars(rename = "GuardRefused")]
-#[expect(dead_code, reason = "only its schema is used")]
-struct RefusedShown {
-    #[serde(flatten)]
-    refused: Refused,
-    /// The guard.
-    guard: String,
-    #[serde(flatten)]
-    advice: AdviceShown,
-    /// Always null.
-    ticket: Option<String>,
-}
-
-/// What came of finishing an attempt.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "GuardFinished")]
-struct FinishedShown {
-    /// The guard that the attempt began at.
-    guard: String,
-    /// `now`; `already` if it was finished before, and what was said then holds; `too_old` if its ticket
-    /// is no longer known.
-    finished: &'static str,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Guards")]
-struct GuardsShown<'g> {
-    /// All guards, in the order in which they were written.
-    guards: Vec<GuardShown<'g>>,
-}
-
-/// One guard.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Guard")]
-struct GuardShown<'g> {
-    /// Its name.
-    name: &'g str,
-    /// The policy that attempts pass.
-    policy: &'g str,
-    /// The fields that an attempt has to bring.
-    fields: Vec<&'g str>,
-    /// Where a success clears failures: `narrowest`, `all`, `nothing`, or the rules.
-    clears: Vec<&'g str>,
-    /// Attempts that this node let begin since it started.
-    begun: u64,
-    /// Attempts that this node refused.
-    refused: u64,
-    /// Attempts that this node was told to have failed.
-    failures: u64,
-    /// Locks that this node made.
-    lockouts: u64,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Locks")]
-struct LocksShown {
-    /// Who is locked, in the order of rules.
-    locks: Vec<LockShown>,
-    /// What `after` is for the next page; null on the last one. A page may have fewer entries than were
-    /// asked for, because some were locked no more when it was made.
-    next: Option<String>,
-}
-
-/// Somebody who is locked.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Lock")]
-struct LockShown {
-    /// The rule that locks.
-    rule: String,
-    /// The key; a made-up name where keys are secret.
-    key: String,
-    /// The fields that make the key; null where keys are secret.
-    fields: Option<BTreeMap<String, String>>,
-    /// How many failures are remembered.
-    failures: u64,
-    /// When the failure was that locked (RFC 3339).
-    #[schemars(with = "String")]
-    since: Moment,
-    /// When the lock ends (RFC 3339).
-    #[schemars(with = "String")]
-    locked_until: Moment,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Standings")]
-struct StandingsShown {
-    /// One for each ladder of the guard's rules that has all its fields.
-    ladders: Vec<StandingShown>,
-}
-
-/// How somebody stands on one ladder.
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Standing")]
-struct StandingShown {
-    /// The rule.
-    rule: String,
-    /// The key; a made-up name where keys are secret.
-    key: String,
-    /// Whether the rule only counts and reports.
-    observed: bool,
-    /// How many failures are remembered.
-    failures: u64,
-    /// What the next attempt has to do.
-    #[serde(flatten)]
-    advice: AdviceShown,
-    /// When all failures are forgotten (RFC 3339); null if there are none.
-    #[schemars(with = "Option<String>")]
-    forgotten_at: Option<Moment>,
-}
-
-#[derive(Serialize, JsonSchema)]
-#[schemars(rename = "Unlocked")]
-struct UnlockedShown {
-    /// Whose failures were forgotten, by rule and key.
-    unlocked: Vec<UnlockedKey>,
-}
-
-#[derive(Serialize, JsonSchema)]
-struct UnlockedKey {
-    /// The rule.
-    rule: String,
-    /// The key; a made-up name where keys are secret.
-    key: String,
-}
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let begin = Operation::new(BEGIN, "Begin an attempt at a guard: a login, before it is tried")
@@ -312,9 +117,10 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let advice = advised(&begun.advice(), begun.decision.outcome.now);
     let behind = Behind { guard: &guard.name, advice, ticket: None };
     let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");
-    // The brace that begins it is left out: the refusal goes on.
-    json.piece(",");
-    json.bytes().extend_from_slice(&behind[1..]);
+    let bytes = json.bytes();
+    // A comma stands for the brace that begins the other object, which ends both.
+    bytes.push(b',');
+    bytes.extend_from_slice(&behind[1..]);
     let mut response = Response::new(Body::from(json.into_bytes()));
     *response.status_mut() = refusal.status();
     let head = response.headers_mut();

@@ -1,0 +1,208 @@
+//! What is said of guards over HTTP, and how it is said.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::http::answer::promise::Refused;
+use crate::http::body::{Fields, Text};
+use crate::http::shown::Moment;
+
+/// Whom it is about.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "GuardRequest")]
+pub(super) struct GuardBody<'b> {
+    #[serde(borrow, default)]
+    pub(super) fields: Fields<'b>,
+}
+
+/// How an attempt ended.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "GuardFinish")]
+pub(super) struct FinishBody<'b> {
+    /// The ticket that came when it began.
+    #[serde(borrow)]
+    pub(super) ticket: Text<'b>,
+    /// How it ended.
+    pub(super) outcome: OutcomeWord,
+}
+
+#[derive(Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+pub(super) enum OutcomeWord {
+    Success,
+    Failure,
+    Abandoned,
+}
+
+/// What an attempt has to do.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardAdvice")]
+pub(super) struct AdviceShown {
+    /// Milliseconds to wait; 0 if it may come at once, or if no time can be told.
+    pub(super) delay_ms: u64,
+    /// When it may come (RFC 3339); null if at once.
+    #[schemars(with = "Option<String>")]
+    pub(super) not_before: Option<Moment>,
+    /// Whether it is to come with a CAPTCHA.
+    pub(super) captcha: bool,
+    /// When the lock ends (RFC 3339), if one keeps it out; else null.
+    #[schemars(with = "Option<String>")]
+    pub(super) locked_until: Option<Moment>,
+}
+
+/// An attempt that may be made.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardBegun")]
+pub(super) struct BegunShown<'g> {
+    /// Always true.
+    pub(super) allowed: bool,
+    /// Always `allow`.
+    pub(super) verdict: &'static str,
+    /// The guard.
+    pub(super) guard: &'g str,
+    /// The policy that decided.
+    pub(super) policy: &'g str,
+    /// How it was reached: `store`, `local`, `outage` or `fixed`.
+    pub(super) origin: &'static str,
+    /// Why the store was not asked, or did not answer; only if it was reached without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'static str>,
+    #[serde(flatten)]
+    pub(super) advice: AdviceShown,
+    /// What the attempt is finished with; null if nothing was counted, so that there is nothing to finish.
+    pub(super) ticket: Option<&'g str>,
+    /// What the next attempt has to do if this one fails.
+    pub(super) if_failed: AdviceShown,
+}
+
+/// An attempt that may not be made now: a problem, with what it has to do.
+#[derive(JsonSchema)]
+#[schemars(rename = "GuardRefused")]
+#[expect(dead_code, reason = "only its schema is used")]
+pub(super) struct RefusedShown {
+    #[serde(flatten)]
+    pub(super) refused: Refused,
+    /// The guard.
+    pub(super) guard: String,
+    #[serde(flatten)]
+    pub(super) advice: AdviceShown,
+    /// Always null.
+    pub(super) ticket: Option<String>,
+}
+
+/// What came of finishing an attempt.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "GuardFinished")]
+pub(super) struct FinishedShown {
+    /// The guard that the attempt began at.
+    pub(super) guard: String,
+    /// `now`; `already` if it was finished before, and what was said then holds; `too_old` if its ticket
+    /// is no longer known.
+    pub(super) finished: &'static str,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Guards")]
+pub(super) struct GuardsShown<'g> {
+    /// All guards, in the order in which they were written.
+    pub(super) guards: Vec<GuardShown<'g>>,
+}
+
+/// One guard.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Guard")]
+pub(super) struct GuardShown<'g> {
+    /// Its name.
+    pub(super) name: &'g str,
+    /// The policy that attempts pass.
+    pub(super) policy: &'g str,
+    /// The fields that an attempt has to bring.
+    pub(super) fields: Vec<&'g str>,
+    /// Where a success clears failures: `narrowest`, `all`, `nothing`, or the rules.
+    pub(super) clears: Vec<&'g str>,
+    /// Attempts that this node let begin since it started.
+    pub(super) begun: u64,
+    /// Attempts that this node refused.
+    pub(super) refused: u64,
+    /// Attempts that this node was told to have failed.
+    pub(super) failures: u64,
+    /// Locks that this node made.
+    pub(super) lockouts: u64,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Locks")]
+pub(super) struct LocksShown {
+    /// Who is locked, in the order of rules.
+    pub(super) locks: Vec<LockShown>,
+    /// What `after` is for the next page; null on the last one. A page may have fewer entries than were
+    /// asked for, because some were locked no more when it was made.
+    pub(super) next: Option<String>,
+}
+
+/// Somebody who is locked.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Lock")]
+pub(super) struct LockShown {
+    /// The rule that locks.
+    pub(super) rule: String,
+    /// The key; a made-up name where keys are secret.
+    pub(super) key: String,
+    /// The fields that make the key; null where keys are secret.
+    pub(super) fields: Option<BTreeMap<String, String>>,
+    /// How many failures are remembered.
+    pub(super) failures: u64,
+    /// When the failure was that locked (RFC 3339).
+    #[schemars(with = "String")]
+    pub(super) since: Moment,
+    /// When the lock ends (RFC 3339).
+    #[schemars(with = "String")]
+    pub(super) locked_until: Moment,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Standings")]
+pub(super) struct StandingsShown {
+    /// One for each ladder of the guard's rules that has all its fields.
+    pub(super) ladders: Vec<StandingShown>,
+}
+
+/// How somebody stands on one ladder.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Standing")]
+pub(super) struct StandingShown {
+    /// The rule.
+    pub(super) rule: String,
+    /// The key; a made-up name where keys are secret.
+    pub(super) key: String,
+    /// Whether the rule only counts and reports.
+    pub(super) observed: bool,
+    /// How many failures are remembered.
+    pub(super) failures: u64,
+    /// What the next attempt has to do.
+    #[serde(flatten)]
+    pub(super) advice: AdviceShown,
+    /// When all failures are forgotten (RFC 3339); null if there are none.
+    #[schemars(with = "Option<String>")]
+    pub(super) forgotten_at: Option<Moment>,
+}
+
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Unlocked")]
+pub(super) struct UnlockedShown {
+    /// Whose failures were forgotten, by rule and key.
+    pub(super) unlocked: Vec<UnlockedKey>,
+}
+
+#[derive(Serialize, JsonSchema)]
+pub(super) struct UnlockedKey {
+    /// The rule.
+    pub(super) rule: String,
+    /// The key; a made-up name where keys are secret.
+    pub(super) key: String,
+}
