@@ -9,9 +9,10 @@ use std::task::{Context, Poll, Waker};
 use governor::clock::DefaultClock;
 use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
+use tollgate_core::key::FieldKind;
 use tollgate_core::store::Answer;
 use tollgate_core::{
-    Attempt, Charges, Decision, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
+    Attempt, Charges, Decision, Field, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
 };
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
@@ -60,8 +61,9 @@ pub fn engine() -> Engine {
 pub fn policies() -> Policies {
     let rule = |name: &str, by: Option<&str>, limits: &[&str]| {
         let limits = limits.iter().map(|limit| limit.parse().unwrap()).collect();
-        let by: Vec<&str> = by.into_iter().collect();
-        Arc::new(Rule::new(name, &by, limits).unwrap())
+        let mut rule = Rule::new(name, &[], limits).unwrap();
+        rule.by = by.iter().map(|name| Field { name: (*name).into(), kind: FieldKind::Text }).collect();
+        Arc::new(rule)
     };
     let bucket = format!("{RATE}/s burst {RATE}");
     let windows = ["1000000000/hour", "4000000000/day"];

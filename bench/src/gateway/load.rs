@@ -26,10 +26,11 @@ impl Load {
     }
 }
 
-/// Thirty-two connections, each with one request on its way, for so long.
+/// Sixty-four connections, each with one request on its way, for so long: so many that a proxy which
+/// answers by itself hardly ever waits for the load.
 pub fn wrk(url: &str, time: Duration) -> Load {
     let duration = format!("{}s", time.as_secs());
-    let arguments = ["-c", "1", "wrk", "-t", "1", "-c", "32", "-d", &duration, url];
+    let arguments = ["-c", "1", "wrk", "-t", "1", "-c", "64", "-d", &duration, url];
     let output = Command::new("taskset").args(arguments).output().expect("wrk is installed");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let refused = text.contains("Non-2xx");

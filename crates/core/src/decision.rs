@@ -334,7 +334,7 @@ impl<'a> Decision<'a> {
     }
 }
 
-impl Line<'_> {
+impl<'d> Line<'d> {
     /// Whether some limit here is exceeded.
     pub fn exceeded(&self) -> bool {
         self.readings.iter().any(|reading| reading.when > When::Now)
@@ -342,7 +342,7 @@ impl Line<'_> {
 
     /// The limit that binds here: if one is exceeded the one with the longest wait, else the one
     /// with the least left.
-    pub fn binding(&self) -> Option<(&Limit, Reading)> {
+    pub fn binding(&self) -> Option<(&'d Limit, Reading)> {
         if self.exceeded() {
             longest(self.limits, self.readings)
         } else {
@@ -351,7 +351,7 @@ impl Line<'_> {
     }
 
     /// As [`Line::binding`], with the limit as it is written.
-    pub fn binding_written(&self) -> Option<(&'_ str, Reading)> {
+    pub fn binding_written(&self) -> Option<(&'d str, Reading)> {
         let (binding, reading) = self.binding()?;
         let mut written = self.plan.written();
         written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, reading))

@@ -178,10 +178,12 @@ async fn next(
                     },
                 }
             }
-            match request::take(&mut side.inbox, &mut scanned, most, request) {
-                Ok(true) => return Poll::Ready(Next::Request),
-                Err(refused) => return Poll::Ready(Next::Refused(refused)),
-                Ok(false) => {}
+            if !side.inbox.is_empty() {
+                match request::take(&mut side.inbox, &mut scanned, most, request) {
+                    Ok(true) => return Poll::Ready(Next::Request),
+                    Err(refused) => return Poll::Ready(Next::Refused(refused)),
+                    Ok(false) => {}
+                }
             }
             match side.poll_fill(cx) {
                 Poll::Ready(Ok(1..)) if phase != Phase::Head => {

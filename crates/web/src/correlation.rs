@@ -46,8 +46,8 @@ fn made_up() -> HeaderValue {
         LazyLock::new(|| getrandom::u64().expect("the system gives random numbers"));
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let number = scatter(START.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)));
-    let mut text = [0; 16];
-    data_encoding::HEXLOWER.encode_mut(&number.to_be_bytes(), &mut text);
+    let text: [u8; 16] =
+        std::array::from_fn(|digit| b"0123456789abcdef"[(number >> (60 - 4 * digit)) as usize & 15]);
     HeaderValue::from_maybe_shared(Bytes::copy_from_slice(&text)).expect("digits fit into a header")
 }
 

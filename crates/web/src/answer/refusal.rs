@@ -20,6 +20,8 @@ pub struct Refusal<'d, 'a> {
     kind: &'static Kind,
     /// The rule that is named, and its key as people may see it.
     pub(super) named: Option<(Line<'d>, Cow<'d, str>)>,
+    /// Its limit that binds, as it is written and as it is, and what it shows.
+    binding: Option<(&'d str, &'d Limit, Reading)>,
     wait: Option<Span>,
 }
 
@@ -62,7 +64,8 @@ impl<'d, 'a> Refusal<'d, 'a> {
             Origin::Barred => &BANNED,
             Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
         };
-        Self { decision, kind, named, wait: decision.wait() }
+        let binding = named.as_ref().and_then(|(line, _)| binding_of(line));
+        Self { decision, kind, named, binding, wait: decision.wait() }
     }
 
     /// The status it is answered with: 429, 503 if an outage denies, or 403 if it is barred.
@@ -87,10 +90,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
 
     /// The limit that binds, as it is written and as it is, and what it shows.
     pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
-        let (line, _) = self.named.as_ref()?;
-        let (limit, reading) = line.binding()?;
-        let (_, text) = line.plan.written().find(|(own, _)| std::ptr::eq(*own, limit))?;
-        Some((text, limit, reading))
+        self.binding
     }
 
     /// Writes it as a problem of the request with this id, all but what every rule shows and the brace
@@ -118,7 +118,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.piece(" cannot be counted: ");
             json.piece(words::excuse(reason));
         }
-        if let Some((limit, _)) = line.binding_written() {
+        if let Some((limit, ..)) = self.binding {
             json.piece(" exceeded ");
             json.add(limit);
         }
@@ -176,22 +176,27 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.piece(r#","defer_until":"#);
             json.text(&Moment(at).to_string());
         }
-        if let Some((line, _)) = &self.named {
-            write_code(line, json);
+        self.write_code(json);
+    }
+
+    /// Writes how an application knows the rule that is named, and the number it met.
+    fn write_code(&self, json: &mut Json) {
+        if let Some(code) = self.named.as_ref().and_then(|(line, _)| line.rule.code.as_ref()) {
+            json.piece(r#","code":"#);
+            json.text(code);
+        }
+        if let Some((_, limit, _)) = self.binding {
+            json.piece(r#","limit":"#);
+            json.number(limit.number());
         }
     }
 }
 
-/// Writes how an application knows the rule that is named, and the number it met.
-fn write_code(line: &Line<'_>, json: &mut Json) {
-    if let Some(code) = &line.rule.code {
-        json.piece(r#","code":"#);
-        json.text(code);
-    }
-    if let Some((limit, _)) = line.binding() {
-        json.piece(r#","limit":"#);
-        json.number(limit.number());
-    }
+/// The limit of a rule that binds, as it is written and as it is, and what it shows.
+fn binding_of<'d>(line: &Line<'d>) -> Option<(&'d str, &'d Limit, Reading)> {
+    let (limit, reading) = line.binding()?;
+    let (_, text) = line.plan.written().find(|(own, _)| std::ptr::eq(*own, limit))?;
+    Some((text, limit, reading))
 }
 
 /// Why somebody is on the blocklist, where that may be told.
