@@ -175,7 +175,9 @@ impl FrontOptions {
             if process.has_ended() {
                 return Err(log(home));
             }
-            if std::net::TcpStream::connect(("127.0.0.1", port.number())).is_ok() {
+            if std::net::TcpStream::connect(("127.0.0.1", port.number())).is_ok()
+                && self.maker.serves_all(home)
+            {
                 return Ok(process);
             }
             assert!(start.elapsed() < PATIENCE, "the web server does not listen: {}", log(home));
@@ -185,6 +187,15 @@ impl FrontOptions {
 }
 
 impl Maker {
+    /// Whether everything is served that it was told to, once something is.
+    fn serves_all(self, home: &Path) -> bool {
+        match self {
+            Self::Nginx | Self::Haproxy => true,
+            // It opens one site after the other.
+            Self::Caddy => log(home).contains("serving initial configuration"),
+        }
+    }
+
     /// What runs it in this directory, where its configuration is in the file `site`.
     fn command(self, home: &Path) -> Command {
         match self {

@@ -108,10 +108,14 @@ impl Guarded {
 
 /// Ends a login, however long the store takes. What it is never told stays a failure.
 async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
-    for pause in AGAIN {
+    let mut pauses = AGAIN.into_iter();
+    loop {
         let pinned = Guard::into_inner(engine.pin());
-        match engine.finish_guarded(&pinned, &ticket, ending).await {
-            Err(FinishFault::Store(_)) => tokio::time::sleep(pause).await,
+        let ended = engine.finish_guarded(&pinned, &ticket, ending).await;
+        drop(pinned);
+        match (ended, pauses.next()) {
+            (Err(FinishFault::Store(_)), Some(pause)) => tokio::time::sleep(pause).await,
+            (Err(FinishFault::Store(_)), None) => break,
             _ => return,
         }
     }
