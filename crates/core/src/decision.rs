@@ -351,10 +351,10 @@ impl<'d> Line<'d> {
     }
 
     /// As [`Line::binding`], with the limit as it is written.
-    pub fn binding_written(&self) -> Option<(&'d str, Reading)> {
+    pub fn binding_written(&self) -> Option<(&'d str, &'d Limit, Reading)> {
         let (binding, reading) = self.binding()?;
         let mut written = self.plan.written();
-        written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, reading))
+        written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, binding, reading))
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

@@ -85,7 +85,7 @@ impl Answer<'_, '_> {
 /// Writes a rule's part, behind the name of its first member.
 fn write_rule(engine: &Engine, line: &Line<'_>, now: Timestamp, json: &mut Json) {
     let exceeded = line.exceeded();
-    let (text, reading) = line.binding_written().unzip();
+    let (text, reading) = line.binding_written().map(|(text, _, reading)| (text, reading)).unzip();
     let reset = reading.and_then(|reading| reading.reset).map(|reset| reset.since(now));
     json.text(&line.rule.name);
     json.piece(r#","key":"#);

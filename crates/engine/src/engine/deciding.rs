@@ -88,11 +88,6 @@ impl Engine {
         self.decide_in_time(pinned, attempt, decision).await
     }
 
-    /// Whether every decision is made without waiting.
-    pub(crate) fn decides_at_once(&self) -> bool {
-        self.at_once
-    }
-
     /// Settles the charges of a decision by a store that answers at once.
     #[inline]
     fn settle_at_once(&self, decision: &mut Decision<'_>) -> Result<(), Fault> {

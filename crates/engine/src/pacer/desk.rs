@@ -73,7 +73,7 @@ impl Desk {
     pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
         // A store of this process answers before anybody else could be asked about.
-        let most_width = if engine.decides_at_once() { 1 } else { most_asking };
+        let most_width = if engine.answers_at_once() { 1 } else { most_asking };
         let PacerOptions { most_waiting, most_per_key, .. } = options;
         let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width });
         let board = Board {
@@ -111,7 +111,7 @@ impl Desk {
     {
         let arrived = Instant::now();
         let pinned = self.engine.pin();
-        if !self.engine.decides_at_once() {
+        if !self.engine.answers_at_once() {
             // Whoever came first is asked about first, and so nobody asks for itself.
             let route = self.route(&pinned, &ask.attempt)?;
             return Ok(self.seat(&route, ask, see, None, arrived));

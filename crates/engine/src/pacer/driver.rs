@@ -74,7 +74,7 @@ impl Driving {
 async fn give_turns(desk: &Arc<Desk>) -> Option<Rest> {
     for _ in 0..BATCH {
         match desk.step() {
-            Step::Ask(job) if desk.engine.decides_at_once() => ask_about(desk, &job).await,
+            Step::Ask(job) if desk.engine.answers_at_once() => ask_about(desk, &job).await,
             Step::Ask(job) => {
                 let asking = Asking { desk: Arc::clone(desk), job: Some(job) };
                 tokio::spawn(asking.run());

@@ -64,7 +64,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
             Origin::Barred => &BANNED,
             Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
         };
-        let binding = named.as_ref().and_then(|(line, _)| binding_of(line));
+        let binding = named.as_ref().and_then(|(line, _)| line.binding_written());
         Self { decision, kind, named, binding, wait: decision.wait() }
     }
 
@@ -190,13 +190,6 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.number(limit.number());
         }
     }
-}
-
-/// The limit of a rule that binds, as it is written and as it is, and what it shows.
-fn binding_of<'d>(line: &Line<'d>) -> Option<(&'d str, &'d Limit, Reading)> {
-    let (limit, reading) = line.binding()?;
-    let (_, text) = line.plan.written().find(|(own, _)| std::ptr::eq(*own, limit))?;
-    Some((text, limit, reading))
 }
 
 /// Why somebody is on the blocklist, where that may be told.

@@ -13,7 +13,7 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Wrong;
-use super::said::{decoded, utf8};
+use super::said::{member, utf8};
 
 /// A body that was read whole.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -78,25 +78,7 @@ impl Body {
         if self.kind != BodyKind::Form {
             return Ok(None);
         }
-        let mut found: Option<Cow<'_, [u8]>> = None;
-        for member in utf8(&self.bytes)?.split('&') {
-            let (own, value) = member.split_once('=').unwrap_or((member, ""));
-            if !str::from_utf8(&decoded(own)).is_ok_and(|own| same(own, name)) {
-                continue;
-            }
-            let value = decoded(value);
-            if found.as_ref().is_some_and(|earlier| *earlier != value) {
-                return Err(Wrong::Twice);
-            }
-            found = Some(value);
-        }
-        match found {
-            Some(Cow::Borrowed(bytes)) => utf8(bytes).map(|text| Some(Cow::Borrowed(text))),
-            Some(Cow::Owned(bytes)) => {
-                String::from_utf8(bytes).map(|text| Some(Cow::Owned(text))).map_err(|_| Wrong::NotUtf8)
-            }
-            None => Ok(None),
-        }
+        member(utf8(&self.bytes)?, |own| str::from_utf8(own).is_ok_and(|own| same(own, name)))
     }
 
     /// What a member of JSON says, if that is a text, a number or a truth. Points lead inside: `a.b`.

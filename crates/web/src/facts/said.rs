@@ -79,10 +79,19 @@ pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'
 
 /// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it.
 pub(super) fn query<'r>(query: &'r str, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
+    member(query, |own| *own == *name.as_bytes())
+}
+
+/// What the member of this name says, in a text as queries and forms are written. It may be there several
+/// times, if it always says the same.
+pub(super) fn member<'r>(
+    text: &'r str,
+    is_named: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Cow<'r, str>>, Wrong> {
     let mut found: Option<Cow<'r, [u8]>> = None;
-    for member in query.split('&') {
-        let (member, value) = member.split_once('=').unwrap_or((member, ""));
-        if *decoded(member) != *name.as_bytes() {
+    for member in text.split('&') {
+        let (name, value) = member.split_once('=').unwrap_or((member, ""));
+        if !is_named(&decoded(name)) {
             continue;
         }
         let value = decoded(value);
@@ -117,7 +126,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
 }
 
 /// What forms mean: `+` is a space, and `%` with two digits is a byte; a `%` without them is itself.
-pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
+fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(bytes);
