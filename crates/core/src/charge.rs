@@ -374,6 +374,12 @@ impl Outcome {
     /// What one charge came to: its readings, one for each limit, or none if nothing was read.
     pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
         let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();
-        self.readings.get(start..start + charges.list[index].plan.limits().len()).unwrap_or_default()
+        self.readings_from(start, charges.list[index].plan.limits().len())
+    }
+
+    /// So many readings from here on; none if no counter was asked.
+    #[inline]
+    pub(crate) fn readings_from(&self, start: usize, count: usize) -> &[Reading] {
+        self.readings.get(start..start + count).unwrap_or_default()
     }
 }

@@ -62,7 +62,8 @@ pub struct Decision<'a> {
     pub charges: Charges<'a>,
     /// What the store said.
     pub outcome: Outcome,
-    bound: Option<usize>,
+    /// The charge of the rule that is named, and where its readings begin.
+    bound: Option<(usize, usize)>,
     barred: Option<Arc<Listing>>,
 }
 
@@ -162,7 +163,7 @@ impl<'a> Decision<'a> {
         self.origin = Origin::Outage(reason);
         self.verdict = Verdict::Deny;
         self.retry = When::After(RETRY_IN_OUTAGE);
-        self.bound = Some(index);
+        self.bound = Some((index, 0));
     }
 
     /// Denies because an entry of the blocklist says so, whatever could be charged.
@@ -196,8 +197,7 @@ impl<'a> Decision<'a> {
             let never = line.readings.iter().enumerate().filter(|(_, reading)| reading.when == When::Never);
             for (position, _) in never {
                 let limit = whole.rule(&line.rule.name)?.plan_at(line.key).limits().get(position)?;
-                let bounds_one = matches!(limit, Limit::PerAttempt { .. });
-                if bounds_one || self.charges.cost > limit.capacity() {
+                if bounds_one(limit) || self.charges.cost > limit.capacity() {
                     return None;
                 }
                 beyond = beyond.or(Some(index));
@@ -217,13 +217,16 @@ impl<'a> Decision<'a> {
         let mut deferred: Option<(When, Deferral, Option<Span>)> = None;
         let mut retry = When::Now;
         let mut bound = None;
+        let mut start = 0;
         for (index, line) in self.lines().enumerate() {
+            let own = start;
+            start += line.limits.len();
             let (when, period) = line.longest();
             let over = when > When::Now && line.rule.on_exceed != OnExceed::Observe;
             if !over {
                 continue;
             }
-            bound = bound.or(Some(index));
+            bound = bound.or(Some((index, own)));
             retry = retry.max(when);
             let no_time = matches!(when, When::Never | When::OnRelease);
             match line.rule.on_exceed {
@@ -294,7 +297,7 @@ impl<'a> Decision<'a> {
             key: self.charges.key(charge),
             plan: charge.plan,
             limits,
-            readings: self.outcome.readings.get(start..start + limits.len()).unwrap_or_default(),
+            readings: self.outcome.readings_from(start, limits.len()),
             taken: self.outcome.taken & (1 << index) != 0,
             cost: self.charges.cost,
         }
@@ -302,24 +305,40 @@ impl<'a> Decision<'a> {
 
     /// The first rule that was exceeded: the one that is named.
     pub fn denied_by(&self) -> Option<Line<'_>> {
-        let bound = self.bound?;
-        let before = self.charges.iter().take(bound).map(|charge| charge.plan.limits().len()).sum();
-        Some(self.line(bound, self.charges.iter().nth(bound)?, before))
+        let (index, start) = self.bound?;
+        Some(self.line(index, self.charges.iter().as_slice().get(index)?, start))
     }
 
     /// The limit that binds: on denial the one of the named rule with the longest wait, else the
     /// enforced one with the least left. What is only bounded in each attempt binds when it is
     /// exceeded, or when there is nothing else.
     pub fn binding(&self) -> Option<(&Limit, Reading)> {
-        if let Some(index) = self.bound {
-            let limits = self.charges.iter().nth(index)?.plan.limits();
-            return longest(limits, self.outcome.of(&self.charges, index));
+        self.binding_charge().map(|(_, limit, reading)| (limit, reading))
+    }
+
+    /// As [`Decision::binding`], with the rule whose limit it is.
+    pub fn binding_of_rule(&self) -> Option<(&Rule, &Limit, Reading)> {
+        let (charge, limit, reading) = self.binding_charge()?;
+        Some((self.policy().rule(charge.plan.rule())?, limit, reading))
+    }
+
+    fn binding_charge(&self) -> Option<(&Charge<'a>, &Limit, Reading)> {
+        if let Some((index, start)) = self.bound {
+            let charge = self.charges.iter().as_slice().get(index)?;
+            let limits = charge.plan.limits();
+            let (limit, reading) = longest(limits, self.outcome.readings_from(start, limits.len()))?;
+            return Some((charge, limit, reading));
         }
-        let enforced = self.charges.iter().enumerate().filter(|(_, charge)| charge.enforced);
-        let limits = enforced.flat_map(|(index, charge)| {
-            charge.plan.limits().iter().zip(self.outcome.of(&self.charges, index))
+        let mut start = 0;
+        let limits = self.charges.iter().flat_map(|charge| {
+            let limits = charge.plan.limits();
+            let readings = self.outcome.readings_from(start, limits.len());
+            start += limits.len();
+            let enforced = if charge.enforced { limits } else { &[] };
+            enforced.iter().zip(readings).map(move |(limit, reading)| (charge, limit, reading))
         });
-        least(limits)
+        let least = limits.min_by_key(|(_, limit, reading)| (bounds_one(limit), reading.remaining));
+        least.map(|(charge, limit, reading)| (charge, limit, *reading))
     }
 
     /// What the attempt can be given back with; `None` if nothing was taken.
@@ -343,11 +362,7 @@ impl<'d> Line<'d> {
     /// The limit that binds here: if one is exceeded the one with the longest wait, else the one
     /// with the least left.
     pub fn binding(&self) -> Option<(&'d Limit, Reading)> {
-        if self.exceeded() {
-            longest(self.limits, self.readings)
-        } else {
-            least(self.limits.iter().zip(self.readings))
-        }
+        if self.exceeded() { longest(self.limits, self.readings) } else { least(self.limits, self.readings) }
     }
 
     /// As [`Line::binding`], with the limit as it is written.
@@ -369,10 +384,15 @@ fn longest<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, 
     pairs.max_by_key(|(_, reading)| reading.when).map(|(limit, reading)| (limit, *reading))
 }
 
-/// The limit with the least left. A number bounded in each attempt is not used up, so what is left
-/// of it says nothing about the next attempt.
-fn least<'l>(pairs: impl Iterator<Item = (&'l Limit, &'l Reading)>) -> Option<(&'l Limit, Reading)> {
-    let bounds = |limit: &Limit| matches!(limit, Limit::PerAttempt { .. });
-    let least = pairs.min_by_key(|(limit, reading)| (bounds(limit), reading.remaining));
+/// The limit with the least left.
+fn least<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, Reading)> {
+    let pairs = limits.iter().zip(readings);
+    let least = pairs.min_by_key(|(limit, reading)| (bounds_one(limit), reading.remaining));
     least.map(|(limit, reading)| (limit, *reading))
+}
+
+/// Whether a number is bounded in each attempt: it is not used up, so what is left of it says nothing
+/// about the next one.
+fn bounds_one(limit: &Limit) -> bool {
+    matches!(limit, Limit::PerAttempt { .. })
 }

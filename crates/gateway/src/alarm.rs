@@ -14,6 +14,7 @@ use slab::Slab;
 
 /// How often the clock ticks.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
+const TICKS_A_SECOND: u64 = 10;
 const NEVER: u32 = u32::MAX;
 
 /// All timeouts of one worker.
@@ -55,7 +56,8 @@ impl Alarms {
 
     /// The tick by which this much time has passed for certain.
     pub(crate) fn after(&self, time: Duration) -> u32 {
-        let ticks = time.as_millis().div_ceil(TICK.as_millis()) + 1;
+        let whole = time.as_secs().saturating_mul(TICKS_A_SECOND);
+        let ticks = whole.saturating_add(u64::from(time.subsec_nanos().div_ceil(TICK.subsec_nanos())) + 1);
         self.now.get().saturating_add(u32::try_from(ticks).unwrap_or(NEVER)).min(NEVER - 1)
     }
 

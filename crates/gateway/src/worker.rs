@@ -16,6 +16,7 @@ use tollgate_core::{Clock, Timestamp};
 use tollgate_engine::{Engine, Leases, Pacer};
 
 use crate::alarm::{Alarms, TICK};
+use crate::h1::write::Answer;
 use crate::meter::{Meters, RouteMeter, UNMATCHED, UpstreamMeter, WorkerMeter};
 use crate::plan::Plan;
 use crate::upstream::Pool;
@@ -56,6 +57,8 @@ pub(crate) struct Worker {
     /// Told whenever a connection ends.
     freed: Notify,
     date: RefCell<Bytes>,
+    /// The last answer of our own, which has left: its memory serves the next.
+    spare: Cell<Option<Box<Answer>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
     /// How many connections were counted by their policy.
     visits: Cell<u64>,
@@ -93,6 +96,7 @@ impl Worker {
             ending: Cell::new(false),
             freed: Notify::new(),
             date: RefCell::default(),
+            spare: Cell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
             visits: Cell::new(0),
         });
@@ -154,6 +158,18 @@ impl Worker {
     /// The date, as headers have it.
     pub(crate) fn date(&self) -> Bytes {
         self.date.borrow().clone()
+    }
+
+    /// An answer with nothing in it.
+    pub(crate) fn blank_answer(&self) -> Box<Answer> {
+        self.spare.take().unwrap_or_default()
+    }
+
+    /// Keeps the memory of an answer that has left.
+    pub(crate) fn keep_spare(&self, mut answer: Box<Answer>) {
+        if answer.clear() {
+            self.spare.set(Some(answer));
+        }
     }
 
     fn read_clock(&self) {

@@ -12,7 +12,7 @@ use tollgate_core::{Attempt, Decision};
 use tollgate_engine::engine::Fault;
 use tollgate_engine::pending::Pending;
 use tollgate_web::answer::Problem;
-use tollgate_web::facts::{BadFact, Source};
+use tollgate_web::facts::{Asked, BadFact, Source};
 use tollgate_web::{Correlation, Facts, Identity, host, path};
 
 use crate::layer::Terms;
@@ -68,7 +68,8 @@ impl Terms {
         // Without a peer nobody knows whose request it is.
         let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
-        let asked = facts.ask_beside(policy, listed, &self.aliases).map_err(|bad| problem(unfit(&bad)))?;
+        let mut asked = Asked::default();
+        facts.ask_beside(policy, listed, &self.aliases, &mut asked).map_err(|bad| problem(unfit(&bad)))?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();

@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use tollgate_core::Decision;
 use tollgate_engine::Engine;
 
-use crate::correlation::{CORRELATION_ID, Correlation, id_text};
+use crate::correlation::{CORRELATION_ID, Correlation, Id};
 use crate::json::Json;
 use crate::words;
 use headers::whole_secs;
@@ -82,7 +82,7 @@ pub enum Exposure {
 #[derive(Clone, Debug)]
 pub struct Answers {
     media: Media,
-    /// The beginning of the problem, up to its detail.
+    /// The beginning of the problem, up to the quote before its detail.
     opening: Box<[u8]>,
     /// The type and title, as they stand inside of quotes.
     type_uri: Box<str>,
@@ -126,7 +126,7 @@ impl Answers {
         opening.text(&type_uri);
         opening.piece(r#","title":"#);
         opening.text(&title);
-        opening.piece(r#","status":429,"detail":"#);
+        opening.piece(r#","status":429,"detail":""#);
         let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
         let body = body.map(|text| body_template(&text)).transpose()?;
         Ok(Self {
@@ -157,35 +157,36 @@ impl Answers {
     /// The whole answer to an attempt that may not pass: 429, or 503 if an outage denies.
     pub fn refusal(&self, engine: &Engine, decision: &Decision<'_>, correlation: &Correlation) -> Response {
         let mut headers = HeaderMap::with_capacity(ROOM);
-        let (status, body) = self.refuse(engine, decision, correlation, &mut headers);
-        let mut response = Response::new(body.into());
+        let mut body = Json::with_capacity(Refusal::USUAL_BYTES);
+        let status = self.refuse(engine, decision, correlation, &mut headers, &mut body);
+        let mut response = Response::new(body.into_bytes().into());
         *response.status_mut() = status;
         *response.headers_mut() = headers;
         response
     }
 
-    /// As [`Answers::refusal`], with the headers written to wherever the caller wants them. Answers the
-    /// status and the body.
+    /// As [`Answers::refusal`], with headers and body written to wherever the caller wants them. Answers
+    /// the status.
     pub fn refuse(
         &self,
         engine: &Engine,
         decision: &Decision<'_>,
         correlation: &Correlation,
         headers: &mut impl Sheet,
-    ) -> (StatusCode, Vec<u8>) {
+        body: &mut Json,
+    ) -> StatusCode {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id();
-        let mut json = Json::with_capacity(Refusal::USUAL_BYTES);
-        self.write(&refusal, &id, &mut json);
+        self.write(&refusal, &id, body);
         headers.fixed(TYPE, self.media.name());
         headers.fixed(CACHING, "no-store");
-        headers.value(ID, &id);
+        headers.text(ID, id.as_str());
         headers::retry_after(refusal.wait(), headers);
         self.headers(decision, headers);
-        (refusal.status(), json.into_bytes())
+        refusal.status()
     }
 
-    fn write(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+    fn write(&self, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
         if refusal.status() != StatusCode::TOO_MANY_REQUESTS {
             refusal.write(id, json);
             return json.piece("}");
@@ -194,15 +195,13 @@ impl Answers {
             return body.write(json, |blank, json| self.fill(blank, refusal, id, json));
         }
         json.bytes().extend_from_slice(&self.opening);
-        json.quote();
         self.add_detail(refusal, id, json);
-        json.quote();
         refusal.write_reasons(id, json);
         json.piece("}");
     }
 
     /// Writes the detail, inside of quotes that stand already.
-    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
         match &self.detail {
             Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
                 detail.write(json, |blank, json| self.fill(blank, refusal, id, json));
@@ -212,7 +211,7 @@ impl Answers {
     }
 
     /// Writes what stands for a placeholder: a number, or text inside of quotes that stand already.
-    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &HeaderValue, json: &mut Json) {
+    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
         let binding = refusal.binding();
         match blank {
             Blank::RetryAfter => json.maybe(refusal.wait().map(whole_secs)),
@@ -225,7 +224,7 @@ impl Answers {
             Blank::Code => json.add(refusal.code().unwrap_or_default()),
             Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
             Blank::Policy => json.add(refusal.policy()),
-            Blank::CorrelationId => json.add(id_text(id)),
+            Blank::CorrelationId => json.add(id.as_str()),
             Blank::Title => json.add(&self.title),
             Blank::Type => json.add(&self.type_uri),
             Blank::Detail => self.add_detail(refusal, id, json),

@@ -3,7 +3,6 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytes::Bytes;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Where the id stands.
@@ -29,26 +28,63 @@ impl Correlation {
     }
 
     /// The id: the caller's, or one that is made up now.
-    pub fn id(&self) -> HeaderValue {
-        self.given.clone().unwrap_or_else(made_up)
+    pub fn id(&self) -> Id {
+        Id(self.given.clone().map_or_else(|| Form::Made(made_up()), Form::Given))
     }
 }
 
-/// An id as text; ids are visible ASCII.
-pub fn id_text(id: &HeaderValue) -> &str {
-    id.to_str().unwrap_or_default()
+/// An id: visible ASCII.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Id(Form);
+
+/// Where an id comes from. One that is made up takes no memory of its own: most refusals have one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Form {
+    Given(HeaderValue),
+    Made([u8; 16]),
+}
+
+impl Id {
+    /// As text.
+    #[inline]
+    pub fn as_str(&self) -> &str {
+        match &self.0 {
+            Form::Given(value) => value.to_str().unwrap_or_default(),
+            Form::Made(digits) => str::from_utf8(digits).unwrap_or_default(),
+        }
+    }
+}
+
+impl From<Id> for HeaderValue {
+    fn from(id: Id) -> Self {
+        match id.0 {
+            Form::Given(value) => value,
+            Form::Made(digits) => Self::from_bytes(&digits).expect("digits fit into a header"),
+        }
+    }
 }
 
 /// An id that this process makes up once, and that no other is likely to make up. Asking the system
 /// for luck each time would take longer than writing a refusal.
-fn made_up() -> HeaderValue {
+fn made_up() -> [u8; 16] {
     static START: LazyLock<u64> =
         LazyLock::new(|| getrandom::u64().expect("the system gives random numbers"));
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let number = scatter(START.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed)));
-    let text: [u8; 16] =
-        std::array::from_fn(|digit| b"0123456789abcdef"[(number >> (60 - 4 * digit)) as usize & 15]);
-    HeaderValue::from_maybe_shared(Bytes::copy_from_slice(&text)).expect("digits fit into a header")
+    hexadecimal(scatter(START.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))))
+}
+
+/// The sixteen digits of a number, all at once: each half of its bytes becomes a byte of its own, and
+/// those above nine become letters.
+fn hexadecimal(number: u64) -> [u8; 16] {
+    const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
+    const ONES: u128 = u128::from_ne_bytes([1; 16]);
+    let mut spread = u128::from(number);
+    spread = (spread | (spread << 32)) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
+    spread = (spread | (spread << 16)) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
+    spread = (spread | (spread << 8)) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
+    spread = (spread | (spread << 4)) & NIBBLES;
+    let letters = ((spread + 6 * ONES) >> 4) & ONES;
+    (spread + ONES * u128::from(b'0') + letters * u128::from(b'a' - b'9' - 1)).to_be_bytes()
 }
 
 /// Turns neighbours into numbers far apart, and never two into one (the finisher of splitmix64).
@@ -57,4 +93,19 @@ fn scatter(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn made_up_ids_are_written_as_numbers_are(number: u64) {
+            let digits = format!("{number:016x}");
+            prop_assert_eq!(&hexadecimal(number)[..], digits.as_bytes());
+        }
+    }
 }

@@ -54,7 +54,7 @@ pub struct Facts<'r> {
 }
 
 /// Fields and values, in the order in which a policy knows them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Asked<'r> {
     fields: SmallVec<[(&'r str, Value<'r>); 6]>,
 }
@@ -113,25 +113,27 @@ enum Wrong {
 impl<'r> Facts<'r> {
     /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
-        self.ask_beside(policy, &[], aliases)
+        let mut asked = Asked::default();
+        self.add_policy(policy, aliases, &mut asked)?;
+        Ok(asked)
     }
 
     /// As [`Facts::ask`], with what it says of other fields beside those of the policy. Of these, what no
-    /// part of a request is called is left out too.
+    /// part of a request is called is left out too. The answer is large, so it is made where it stands.
     pub fn ask_beside(
         &self,
         policy: &'r Policy,
         beside: &'r [Arc<str>],
         aliases: &'r Aliases,
-    ) -> Result<Asked<'r>, BadFact> {
-        let mut asked = self.ask_policy(policy, aliases)?;
-        self.add(beside, aliases, &mut asked)?;
-        Ok(asked)
+        asked: &mut Asked<'r>,
+    ) -> Result<(), BadFact> {
+        self.add_policy(policy, aliases, asked)?;
+        self.add(beside, aliases, asked)
     }
 
     /// What the request says of these fields. What no part of a request is called is left out too.
     pub fn ask_alone(&self, fields: &'r [Arc<str>], aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
-        let mut asked = Asked { fields: SmallVec::new() };
+        let mut asked = Asked::default();
         self.add(fields, aliases, &mut asked)?;
         Ok(asked)
     }
@@ -148,18 +150,23 @@ impl<'r> Facts<'r> {
         Ok(())
     }
 
-    fn ask_policy(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
-        let mut fields = SmallVec::new();
+    /// Adds what it says of the fields of a policy.
+    fn add_policy(
+        &self,
+        policy: &'r Policy,
+        aliases: &'r Aliases,
+        asked: &mut Asked<'r>,
+    ) -> Result<(), BadFact> {
         for name in policy.fields() {
             let Some(source) = self.source(name, aliases) else {
                 missing(name, policy)?;
                 continue;
             };
             if let Some(value) = self.value(source).map_err(|wrong| wrong.of(source))? {
-                fields.push((name, value));
+                asked.fields.push((name, value));
             }
         }
-        Ok(Asked { fields })
+        Ok(())
     }
 
     /// Where the value of a field comes from, as far as this door looks.

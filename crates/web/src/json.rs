@@ -11,6 +11,11 @@ impl Json {
         Self(Vec::with_capacity(bytes))
     }
 
+    /// Goes on where something was written before.
+    pub fn after(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
     /// What was written.
     pub fn into_bytes(self) -> Vec<u8> {
         self.0
@@ -32,14 +37,6 @@ impl Json {
     pub fn text(&mut self, text: &str) {
         self.quote();
         self.add(text);
-        self.quote();
-    }
-
-    /// A word of ours in quotes: letters alone.
-    #[inline]
-    pub fn word(&mut self, word: &'static str) {
-        self.quote();
-        self.piece(word);
         self.quote();
     }
 
@@ -106,14 +103,33 @@ fn needs_escapes(bytes: &[u8]) -> bool {
     words.iter().chain([last]).any(|word| word_needs_escapes(u64::from_le_bytes(*word)))
 }
 
-/// Whether one of eight bytes needs an escape: the top bit of a byte is set below where it is less than
-/// what was subtracted from it.
+const ONES: u64 = u64::from_le_bytes([1; 8]);
+
+/// The top bit of some byte is set in the result if, and only if, some byte of the word is less than this.
+#[inline]
+fn less(word: u64, than: u8) -> u64 {
+    word.wrapping_sub(ONES * u64::from(than)) & !word
+}
+
+/// Whether one of eight bytes needs an escape.
 #[inline]
 fn word_needs_escapes(word: u64) -> bool {
-    const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let less = |word: u64, than: u8| word.wrapping_sub(ONES * u64::from(than)) & !word;
     let is = |byte: u8| less(word ^ (ONES * u64::from(byte)), 1);
     (less(word, 0x20) | is(b'"') | is(b'\\')) & (ONES << 7) != 0
+}
+
+/// Whether all bytes are visible ASCII or blanks, eight at once.
+#[inline]
+pub(crate) fn is_visible(bytes: &[u8]) -> bool {
+    let Some(last) = bytes.last_chunk::<8>() else {
+        return bytes.iter().all(|byte| matches!(byte, b' '..=b'~'));
+    };
+    let (words, _) = bytes.as_chunks::<8>();
+    words.iter().chain([last]).all(|word| {
+        let word = u64::from_le_bytes(*word);
+        // Beyond ASCII, below the blank, or the one behind `~`.
+        (word | less(word, 0x20) | less(word ^ (ONES * 0x7f), 1)) & (ONES << 7) == 0
+    })
 }
 
 #[cfg(test)]
@@ -139,6 +155,18 @@ mod tests {
             json.piece("]");
             let read: (String, u64, bool, Option<u64>) = serde_json::from_slice(&json.into_bytes()).unwrap();
             prop_assert_eq!(read, (text, number, truth, none));
+        }
+
+        #[test]
+        fn text_is_visible_if_each_of_its_bytes_is(bytes in prop::collection::vec(prop_oneof![9 => 0x1e_u8..0x82, 1 => any::<u8>()], 0..20)) {
+            prop_assert_eq!(is_visible(&bytes), bytes.iter().all(|byte| (b' '..=b'~').contains(byte)));
+        }
+
+        #[test]
+        fn text_that_is_mostly_visible_is_not_visible(mut bytes in prop::collection::vec(b' '..=b'~', 1..30), at: prop::sample::Index, odd: u8) {
+            prop_assert!(is_visible(&bytes));
+            *at.get_mut(&mut bytes) = odd;
+            prop_assert_eq!(is_visible(&bytes), (b' '..=b'~').contains(&odd));
         }
     }
 }

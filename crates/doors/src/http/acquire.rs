@@ -204,14 +204,14 @@ impl<'u> Unserved<'u> {
 
     fn answer(self, ask: &Ask) -> Response<Body> {
         let id = ask.correlation.id();
-        let body = Unserved { correlation_id: id.to_str().unwrap_or_default(), ..self };
+        let body = Unserved { correlation_id: id.as_str(), ..self };
         let mut response = json(&body);
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         let head = response.headers_mut();
         head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         head.insert(RETRY_AFTER, HeaderValue::from(body.retry_after));
-        head.insert(CORRELATION_ID, id);
+        head.insert(CORRELATION_ID, id.into());
         response
     }
 }

@@ -214,7 +214,7 @@ impl Told<'_> {
             let head = response.headers_mut();
             head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
             head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-            head.insert(CORRELATION_ID, id);
+            head.insert(CORRELATION_ID, id.into());
             headers::rate_limit(decision, head);
             headers::retry_after(refusal.wait(), head);
         }

@@ -22,7 +22,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tollgate_core::{Attempt, Decision, Limit, Policy};
 use tollgate_engine::{Engine, Snapshot};
-use tollgate_web::facts::Source;
+use tollgate_web::facts::{Asked, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Problem, TrustedProxies};
 
 use super::App;
@@ -148,7 +148,8 @@ async fn decide(
         identity: &identity,
         body: None,
     };
-    let asked = facts.ask_beside(policy, listed, &settings.aliases)?;
+    let mut asked = Asked::default();
+    facts.ask_beside(policy, listed, &settings.aliases, &mut asked)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
     let mut decision = Decision::blank();

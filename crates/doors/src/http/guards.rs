@@ -126,7 +126,7 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let head = response.headers_mut();
     head.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
     head.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    head.insert(CORRELATION_ID, id);
+    head.insert(CORRELATION_ID, id.into());
     headers::retry_after(refusal.wait(), head);
     response
 }

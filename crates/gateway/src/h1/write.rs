@@ -10,7 +10,7 @@ use super::response::{Body, ResponseHead};
 use crate::captcha;
 
 /// A whole response of our own.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
     /// Its header lines, but for those that say how it is sent.
@@ -29,7 +29,20 @@ impl From<http::Response<Bytes>> for Answer {
     }
 }
 
+impl Answer {
+    /// Answers that were longer than this are not worth keeping for the next one.
+    const MOST_KEPT: usize = 4 * 1024;
+
+    /// Takes everything out, and keeps the room. Answers whether that is worth it.
+    pub(crate) fn clear(&mut self) -> bool {
+        self.lines.clear();
+        self.body.clear();
+        self.lines.capacity() + self.body.capacity() <= Self::MOST_KEPT
+    }
+}
+
 /// Writes `name: value`.
+#[inline]
 pub(crate) fn line(out: &mut BytesMut, name: &[u8], value: &[u8]) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
@@ -82,21 +95,32 @@ pub(crate) fn response(
     };
     match head.status {
         101 => out.extend_from_slice(b"connection: upgrade\r\n"),
-        _ => connection_line(out, manner.version, close),
+        _ => out.extend_from_slice(connection_line(manner.version, close)),
     }
     out.extend_from_slice(b"\r\n");
     (encoder, close)
 }
 
-/// Writes a whole response of our own.
-pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &[u8], with_body: WithBody, manner: Manner) {
+/// Writes a whole response of our own, whose lines are then complete.
+pub(crate) fn answer(
+    out: &mut BytesMut,
+    answer: &mut Answer,
+    date: &[u8],
+    with_body: WithBody,
+    manner: Manner,
+) {
+    // The lines are completed where they are, and copied once.
+    let lines = &mut answer.lines;
+    lines.extend_from_slice(b"date: ");
+    lines.extend_from_slice(date);
+    lines.extend_from_slice(b"\r\ncontent-length: ");
+    lines.extend_from_slice(itoa::Buffer::new().format(answer.body.len()).as_bytes());
+    lines.extend_from_slice(b"\r\n");
+    lines.extend_from_slice(connection_line(manner.version, manner.close));
+    lines.extend_from_slice(b"\r\n");
     let reason = answer.status.canonical_reason().unwrap_or_default();
     status_line(out, answer.status.as_u16(), reason.as_bytes());
     out.extend_from_slice(&answer.lines);
-    line(out, b"date", date);
-    number_line(out, b"content-length", answer.body.len() as u64);
-    connection_line(out, manner.version, manner.close);
-    out.extend_from_slice(b"\r\n");
     if with_body == WithBody::Yes {
         out.extend_from_slice(&answer.body);
     }
@@ -110,9 +134,13 @@ pub(crate) enum WithBody {
 }
 
 fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
-    if status == 200 && reason == b"OK" {
-        out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-        return;
+    let usual: &[u8] = match (status, reason) {
+        (200, b"OK") => b"HTTP/1.1 200 OK\r\n",
+        (429, b"Too Many Requests") => b"HTTP/1.1 429 Too Many Requests\r\n",
+        _ => b"",
+    };
+    if !usual.is_empty() {
+        return out.extend_from_slice(usual);
     }
     let digit = |unit: u16| b'0' + (status / unit % 10) as u8;
     out.extend_from_slice(b"HTTP/1.1 ");
@@ -121,10 +149,11 @@ fn status_line(out: &mut BytesMut, status: u16, reason: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn connection_line(out: &mut BytesMut, version: Version, close: bool) {
-    if close {
-        out.extend_from_slice(b"connection: close\r\n");
-    } else if version == Version::Http10 {
-        out.extend_from_slice(b"connection: keep-alive\r\n");
+/// What is said about the connection, if anything needs to be.
+fn connection_line(version: Version, close: bool) -> &'static [u8] {
+    match (close, version) {
+        (true, _) => b"connection: close\r\n",
+        (false, Version::Http10) => b"connection: keep-alive\r\n",
+        (false, _) => b"",
     }
 }

@@ -12,7 +12,7 @@ use arc_swap::Guard;
 use tollgate_core::{Limit, Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
 use tollgate_engine::{Engine, Snapshot};
-use tollgate_web::facts::Pairs;
+use tollgate_web::facts::{Asked, Pairs};
 use tollgate_web::{Problem, words};
 
 use super::ahead::{Ahead, Unread};
@@ -185,7 +185,8 @@ impl Case<'_> {
             },
         };
         let facts = self.facts(&known, Some(&body));
-        let asked = facts.ask_beside(policy, listed, &guard.fields)?;
+        let mut asked = Asked::default();
+        facts.ask_beside(policy, listed, &guard.fields, &mut asked)?;
         let pairs = asked.pairs();
         self.check_complete(guard, policy, &pairs)?;
         let login = Login { pinned: &pinned, guard, found, pairs: &pairs };

@@ -10,7 +10,8 @@ use http::HeaderMap;
 use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
 use tollgate_engine::{Engine, Fault, Pending, Snapshot};
 use tollgate_web::answer::Lines;
-use tollgate_web::facts::{Body, Source};
+use tollgate_web::facts::{Asked, Body, Source};
+use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
 use super::guarding::Guarded;
@@ -36,7 +37,7 @@ pub(super) struct Admitted {
     pub(super) lines: Vec<u8>,
     /// What may be given back, depending on the response. If there is none, it stays counted: a guesser
     /// would hang up otherwise.
-    pending: Option<Pending>,
+    pending: Option<Box<Pending>>,
     /// What its response ends, if it is a login.
     pub(super) guarded: Option<Box<Guarded>>,
 }
@@ -45,7 +46,7 @@ impl Admitted {
     fn new(answers: &Answers, engine: &Engine, decision: &Decision<'_>) -> Self {
         let mut lines = Lines(Vec::with_capacity(ROOM));
         answers.headers(decision, &mut lines);
-        Self { lines: lines.0, pending: engine.pending(decision), guarded: None }
+        Self { lines: lines.0, pending: engine.pending(decision).map(Box::new), guarded: None }
     }
 
     /// Takes note of the response's status.
@@ -57,7 +58,7 @@ impl Admitted {
         }
         let Some(pending) = self.pending.take() else { return };
         let engine = &visit.worker.shared.engine;
-        if let Some(pending) = engine.answered_at_once(pending, status) {
+        if let Some(pending) = engine.answered_at_once(*pending, status) {
             let engine = Arc::clone(engine);
             // The client need not wait for it, and the engine offers again what the store does not take.
             tokio::task::spawn_local(async move { engine.answered(pending, status).await });
@@ -78,7 +79,8 @@ fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Polic
 pub(super) struct Known {
     client: IpAddr,
     needs: Needs,
-    identity: Identity,
+    /// Who it proved to come from, if that matters.
+    identity: Option<Box<Identity>>,
 }
 
 /// What a policy needs to know of a request beside its first line and its address.
@@ -93,6 +95,7 @@ enum Needs {
 const ROOM: usize = 320;
 
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
+static NOBODY: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
 /// What could be decided without waiting for anybody.
 enum AtOnce {
@@ -128,7 +131,8 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know_of(policy, listed, note)?;
         let facts = self.facts(&known, None);
-        let asked = facts.ask_beside(policy, listed, self.aliases())?;
+        let mut asked = Asked::default();
+        facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
@@ -171,7 +175,8 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know_of(policy, listed, note)?;
         let facts = self.facts(&known, None);
-        let asked = facts.ask_beside(policy, listed, self.aliases())?;
+        let mut asked = Asked::default();
+        facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
@@ -227,8 +232,8 @@ impl Case<'_> {
         };
         note.client = Some(client);
         let identity = match needs {
-            Needs::Identity => settings.credentials.recognise(self.request.headers())?,
-            Needs::Nothing | Needs::Headers => Identity::default(),
+            Needs::Identity => Some(Box::new(settings.credentials.recognise(self.request.headers())?)),
+            Needs::Nothing | Needs::Headers => None,
         };
         Ok(Known { client, needs, identity })
     }
@@ -249,7 +254,7 @@ impl Case<'_> {
             query: self.query.and_then(|query| str::from_utf8(query).ok()),
             host: self.host,
             headers: if known.needs == Needs::Nothing { &NO_HEADERS } else { self.request.headers() },
-            identity: &known.identity,
+            identity: known.identity.as_deref().unwrap_or(&NOBODY),
             body,
         }
     }
@@ -257,11 +262,14 @@ impl Case<'_> {
     /// What a decision means for the request.
     fn conclude(&self, decision: &Decision<'_>) -> Limited {
         let answers = &self.local.plan.settings.answers;
-        let engine = &self.visit.worker.shared.engine;
+        let worker = &self.visit.worker;
+        let engine = &worker.shared.engine;
         if decision.allowed() {
             return Limited::Admitted(Admitted::new(answers, engine, decision));
         }
-        Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation(self.request))))
+        let mut answer = worker.blank_answer();
+        refuse(answers, engine, decision, &correlation(self.request), &mut answer);
+        Limited::Refused(answer)
     }
 
     /// Why there is no decision.
@@ -305,7 +313,21 @@ pub(crate) fn refusal(
     decision: &Decision<'_>,
     correlation: &Correlation,
 ) -> Answer {
-    let mut lines = Lines(Vec::with_capacity(ROOM));
-    let (status, body) = answers.refuse(engine, decision, correlation, &mut lines);
-    Answer { status, lines: lines.0, body }
+    let mut answer = Answer::default();
+    refuse(answers, engine, decision, correlation, &mut answer);
+    answer
+}
+
+/// Writes the answer to somebody who may not pass, into one with nothing in it.
+fn refuse(
+    answers: &Answers,
+    engine: &Engine,
+    decision: &Decision<'_>,
+    correlation: &Correlation,
+    answer: &mut Answer,
+) {
+    let mut lines = Lines(std::mem::take(&mut answer.lines));
+    let mut body = Json::after(std::mem::take(&mut answer.body));
+    answer.status = answers.refuse(engine, decision, correlation, &mut lines, &mut body);
+    (answer.lines, answer.body) = (lines.0, body.into_bytes());
 }

@@ -128,11 +128,11 @@ async fn serve_limited(
     // Boxed, since it is only needed for a moment.
     let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
         Entry::Open(lease) => lease,
-        Entry::Refused(answer) => {
+        Entry::Refused(mut answer) => {
             visit.worker.meter.refused.add(1);
             // Who would have to agree on TLS first to hear why is let go without a word.
             if acceptor.is_none() {
-                connection::turn_away(visit, Stream::Plain(stream), &answer).await;
+                connection::turn_away(visit, Stream::Plain(stream), &mut answer).await;
             }
             return;
         }

@@ -30,7 +30,7 @@ pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
 /// As [`rate_limit`], and whose limit it is. What somebody else said under these names is gone: half
 /// of one answer beside half of another would be worse than either.
 pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sheet) {
-    let Some((limit, reading)) = decision.binding() else { return };
+    let Some((rule, limit, reading)) = decision.binding_of_rule() else { return };
     if !matches!(limit, Limit::Bucket(_)) {
         headers.forget(BURST);
     }
@@ -38,10 +38,7 @@ pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sh
         headers.forget(RESET);
     }
     show(limit, reading, headers);
-    match binding_rule(decision, limit) {
-        Some(rule) => say_kind(rule, headers),
-        None => headers.forget(TYPE),
-    }
+    say_kind(rule, headers);
 }
 
 #[inline]
@@ -63,13 +60,6 @@ pub fn is_ours(name: &[u8]) -> bool {
         && [LIMIT, BURST, REMAINING, RESET, TYPE, IETF_POLICY, IETF]
             .iter()
             .any(|ours| ours.header.as_str().as_bytes().eq_ignore_ascii_case(name))
-}
-
-/// The rule whose limit binds.
-fn binding_rule<'d>(decision: &'d Decision<'_>, limit: &Limit) -> Option<&'d Rule> {
-    let mut lines = decision.lines();
-    let line = lines.find(|line| line.limits.iter().any(|own| std::ptr::eq(own, limit)))?;
-    Some(line.rule)
 }
 
 /// Says whose limit a rule is: a consumer's, a route's, or its own name.

@@ -8,7 +8,7 @@ use tollgate_core::{Listing, StoreError};
 use tollgate_engine::Fault;
 
 use super::Response;
-use crate::correlation::{CORRELATION_ID, Correlation, id_text};
+use crate::correlation::{CORRELATION_ID, Correlation, Id};
 use crate::facts::BadFact;
 use crate::host::BadHost;
 use crate::identity::BadCredential;
@@ -120,7 +120,7 @@ impl Problem {
     }
 
     /// Writes its body under this id.
-    pub fn write(&self, id: &HeaderValue, json: &mut Json) {
+    pub fn write(&self, id: &Id, json: &mut Json) {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
         json.piece(r#"{"type":"#);
         json.text(self.kind);
@@ -131,7 +131,7 @@ impl Problem {
         json.piece(r#","detail":"#);
         json.text(&self.detail[..end]);
         json.piece(r#","correlationId":"#);
-        json.text(id_text(id));
+        json.text(id.as_str());
         json.piece("}");
     }
 
@@ -145,7 +145,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        headers.insert(CORRELATION_ID, id);
+        headers.insert(CORRELATION_ID, id.into());
         if self.status == StatusCode::SERVICE_UNAVAILABLE {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }

@@ -5,12 +5,12 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, StatusCode};
+use http::StatusCode;
 use tollgate_core::{Decision, Limit, Line, Origin, Reading, Span, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::headers::whole_secs;
-use crate::correlation::id_text;
+use crate::correlation::Id;
 use crate::json::Json;
 use crate::words::{self, Moment};
 
@@ -28,28 +28,28 @@ pub struct Refusal<'d, 'a> {
 /// What every refusal of one kind says.
 struct Kind {
     status: StatusCode,
-    /// The beginning of the problem, up to its detail.
+    /// The beginning of the problem, up to the quote before its detail.
     opening: &'static str,
-    /// What stands between the request's id and the verdict.
+    /// What stands between the request's id and the verdict, with the quotes of both.
     error: &'static str,
 }
 
 const EXCEEDED: Kind = Kind {
     status: StatusCode::TOO_MANY_REQUESTS,
-    opening: r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":"#,
-    error: r#","error":"rate limit exceeded","allowed":false,"verdict":"#,
+    opening: r#"{"type":"/problems/rate-limit-exceeded","title":"Rate limit exceeded","status":429,"detail":""#,
+    error: r#"","error":"rate limit exceeded","allowed":false,"verdict":""#,
 };
 
 const OUTAGE: Kind = Kind {
     status: StatusCode::SERVICE_UNAVAILABLE,
-    opening: r#"{"type":"/problems/store-unavailable","title":"Store unavailable","status":503,"detail":"#,
-    error: r#","error":"store unavailable","allowed":false,"verdict":"#,
+    opening: r#"{"type":"/problems/store-unavailable","title":"Store unavailable","status":503,"detail":""#,
+    error: r#"","error":"store unavailable","allowed":false,"verdict":""#,
 };
 
 const BANNED: Kind = Kind {
     status: StatusCode::FORBIDDEN,
-    opening: r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":"#,
-    error: r#","error":"banned","allowed":false,"verdict":"#,
+    opening: r#"{"type":"/problems/banned","title":"Banned","status":403,"detail":""#,
+    error: r#"","error":"banned","allowed":false,"verdict":""#,
 };
 
 impl<'d, 'a> Refusal<'d, 'a> {
@@ -95,11 +95,9 @@ impl<'d, 'a> Refusal<'d, 'a> {
 
     /// Writes it as a problem of the request with this id, all but what every rule shows and the brace
     /// at the end: whoever has more to say goes on.
-    pub fn write(&self, id: &HeaderValue, json: &mut Json) {
+    pub fn write(&self, id: &Id, json: &mut Json) {
         json.piece(self.kind.opening);
-        json.quote();
         self.add_default_detail(json);
-        json.quote();
         self.write_reasons(id, json);
     }
 
@@ -147,20 +145,22 @@ impl<'d, 'a> Refusal<'d, 'a> {
         }
     }
 
-    /// Writes what stands behind the detail.
-    pub(super) fn write_reasons(&self, id: &HeaderValue, json: &mut Json) {
-        json.piece(r#","correlationId":"#);
-        json.text(id_text(id));
+    /// Writes what stands behind the detail, and the quote that ends it.
+    pub(super) fn write_reasons(&self, id: &Id, json: &mut Json) {
+        json.piece(r#"","correlationId":""#);
+        json.add(id.as_str());
         json.piece(self.kind.error);
-        json.word(words::verdict(self.decision.verdict));
-        json.piece(r#","policy":"#);
-        json.text(self.policy());
+        json.piece(words::verdict(self.decision.verdict));
+        json.piece(r#"","policy":""#);
+        json.add(self.policy());
+        json.quote();
         write_origin(self.decision, json);
         if let Some((line, key)) = &self.named {
-            json.piece(r#","denied_by":"#);
-            json.text(&line.rule.name);
-            json.piece(r#","denied_key":"#);
-            json.text(key);
+            json.piece(r#","denied_by":""#);
+            json.add(&line.rule.name);
+            json.piece(r#"","denied_key":""#);
+            json.add(key);
+            json.quote();
         }
         if let Some(wait) = self.wait {
             let mut digits = itoa::Buffer::new();
@@ -199,8 +199,9 @@ fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
 
 /// Writes how a decision was reached, as members of an answer.
 pub fn write_origin(decision: &Decision<'_>, json: &mut Json) {
-    json.piece(r#","origin":"#);
-    json.word(words::origin(decision.origin));
+    json.piece(r#","origin":""#);
+    json.piece(words::origin(decision.origin));
+    json.quote();
     if let Some(reason) = words::reason(decision.origin).or_else(|| public_reason(decision)) {
         json.piece(r#","reason":"#);
         json.text(reason);

@@ -6,6 +6,7 @@
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 use super::headers::number;
+use crate::json::is_visible;
 
 /// The name of a header, in the forms in which it is written.
 #[derive(Clone, Debug)]
@@ -107,7 +108,7 @@ impl Sheet for Lines {
 
     #[inline(always)]
     fn text(&mut self, name: Name, text: &str) {
-        if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+        if is_visible(text.as_bytes()) {
             self.line(&name, text.as_bytes());
         }
     }

@@ -10,6 +10,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use tollgate_core::{Attempt, Span};
 use tollgate_engine::pacer::{Ask, Unpaced};
+use tollgate_web::facts::Asked;
 use tollgate_web::{Problem, words};
 
 use super::{Admitted, Limited, policy_of, refusal};
@@ -52,7 +53,8 @@ impl Case<'_> {
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know_of(policy, listed, note)?;
         let facts = self.facts(&known, None);
-        let asked = facts.ask_beside(policy, listed, self.aliases())?;
+        let mut asked = Asked::default();
+        facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));
