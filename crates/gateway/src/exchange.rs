@@ -7,9 +7,10 @@ use std::time::Duration;
 use http::Method;
 
 use crate::alarm::Alarm;
-use crate::flow::{Broken, Fault, Flow, Sink, Source, Waits};
+use crate::flow::{Broken, Fault, Flow, Piece, Sink, Source, Waits};
 use crate::h1::request::RequestHead;
 use crate::h1::response::{Body, ResponseHead};
+use crate::proxy::limits::Held;
 
 /// Who asks.
 pub(crate) trait Client: Source + Sink {
@@ -107,6 +108,35 @@ enum For {
     ClientRoom,
 }
 
+/// A client that takes a response. Who has all of it may come back at once, and finds its place free:
+/// what the request holds is let go of before the last of the response leaves.
+struct Taker<'t, C> {
+    client: &'t mut C,
+    held: &'t mut Held,
+}
+
+impl<C: Client> Sink for Taker<'_, C> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.client.poll_room(cx)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        if matches!(piece, Piece::Trailers(_)) {
+            self.held.clear();
+        }
+        self.client.put(piece);
+    }
+
+    fn end(&mut self) {
+        self.held.clear();
+        self.client.end();
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.client.poll_flush(cx)
+    }
+}
+
 impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     pub(crate) fn new(
         client: &'e mut C,
@@ -192,8 +222,9 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     }
 
     /// Passes the response on, and what is left of the request. Answers whether all of the response
-    /// has left; if not, this says who is to blame.
-    pub(crate) async fn body(&mut self, added: &[u8]) -> Result<(), Failure> {
+    /// has left; if not, this says who is to blame. What the request holds is let go of just before the
+    /// last of the response leaves.
+    pub(crate) async fn body(&mut self, added: &[u8], held: &mut Held) -> Result<(), Failure> {
         self.begin(added);
         self.server.expect_body(self.response.body);
         if self.held {
@@ -201,7 +232,7 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
             self.upload.abandon();
         }
         let mut download = Flow::new(u64::MAX);
-        poll_fn(|cx| self.poll_body(&mut download, cx)).await
+        poll_fn(|cx| self.poll_body(&mut download, held, cx)).await
     }
 
     /// Begins to answer with the head of the response.
@@ -209,12 +240,18 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.client.begin(&self.response, added);
     }
 
-    fn poll_body(&mut self, download: &mut Flow, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_body(
+        &mut self,
+        download: &mut Flow,
+        held: &mut Held,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
         if !self.upload.is_over() && self.poll_upload(cx).is_err() {
             // The response tells the upstream's view of it.
             self.upload.abandon();
         }
-        let waits = match download.drive(self.server, self.client, cx) {
+        let mut taker = Taker { client: &mut *self.client, held };
+        let waits = match download.drive(self.server, &mut taker, cx) {
             Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
             Ok(Waits::Source) => For::UpstreamBody,
             Ok(Waits::Sink) => For::ClientRoom,

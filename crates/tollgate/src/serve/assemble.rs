@@ -23,7 +23,7 @@ pub(crate) struct Assembly {
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
     /// The reverse proxy, which serves already.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// What connections hold.
+    /// What connections and requests hold.
     pub(crate) leases: Arc<Leases>,
     /// Who lets attempts wait, at every door.
     pub(crate) pacer: Pacer,
