@@ -68,7 +68,7 @@ where
                     .pending
                     .and_then(|pending| terms.engine.answered_at_once(pending, answer.status().as_u16()));
                 debug_assert!(owed.is_none(), "an engine that decides at once takes back at once");
-                Poll::Ready(Ok(passed.headers.say(answer)))
+                Poll::Ready(Ok(passed.headers.say(answer, passed.lease)))
             }
             StageOf::Later { future } => future.as_mut().poll(context),
         }

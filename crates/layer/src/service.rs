@@ -10,6 +10,7 @@ use http_body_util::{Either, Full};
 use tower::Service;
 
 use crate::answering::Answering;
+use crate::body::Held;
 use crate::layer::Terms;
 
 /// A service behind limits.
@@ -20,7 +21,7 @@ pub struct Tollgate<S> {
 }
 
 /// The body of an answer: the service's, or that of a refusal.
-pub(crate) type Body<R> = Either<R, Full<Bytes>>;
+pub(crate) type Body<R> = Either<Held<R>, Full<Bytes>>;
 
 impl<S, B, R> Service<Request<B>> for Tollgate<S>
 where
@@ -54,7 +55,7 @@ where
                     // What the store does not take back now is offered again.
                     let _ = terms.engine.answered(pending, answer.status().as_u16()).await;
                 }
-                Ok(passed.headers.say(answer))
+                Ok(passed.headers.say(answer, passed.lease))
             });
         }
         match at_once(terms.pass(&parts)) {
