@@ -57,6 +57,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let gateway = config.gateway.as_ref().map(start).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
+        registry.register_collector(Box::new(leases.meters()));
     }
     Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases, pacer })
 }
