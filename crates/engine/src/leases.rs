@@ -14,13 +14,16 @@ mod inbox;
 mod ledger;
 mod meter;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Clock, Decision};
 
@@ -49,6 +52,12 @@ pub struct Lease {
     /// `None` if it holds nothing.
     held: Option<(Arc<Inbox>, Arc<Kept>)>,
 }
+
+/// Ready when what a lease held is free for the next, or cannot be released now because the store cannot
+/// be used. Dropped, it is released all the same.
+#[must_use = "whoever does not wait for it need only drop the lease"]
+#[derive(Debug)]
+pub struct Released(Option<oneshot::Receiver<Infallible>>);
 
 /// How often leases are tended.
 const EVERY: Duration = Duration::from_millis(250);
@@ -103,7 +112,7 @@ impl Leases {
     /// Tends the leases for as long as it is polled: four times a second, and whenever one was dropped
     /// that is still to be released. What is dropped while others are being released is released with the
     /// next: many that end at the same time are a few calls. By one task, in a tokio runtime.
-    pub async fn run(&self) -> std::convert::Infallible {
+    pub async fn run(&self) -> Infallible {
         loop {
             self.tend().await;
             let due = Instant::now() + EVERY;
@@ -116,19 +125,25 @@ impl Leases {
     /// Renews what is due, releases what was dropped, and moves to the store what is held elsewhere. To
     /// be called four times a second or so, by one task, if [`Leases::run`] is not.
     pub async fn tend(&self) {
-        self.ledger.lock().absorb(self.inbox.empty());
+        let mut letters = self.inbox.empty();
+        let waiting = std::mem::take(&mut letters.waiting);
+        self.ledger.lock().absorb(letters);
         self.see_to_all().await;
+        drop(waiting);
     }
 
     /// Releases what was dropped, and does nothing else.
     async fn release(&self) {
+        let mut letters = self.inbox.empty();
+        let waiting = std::mem::take(&mut letters.waiting);
         let chores = {
             let pinned = self.engine.pin();
             let mut ledger = self.ledger.lock();
-            ledger.absorb(self.inbox.empty());
+            ledger.absorb(letters);
             ledger.releases(&pinned, self.reach(), self.clock.now())
         };
         self.see_to(chores).await;
+        drop(waiting);
     }
 
     /// Releases everything, before the process ends. Leases that are dropped afterwards have nothing
@@ -186,10 +201,38 @@ impl Leases {
     }
 }
 
+impl Lease {
+    /// As dropping it, for whoever has to know when that is done. It is at once if the counters are in
+    /// this process; else [`Leases::run`] has to see to it.
+    pub fn release(mut self) -> Released {
+        let Some((inbox, kept)) = self.held.take() else { return Released(None) };
+        if inbox.releases_here(&kept) {
+            inbox.drop_lease(&kept, None);
+            return Released(None);
+        }
+        let (waiting, told) = oneshot::channel();
+        inbox.drop_lease(&kept, Some(waiting));
+        Released(Some(told))
+    }
+}
+
+impl Future for Released {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(told) = &mut self.0 else { return Poll::Ready(()) };
+        let done = Pin::new(told).poll(context).map(drop);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some((inbox, kept)) = &self.held {
-            inbox.drop_lease(kept);
+            inbox.drop_lease(kept, None);
         }
     }
 }

@@ -150,6 +150,32 @@ async fn whoever_looks_after_leases_is_woken_when_one_is_dropped() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_for_a_release_is_told_when_it_is_done_or_cannot_be() {
+    let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
+    let told = async {
+        for number in 0..10 {
+            let lease = keeper.connect(&format!("request {number}")).expect("nobody else is there");
+            lease.release().await;
+            assert!(keeper.in_store().is_empty());
+        }
+        let lease = keeper.connect("last").unwrap();
+        keeper.link.set(Mode::Unreachable);
+        lease.release().await;
+        assert_eq!(keeper.in_store(), ["last"], "nobody could be told");
+        let here = keeper.connect("here").unwrap();
+        assert_eq!(keeper.in_process(), ["here"]);
+        assert!(poll_once(here.release()).await.is_some(), "there is nobody to wait for");
+        assert!(keeper.in_process().is_empty());
+    };
+    let told = tokio::time::timeout(std::time::Duration::from_secs(10), told);
+    let run = async {
+        keeper.leases.run().await;
+        unreachable!("it runs for ever")
+    };
+    futures_lite::future::or(run, told).await.expect("it is told");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_ends_together_is_released_together() {
     let keeper = Keeper::new(&Centre::new(), "2000 at once for 30s");
     let all: Vec<_> = (0..1_000).map(|number| keeper.connect(&format!("{number}")).unwrap()).collect();

@@ -1,7 +1,7 @@
 //! One request and its response: between a client and an upstream, however they speak.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Method;
@@ -10,7 +10,7 @@ use crate::alarm::Alarm;
 use crate::flow::{Broken, Fault, Flow, Piece, Sink, Source, Waits};
 use crate::h1::request::RequestHead;
 use crate::h1::response::{Body, ResponseHead};
-use crate::proxy::limits::Held;
+use crate::proxy::held::Held;
 
 /// Who asks.
 pub(crate) trait Client: Source + Sink {
@@ -109,7 +109,7 @@ enum For {
 }
 
 /// A client that takes a response. Who has all of it may come back at once, and finds its place free:
-/// what the request holds is let go of before the last of the response leaves.
+/// what the request holds is let go of, and the last of the response leaves once it is free.
 struct Taker<'t, C> {
     client: &'t mut C,
     held: &'t mut Held,
@@ -122,17 +122,18 @@ impl<C: Client> Sink for Taker<'_, C> {
 
     fn put(&mut self, piece: Piece) {
         if matches!(piece, Piece::Trailers(_)) {
-            self.held.clear();
+            self.held.let_go();
         }
         self.client.put(piece);
     }
 
     fn end(&mut self) {
-        self.held.clear();
+        self.held.let_go();
         self.client.end();
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        ready!(self.held.poll_free(cx));
         self.client.poll_flush(cx)
     }
 }
@@ -222,8 +223,8 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     }
 
     /// Passes the response on, and what is left of the request. Answers whether all of the response
-    /// has left; if not, this says who is to blame. What the request holds is let go of just before the
-    /// last of the response leaves.
+    /// has left; if not, this says who is to blame. What the request holds is free before the last
+    /// of the response leaves.
     pub(crate) async fn body(&mut self, added: &[u8], held: &mut Held) -> Result<(), Failure> {
         self.begin(added);
         self.server.expect_body(self.response.body);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body as HttpBody;
 use http_body_util::Either;
 use tollgate_core::limit::Holding;
 use tollgate_core::policy::{Mistake, Policy};
@@ -37,7 +38,7 @@ pub(crate) struct Headers(HeaderMap);
 impl Headers {
     /// Puts them on an answer, in the place of what the service said under the same names. What its
     /// request holds goes with its body.
-    pub(crate) fn say<R>(self, answer: Response<R>, lease: Option<Lease>) -> Response<Body<R>> {
+    pub(crate) fn say<R: HttpBody>(self, answer: Response<R>, lease: Option<Lease>) -> Response<Body<R>> {
         let mut answer = answer.map(|body| Either::Left(Held::new(body, lease)));
         answer.headers_mut().extend(self.0);
         answer

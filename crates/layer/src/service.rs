@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use tower::Service;
 
@@ -28,7 +29,7 @@ where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
-    R: Send + 'static,
+    R: HttpBody + Send + 'static,
 {
     type Response = Response<Body<R>>;
     type Error = S::Error;

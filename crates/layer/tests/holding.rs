@@ -209,6 +209,11 @@ async fn a_store_elsewhere_needs_somebody_who_releases() {
         }
     };
     tokio::time::timeout(Duration::from_secs(20), freed).await.expect("it is released");
-    assert_eq!(ask!(service, "/").status(), 200);
+    for number in 0..100 {
+        let answer = ask!(service, "/");
+        assert_eq!(answer.status(), 200, "the {number}th");
+        assert_eq!(answer.into_body().collect().await.unwrap().to_bytes(), "onetwo");
+        assert_eq!(stage.held().await, 0, "the last of it waited until its place was free");
+    }
     running.abort();
 }

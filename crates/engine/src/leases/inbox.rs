@@ -1,6 +1,7 @@
 //! What was kept and dropped since somebody looked: letters that are only ever put in, or taken out as
 //! a whole, so that nobody who puts one in waits for work to be done.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -8,7 +9,7 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use tollgate_core::store::Spot;
 use tollgate_core::{Plan, Timestamp};
 
@@ -34,7 +35,12 @@ pub(crate) struct Inbox {
 pub(super) struct Letters {
     pub(super) kept: HashMap<u64, Arc<Kept>>,
     pub(super) dropped: HashSet<u64>,
+    /// Who waits for what was dropped to be released: told when these are dropped.
+    pub(super) waiting: Vec<Waiting>,
 }
+
+/// Somebody who waits until something is released.
+pub(super) type Waiting = oneshot::Sender<Infallible>;
 
 /// A lease as it began.
 pub(super) struct Kept {
@@ -73,11 +79,12 @@ impl Inbox {
     }
 
     /// Releases a lease: here, if what it holds is in this process, and else by whoever tends it, who
-    /// is woken.
-    pub(super) fn drop_lease(&self, kept: &Kept) {
-        let here = self.engine.releases_at_once(kept.home);
+    /// is woken. Whoever waits for it is told then.
+    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<Waiting>) {
+        let here = self.releases_here(kept);
         // The letter goes first: whoever misses the hold from here on finds out why.
-        let told = kept.number.is_some_and(|number| self.tell_dropped(number, here));
+        let waiting = waiting.filter(|_| !here);
+        let told = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
         if here {
             let pinned = self.engine.pin();
             for (plan, key) in &kept.sites {
@@ -92,14 +99,20 @@ impl Inbox {
         }
     }
 
+    /// Whether what a lease holds is released as soon as it is dropped.
+    pub(super) fn releases_here(&self, kept: &Kept) -> bool {
+        self.engine.releases_at_once(kept.home)
+    }
+
     /// Whether there is something to be told: whoever tends knows nothing of a lease that was released
     /// before anybody looked.
-    fn tell_dropped(&self, number: u64, released: bool) -> bool {
+    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<Waiting>) -> bool {
         self.live.fetch_sub(1, Ordering::Relaxed);
         let mut letters = self.letters.lock();
         let unread = released && letters.kept.remove(&number).is_some();
         if !unread {
             letters.dropped.insert(number);
+            letters.waiting.extend(waiting);
         }
         !unread
     }

@@ -143,7 +143,9 @@ impl Case<'_> {
                 return Ok(Passed::Cut);
             }
             Ok(Weighed::Begun(mut guarded, ahead)) => {
-                admitted.held.extend(guarded.lease.take());
+                if let Some(lease) = guarded.lease.take() {
+                    admitted.held.add(lease);
+                }
                 admitted.guarded = Some(Box::new(guarded));
                 match ahead {
                     Some(ahead) => self.forward(&mut ahead.replay(client), admitted, note).await,

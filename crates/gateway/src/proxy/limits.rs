@@ -7,15 +7,15 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::Guard;
 use http::HeaderMap;
-use smallvec::SmallVec;
 use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
-use tollgate_engine::{Engine, Fault, Lease, Leases, Pending, Snapshot};
+use tollgate_engine::{Engine, Fault, Leases, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
 use super::guarding::Guarded;
+use super::held::Held;
 use super::note::Note;
 use super::{Case, correlation};
 use crate::captcha::{self, Captcha};
@@ -45,16 +45,13 @@ pub(super) struct Admitted {
     pub(super) held: Held,
 }
 
-/// What a request holds: of its route's limits, and of its guard's. In most cases nothing.
-pub(crate) type Held = SmallVec<[Lease; 1]>;
-
 impl Admitted {
     fn new(answers: &Answers, engine: &Engine, leases: &Leases, decision: &Decision<'_>) -> Self {
         let mut lines = Lines(Vec::with_capacity(ROOM));
         answers.headers(decision, &mut lines);
-        let mut held = Held::new();
+        let mut held = Held::default();
         if let Some(id) = decision.charges.id {
-            held.push(leases.keep(decision, id));
+            held.add(leases.keep(decision, id));
         }
         Self { lines: lines.0, pending: engine.pending(decision).map(Box::new), guarded: None, held }
     }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::limits::Held;
+use super::held::Held;
 use crate::connection::Visit;
 use crate::h1::side::Side;
 use crate::tunnel;
