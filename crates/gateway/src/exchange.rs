@@ -113,7 +113,11 @@ enum For {
 struct Taker<'t, C> {
     client: &'t mut C,
     held: &'t mut Held,
+    last: &'t mut Option<Last>,
 }
+
+/// What a response ends with: trailers, or nothing more.
+type Last = Option<Piece>;
 
 impl<C: Client> Sink for Taker<'_, C> {
     fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
@@ -121,20 +125,32 @@ impl<C: Client> Sink for Taker<'_, C> {
     }
 
     fn put(&mut self, piece: Piece) {
-        if matches!(piece, Piece::Trailers(_)) {
-            self.held.let_go();
+        match piece {
+            Piece::Data(_) => self.client.put(piece),
+            Piece::Trailers(_) => self.finish(Some(piece)),
         }
-        self.client.put(piece);
     }
 
     fn end(&mut self) {
-        self.held.let_go();
-        self.client.end();
+        self.finish(None);
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         ready!(self.held.poll_free(cx));
+        match self.last.take() {
+            None => {}
+            Some(None) => self.client.end(),
+            Some(Some(trailers)) => self.client.put(trailers),
+        }
         self.client.poll_flush(cx)
+    }
+}
+
+impl<C> Taker<'_, C> {
+    /// Keeps the end back until it is asked to leave.
+    fn finish(&mut self, last: Last) {
+        self.held.let_go();
+        *self.last = Some(last);
     }
 }
 
@@ -226,14 +242,18 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     /// has left; if not, this says who is to blame. What the request holds is free before the last
     /// of the response leaves.
     pub(crate) async fn body(&mut self, added: &[u8], held: &mut Held) -> Result<(), Failure> {
+        if matches!(self.response.body, Body::None | Body::Length(0)) {
+            // The head is the last of it.
+            held.end().await;
+        }
         self.begin(added);
         self.server.expect_body(self.response.body);
         if self.held {
             // It answers without wanting the body.
             self.upload.abandon();
         }
-        let mut download = Flow::new(u64::MAX);
-        poll_fn(|cx| self.poll_body(&mut download, held, cx)).await
+        let (mut download, mut last) = (Flow::new(u64::MAX), None);
+        poll_fn(|cx| self.poll_body(&mut download, (held, &mut last), cx)).await
     }
 
     /// Begins to answer with the head of the response.
@@ -244,14 +264,14 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     fn poll_body(
         &mut self,
         download: &mut Flow,
-        held: &mut Held,
+        (held, last): (&mut Held, &mut Option<Last>),
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), Failure>> {
         if !self.upload.is_over() && self.poll_upload(cx).is_err() {
             // The response tells the upstream's view of it.
             self.upload.abandon();
         }
-        let mut taker = Taker { client: &mut *self.client, held };
+        let mut taker = Taker { client: &mut *self.client, held, last };
         let waits = match download.drive(self.server, &mut taker, cx) {
             Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
             Ok(Waits::Source) => For::UpstreamBody,

@@ -14,6 +14,7 @@ use std::time::Duration;
 use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
+use support::distant::Distant;
 use support::rules::{alone, rule, together};
 use support::upstream::Line;
 use support::{Client, Stage, Upstream, http2, settings, until};
@@ -22,6 +23,7 @@ use tollgate_core::store::{HoldsOrder, Spot};
 use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
 use tollgate_gateway::Settings;
 use tollgate_gateway::settings::GuardSettings;
+use tollgate_store::ManualClock;
 use tollgate_web::Aliases;
 
 /// An upstream whose slow answers go on when the test says so.
@@ -78,6 +80,12 @@ async fn serve(mut line: Line, leave: Arc<Semaphore>) {
                 leave.acquire().await.unwrap().forget();
                 line.send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 2\r\n\r\nno").await;
             }
+            "/bare" => line.send("HTTP/1.1 204 No Content\r\n\r\n").await,
+            "/chunked" => {
+                let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+                line.send(format!("{head}1\r\nx\r\n0\r\nt: 1\r\n\r\n")).await;
+            }
+            "/broken" => line.send("nonsense\r\n\r\n").await,
             _ => line.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").await,
         }
     }
@@ -172,6 +180,27 @@ async fn who_asks_once_at_a_time_is_never_refused() {
     }
     all_is_free(&stage).await;
     assert_eq!(stage.parts.leases.meters().live(), 0);
+}
+
+#[tokio::test]
+async fn a_response_ends_once_a_store_elsewhere_has_freed_its_place() {
+    let slow = Slow::start().await;
+    let clock = Arc::new(ManualClock::at(support::START));
+    let store = Arc::new(Distant::new(&clock));
+    let stage = Stage::over(busy(&slow.upstream), at_once("1 at once for 30s"), store, clock).await;
+    let leases = Arc::clone(&stage.parts.leases);
+    let running = tokio::spawn(async move { leases.run().await });
+    let mut send = http2::connect(stage.address).await;
+    for (path, status) in [("/", 200), ("/chunked", 200), ("/bare", 204), ("/broken", 502)].repeat(5) {
+        let mut client = stage.client().await;
+        assert_eq!((client.ask(get(path)).await.status, held(&stage)), (status, 0), "{path}");
+        let request = Request::get(format!("http://a{path}")).body(Empty::<Bytes>::new()).unwrap();
+        let response = send.send_request(request).await.unwrap();
+        assert_eq!(response.status(), status, "{path} over HTTP/2");
+        response.into_body().collect().await.unwrap();
+        assert_eq!(held(&stage), 0, "{path} over HTTP/2");
+    }
+    running.abort();
 }
 
 #[tokio::test]

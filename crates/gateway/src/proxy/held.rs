@@ -41,7 +41,7 @@ impl Held {
     }
 
     /// Lets go of everything, and waits until it is free for the next.
-    pub(super) async fn end(&mut self) {
+    pub(crate) async fn end(&mut self) {
         self.let_go();
         poll_fn(|cx| self.poll_free(cx)).await;
     }
