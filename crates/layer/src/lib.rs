@@ -40,8 +40,8 @@
 //! 429 and a problem (RFC 9457), or, if it is gRPC, with the status `RESOURCE_EXHAUSTED`; the service
 //! never sees it. Rules with `count_when` count what the service answers.
 //!
-//! Rules with `at once` hold a place from the decision until the last of the answer was handed over,
-//! or the request or its answer was dropped: see [`TollgateLayer::leases`]. A connection that goes over
+//! Rules with `at once` hold a place from the decision until the last of the answer is handed over,
+//! or the request or its answer is dropped: see [`TollgateLayer::leases`]. A connection that goes over
 //! to another protocol is not followed: its place is free once the answer that says so has left.
 
 mod answering;
