@@ -11,6 +11,7 @@
 
 extern crate alloc;
 
+mod attempt;
 pub mod banning;
 pub mod charge;
 pub mod clash;
