@@ -4,6 +4,7 @@ mod client;
 mod prefixed;
 mod request;
 mod stream;
+pub(crate) mod trunk;
 pub(crate) mod upstream;
 
 use std::cell::Cell;

@@ -207,6 +207,50 @@ async fn an_upstream_that_was_restarted_is_found_again() {
 }
 
 #[tokio::test]
+async fn clients_that_hang_up_do_not_hurt_those_who_wait() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let counted = Arc::clone(&seen);
+    let server = serve(move |request: Request<Incoming>| {
+        let mut gate = gate.clone();
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if request.uri().path() == "/slow" {
+                gate.wait_for(|open| *open).await.unwrap();
+            }
+            Response::new(whole("here"))
+        }
+    })
+    .await;
+    let stage = Stage::new(over_http2(server.address)).await;
+    // So that all of them share a connection.
+    assert_eq!(stage.fetch("/").await.status, 200);
+    const SLOW: &str = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut patient = Vec::new();
+    for _ in 0..3 {
+        let mut client = stage.client().await;
+        client.send(SLOW).await;
+        patient.push(client);
+    }
+    until("those who wait are under way", || seen.load(Ordering::SeqCst) == 4).await;
+    let gone = "tollgate_gateway_requests_total{route=\"all\",status=\"499\"}";
+    for round in 1..=35 {
+        let mut client = stage.client().await;
+        client.send(SLOW).await;
+        until("it is under way", || seen.load(Ordering::SeqCst) == 4 + round).await;
+        drop(client);
+        until("it is given up", || stage.metric(gone) == round as f64).await;
+    }
+    assert_eq!(stage.fetch("/").await.status, 200);
+    open.send_replace(true);
+    for mut client in patient {
+        assert_eq!(client.reply().await.text(), "here");
+    }
+    let connections = server.connections.load(Ordering::SeqCst);
+    assert_eq!(connections, 9, "each gets four that are given up, and no more");
+}
+
+#[tokio::test]
 async fn what_goes_wrong_is_told_as_with_http_1() {
     let silent = serve(|_| std::future::pending()).await;
     let mut impatient = over_http2(silent.address);
