@@ -250,6 +250,50 @@ async fn clients_that_hang_up_do_not_hurt_those_who_wait() {
     assert_eq!(connections, 9, "each gets four that are given up, and no more");
 }
 
+/// Answers the first request of each connection, and does this with the second.
+async fn rude(second: fn(&mut h2::server::SendResponse<Bytes>)) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let mut first = true;
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                if std::mem::take(&mut first) {
+                    respond.send_response(Response::new(()), true).unwrap();
+                } else {
+                    second(&mut respond);
+                    connection.graceful_shutdown();
+                }
+            }
+        }
+    });
+    (address, seen)
+}
+
+#[tokio::test]
+async fn what_an_upstream_says_it_has_not_looked_at_is_sent_again_and_nothing_else_is() {
+    let refuse: fn(&mut h2::server::SendResponse<Bytes>) =
+        |respond| respond.send_reset(h2::Reason::REFUSED_STREAM);
+    let fail: fn(&mut h2::server::SendResponse<Bytes>) =
+        |respond| respond.send_reset(h2::Reason::INTERNAL_ERROR);
+    for (second, retry, status, requests) in
+        [(refuse, true, 200, 3), (refuse, false, 502, 2), (fail, true, 502, 2)]
+    {
+        let (address, seen) = rude(second).await;
+        let mut settings = over_http2(address);
+        settings.upstreams[0].retry = retry;
+        let stage = Stage::new(settings).await;
+        assert_eq!(stage.fetch("/").await.status, 200);
+        assert_eq!(stage.ask("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n").await.status, status);
+        assert_eq!(seen.load(Ordering::SeqCst), requests);
+    }
+}
+
 #[tokio::test]
 async fn what_goes_wrong_is_told_as_with_http_1() {
     let silent = serve(|_| std::future::pending()).await;

@@ -143,8 +143,7 @@ impl Server for H2Upstream {
 /// What became of a request that got no response.
 fn failure(error: &h2::Error, heard: bool) -> Failure {
     match error.reason() {
-        // Nobody has looked at it.
-        Some(Reason::REFUSED_STREAM) => Failure::UpstreamGone { heard: false },
+        Some(Reason::REFUSED_STREAM) if error.is_remote() => Failure::UpstreamRefused,
         Some(_) if error.is_reset() => Failure::UpstreamGone { heard: true },
         _ => Failure::UpstreamGone { heard },
     }

@@ -39,7 +39,7 @@ impl Case<'_> {
             if !shared.reused {
                 return self.failed(failure, shared.place, note);
             }
-            // Nobody's fault: it was closed while nobody used it.
+            // Most likely nobody's fault: it was closed while nobody used it.
             shared = self.connect_shared(shared.place).await?;
         }
     }
@@ -62,7 +62,12 @@ impl Case<'_> {
         let mut exchange = Exchange::new(client, &mut server, alarm, self.patience(), self.upload());
         match exchange.head(self.request).await {
             Ok(()) => Ok(self.relay(&mut exchange, admitted, note).await),
-            Err(failure @ Failure::UpstreamGone { heard: false }) if exchange.is_replayable(self.request) => {
+            Err(failure @ Failure::UpstreamGone { heard: false })
+                if self.retries() && exchange.is_replayable(self.request) =>
+            {
+                Err(Refused::Unseen(failure))
+            }
+            Err(failure @ Failure::UpstreamRefused) if self.retries() && exchange.is_untouched() => {
                 Err(Refused::Unseen(failure))
             }
             Err(failure) => Err(Refused::Final(failure)),
@@ -98,7 +103,7 @@ impl Case<'_> {
 
 /// Why there is no response.
 enum Refused {
-    /// Nobody can have acted on the request.
+    /// Nobody can have acted on the request, or it does not matter if somebody has.
     Unseen(Failure),
     /// Somebody may have, or it is not the upstream's fault.
     Final(Failure),
