@@ -1,6 +1,7 @@
 //! Settings, checked and made ready to be used.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
@@ -13,11 +14,16 @@ use crate::upstream::Upstream;
 
 /// What workers go by. They share it.
 pub(crate) struct Plan {
+    /// No other plan of this process has it.
+    pub(crate) number: u64,
     pub(crate) settings: Settings,
     pub(crate) table: Table,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
 }
+
+/// The number of the next plan.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// What holds for the requests of a route.
 #[derive(Debug)]
@@ -102,7 +108,8 @@ impl Plan {
         let routes = settings.routes.iter().map(|route| Route::new(route, &settings, &upstreams));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         let table = Table::new(&settings.routes).map_err(BadSettings::Shadowed)?;
-        Ok(Self { table, routes, upstreams, settings })
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Ok(Self { number, table, routes, upstreams, settings })
     }
 }
 

@@ -226,7 +226,7 @@ impl Case<'_> {
         };
         let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
-        let client = match origin.trust {
+        let client = match origin.trust(&self.local.plan) {
             Trust::Nobody => origin.peer,
             Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
         };

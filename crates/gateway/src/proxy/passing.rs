@@ -199,6 +199,7 @@ impl Case<'_> {
             host,
             address,
             origin: &self.visit.origin,
+            trust: self.visit.origin.trust(&self.local.plan),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
         })
     }
