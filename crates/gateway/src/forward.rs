@@ -58,6 +58,8 @@ pub(crate) struct Forwarded<'f> {
     pub(crate) address: &'f dyn std::fmt::Display,
     pub(crate) origin: &'f Origin,
     pub(crate) trust: Trust,
+    /// A header more that is believed from proxies alone.
+    pub(crate) hearsay: Option<&'f HeaderName>,
     /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
     pub(crate) captcha: Option<Captcha>,
 }
@@ -164,7 +166,10 @@ impl Forwarded<'_> {
         let mut heard = Heard::default();
         let trusted = self.trust == Trust::Proxy;
         request.lines.write(out, |Line { name, kind, .. }| match kind {
-            Kind::Plain => self.captcha.is_none() || !captcha::is_hint(name),
+            Kind::Plain => {
+                let told = self.hearsay.is_none_or(|header| passes(name, header, self.trust));
+                told && (self.captcha.is_none() || !captcha::is_hint(name))
+            }
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
             _ => false,
@@ -228,6 +233,15 @@ impl Forwarded<'_> {
             }
         }
     }
+}
+
+/// Whether a line may be passed on, given a header that is believed from proxies alone. One that servers
+/// may take for it, because they cannot tell `-` from `_`, is nobody's.
+fn passes(name: &[u8], header: &HeaderName, trust: Trust) -> bool {
+    let header = header.as_str().as_bytes();
+    let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let alike = name.len() == header.len() && name.iter().map(plain).eq(header.iter().map(plain));
+    !alike || trust == Trust::Proxy && name.eq_ignore_ascii_case(header)
 }
 
 /// Adds header lines to a map.

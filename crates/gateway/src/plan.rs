@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use http::HeaderName;
 use rustls::pki_types::ServerName;
 use tollgate_web::path;
 
+use crate::h1::lines::{Kind, kind_of};
 use crate::route::{Shadowed, Table};
 use crate::settings::{Bounds, GuardSettings, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
 use crate::tls;
@@ -20,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) table: Table,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// The header that clients' addresses are read from, if it would otherwise be passed on like any.
+    pub(crate) hearsay: Option<HeaderName>,
 }
 
 /// The number of the next plan.
@@ -109,7 +113,10 @@ impl Plan {
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         let table = Table::new(&settings.routes).map_err(BadSettings::Shadowed)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Ok(Self { number, table, routes, upstreams, settings })
+        let header = settings.trusted_proxies.header();
+        let plain = kind_of(header.as_str().as_bytes()) == Kind::Plain;
+        let hearsay = plain.then(|| header.clone());
+        Ok(Self { number, table, routes, upstreams, hearsay, settings })
     }
 }
 

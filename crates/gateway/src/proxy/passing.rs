@@ -200,6 +200,7 @@ impl Case<'_> {
             address,
             origin: &self.visit.origin,
             trust: self.visit.origin.trust(&self.local.plan),
+            hearsay: self.local.plan.hearsay.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
         })
     }
