@@ -13,7 +13,7 @@ use super::request::{RequestHead, Version};
 use super::response::ResponseHead;
 use super::side::Side;
 use super::write::{self, Answer, Manner, WithBody};
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, TICK};
 use crate::connection::Visit;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
@@ -32,11 +32,13 @@ pub(crate) struct H1Client {
     pub(crate) side: Side,
     pub(crate) manner: Manner,
     worker: Rc<Worker>,
+    /// When to look again whether it is gone, if it has sent too much ahead for that to be noticed.
+    look: Option<Alarm>,
 }
 
 impl H1Client {
     pub(crate) fn new(side: Side, worker: Rc<Worker>) -> Self {
-        Self { side, manner: Manner { version: Version::Http11, close: true }, worker }
+        Self { side, manner: Manner { version: Version::Http11, close: true }, worker, look: None }
     }
 
     /// Gets ready for a request.
@@ -162,6 +164,22 @@ impl Client for H1Client {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.side.poll_gone(cx)
+        if self.side.poll_gone(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !self.side.is_full() {
+            return Poll::Pending;
+        }
+        // There is something to read, which nobody wants yet, so nothing tells when the end comes behind it.
+        let look = self.look.get_or_insert_with(|| self.worker.alarms.alarm());
+        loop {
+            if self.side.is_hung_up() {
+                return Poll::Ready(());
+            }
+            look.set(TICK);
+            if look.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
     }
 }
