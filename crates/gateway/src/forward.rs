@@ -227,7 +227,7 @@ impl Forwarded<'_> {
                 number_line(out, b"content-length", length);
                 Encoder::Plain
             }
-            Decoder::Chunked(_) | Decoder::UntilClose => {
+            Decoder::Chunked(_) | Decoder::UntilClose | Decoder::Broken(_) => {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Encoder::Chunked
             }

@@ -53,6 +53,7 @@ impl H1Client {
         // What is not asked for in full is not worth waiting for.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
+        self.manner.close |= matches!(self.side.incoming, Decoder::Broken(_));
         let with_body = if request.method == Method::HEAD { WithBody::No } else { WithBody::Yes };
         let date = visit.worker.date();
         write::answer(&mut self.side.outbox.small, answer, &date, with_body, self.manner);
