@@ -319,6 +319,9 @@ async fn what_goes_wrong_is_told_as_with_http_1() {
     assert_eq!(client.head().await.status, 200);
     assert!(!client.rest().await.ends_with(b"0\r\n\r\n"), "nobody may take it for whole");
 
+    let odd = serve(|_| async { Response::builder().status(600).body(whole("x")).unwrap() }).await;
+    assert_eq!(Stage::new(over_http2(odd.address)).await.fetch("/").await.status, 502);
+
     let plain = support::Upstream::saying("x").await;
     let reply = Stage::new(over_http2(plain.address)).await.fetch("/").await;
     assert!(matches!(reply.status, 502 | 504), "{reply:?}");

@@ -16,7 +16,7 @@ use crate::exchange::{Failure, Server};
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::h1::lines::Lines;
 use crate::h1::request::content_length;
-use crate::h1::response::{Body, ResponseHead};
+use crate::h1::response::{Body, ResponseHead, is_status};
 
 /// A request to an upstream, and its response.
 pub(crate) struct H2Upstream {
@@ -113,6 +113,9 @@ impl Server for H2Upstream {
             Poll::Ready(Err(error)) => return Err(failure(&error, *heard)),
         };
         *heard = true;
+        if !is_status(&parts.status.as_u16()) {
+            return Err(Failure::UpstreamMalformed("the status of the response is none"));
+        }
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| content_length(value.as_bytes()).ok());
         let bare = *method == Method::HEAD
