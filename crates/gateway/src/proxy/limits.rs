@@ -298,7 +298,7 @@ impl Case<'_> {
 
 /// Whether a source is something that the client has to prove.
 pub(super) fn proves(source: Source<'_>) -> bool {
-    matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
+    source.is_proved()
 }
 
 /// Whether some rule lets those who exceed it wait.
