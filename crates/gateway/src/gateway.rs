@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollgate_core::Clock;
-use tollgate_engine::{Engine, Leases, Pacer};
+use tollgate_core::{Clock, Span};
+use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
 
 use crate::listen;
 use crate::meter::Meters;
@@ -80,6 +80,7 @@ impl Gateway {
             node: fastrand::u64(..),
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
+            complaints: LogTrickle::every(Span::from_secs(10)),
         });
         let (orders, _) = watch::channel(Order::Serve);
         let gateway = Self { shared, orders, threads: Mutex::default(), addresses };

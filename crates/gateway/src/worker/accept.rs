@@ -64,7 +64,10 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: w
         match accepted {
             Ok((stream, peer)) => kind.start(&worker, stream, peer),
             Err(error) => {
-                tracing::warn!(component = "gateway", %error, "a connection could not be accepted");
+                let shared = &worker.shared;
+                if let Some(held_back) = shared.complaints.admit(shared.clock.now()) {
+                    tracing::warn!(component = "gateway", %error, held_back, "a connection could not be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
