@@ -37,7 +37,7 @@ pub struct Parts {
     /// Who lets requests wait that exceed a limit which says so. Other doors that have the same limits
     /// have the same one.
     pub pacer: Pacer,
-    /// Who looks after what connections hold. Whoever made it tends it.
+    /// Who looks after what connections and requests hold. Whoever made it lets it run.
     pub leases: Arc<Leases>,
 }
 
@@ -77,7 +77,6 @@ impl Gateway {
             clock,
             pacer,
             leases,
-            node: fastrand::u64(..),
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
             complaints: LogTrickle::every(Span::from_secs(10)),

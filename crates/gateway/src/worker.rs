@@ -29,8 +29,6 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pacer: Pacer,
     pub(crate) leases: Arc<Leases>,
-    /// What the ids of this process's connections begin with: no other's do.
-    pub(crate) node: u64,
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
     /// Where connections cannot be accepted, that goes on for a while.
@@ -62,8 +60,6 @@ pub(crate) struct Worker {
     /// The last answer of our own, which has left: its memory serves the next.
     spare: Cell<Option<Box<Answer>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
-    /// How many connections were counted by their policy.
-    visits: Cell<u64>,
 }
 
 /// A plan with what one worker needs beside it.
@@ -100,7 +96,6 @@ impl Worker {
             date: RefCell::default(),
             spare: Cell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
-            visits: Cell::new(0),
         });
         worker.read_clock();
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());

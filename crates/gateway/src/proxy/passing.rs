@@ -58,7 +58,7 @@ impl Case<'_> {
                 }
                 Ok(()) => {
                     let relayed = self.relay(&mut exchange, admitted, note).await;
-                    return Ok(self.put_away(relayed, borrowed));
+                    return Ok(self.put_away(relayed, borrowed, admitted));
                 }
                 Err(failure) => failure,
             };
@@ -87,7 +87,8 @@ impl Case<'_> {
             exchange.begin(&admitted.lines);
             return Relayed::Switched;
         }
-        match exchange.body(&admitted.lines).await {
+        let Admitted { lines, held, .. } = admitted;
+        match exchange.body(lines, held).await {
             Ok(()) if exchange.is_whole() => Relayed::Reusable,
             Ok(()) => Relayed::Spent,
             Err(failure) => {
@@ -98,7 +99,7 @@ impl Case<'_> {
     }
 
     /// Puts the upstream's connection where it belongs after a response.
-    fn put_away(&self, relayed: Relayed, borrowed: Borrowed) -> Passed {
+    fn put_away(&self, relayed: Relayed, borrowed: Borrowed, admitted: &mut Admitted) -> Passed {
         match relayed {
             Relayed::Reusable if borrowed.side.is_at_rest() => {
                 self.pool().give_back(borrowed);
@@ -106,7 +107,10 @@ impl Case<'_> {
             }
             Relayed::Reusable | Relayed::Spent => Passed::Whole,
             Relayed::Cut => Passed::Cut,
-            Relayed::Switched => Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side))),
+            Relayed::Switched => {
+                let held = std::mem::take(&mut admitted.held);
+                Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side, held)))
+            }
         }
     }
 
