@@ -58,7 +58,12 @@ pub(crate) struct Forwarded<'f> {
     pub(crate) origin: &'f Origin,
     /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
     pub(crate) captcha: Option<Captcha>,
+    /// The id that our log knows it by, if it goes there: then the upstream's can know it by the same.
+    pub(crate) correlation: Option<&'f HeaderValue>,
 }
+
+/// Where the id of a request stands.
+const CORRELATION: &[u8] = b"x-correlation-id";
 
 impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme, trust: Trust) -> Self {
@@ -148,7 +153,10 @@ impl Forwarded<'_> {
         let mut heard = Heard::default();
         let trusted = self.origin.trust == Trust::Proxy;
         request.lines.write(out, |Line { name, kind, .. }| match kind {
-            Kind::Plain => self.captcha.is_none() || !captcha::is_hint(name),
+            Kind::Plain => {
+                (self.captcha.is_none() || !captcha::is_hint(name))
+                    && (self.correlation.is_none() || !name.eq_ignore_ascii_case(CORRELATION))
+            }
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
             _ => false,
@@ -164,6 +172,9 @@ impl Forwarded<'_> {
         self.write_origin(request, &heard, out);
         if self.captcha == Some(Captcha::Required) {
             out.extend_from_slice(captcha::LINE);
+        }
+        if let Some(correlation) = self.correlation {
+            line(out, CORRELATION, correlation.as_bytes());
         }
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");

@@ -196,6 +196,7 @@ impl Case<'_> {
             address,
             origin: &self.visit.origin,
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
+            correlation: self.logged.and_then(|logged| logged.given.as_ref()),
         })
     }
 
