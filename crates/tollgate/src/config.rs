@@ -9,6 +9,7 @@ pub mod apart;
 pub mod clients;
 mod counting;
 mod deserialize;
+mod drain;
 mod escape;
 pub mod explain;
 mod fields;
@@ -36,7 +37,7 @@ use std::io::Read;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use tollgate_core::Policies;
+use tollgate_core::{Policies, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_web::Answers;
 
@@ -65,8 +66,8 @@ const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
 ///
 /// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
 /// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
-/// with at most 1,000,000 keys, a pretty log at level info, nobody on the lists, no rules and no
-/// policies.
+/// with at most 1,000,000 keys, a pretty log at level info, ten seconds for requests under way at the
+/// end, nobody on the lists, no rules and no policies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the server listens.
@@ -77,6 +78,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// How long requests that are under way may take once the program was told to end.
+    pub drain: Span,
     /// What is limited.
     pub policies: Policies,
     /// Who clients are, to the doors that stand between them and a service.
@@ -203,6 +206,7 @@ fn mean(
     let (guards, webhooks) = guards::mean(&written_guards, &policies, environment, &mut findings);
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
+    let drain = drain::mean(written.drain.as_deref(), &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
     let known = gateway::Known { policies: &policies, guards: &guards, clients: &clients, answers: &answers };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
@@ -211,6 +215,7 @@ fn mean(
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
+        drain,
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
             .with_roster(roster)
             .with_guards(guards),

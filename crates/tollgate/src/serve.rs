@@ -32,11 +32,8 @@ use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
-/// How long open requests may take to end once the program was told to.
-const DRAIN: Duration = Duration::from_secs(3);
-
-/// How long before that whoever still waits for a turn is told that it does not come: in time for the
-/// answer.
+/// How long before requests under way are cut whoever still waits for a turn is told that it does not
+/// come: in time for the answer.
 const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
@@ -152,13 +149,14 @@ async fn serve(
         }
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
+    let drain = reloader.drain();
     let gateway_ends = async {
         if let Some(gateway) = &gateway {
-            gateway.end(DRAIN).await;
+            gateway.end(drain).await;
         }
     };
-    let mut drained = pin!(async { tokio::join!(server.end(DRAIN), gateway_ends) });
-    if timeout(DRAIN - TELL_BEFORE, &mut drained).await.is_err() {
+    let mut drained = pin!(async { tokio::join!(server.end(drain), gateway_ends) });
+    if timeout(drain.saturating_sub(TELL_BEFORE), &mut drained).await.is_err() {
         pacer.end();
         drained.await;
     }

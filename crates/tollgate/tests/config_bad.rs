@@ -452,6 +452,17 @@ t.yaml:1:33: keys[1]: keep one of `token_env`, `token_file` and `token_sha256`",
 }
 
 #[test]
+fn an_end_that_takes_too_long_is_refused() {
+    check_yaml(&[
+        ("drain: 11m", "t.yaml:1:8: drain: `11m` is too long: at most `10m` is allowed"),
+        (
+            "drain: soon",
+            "t.yaml:1:8: drain: a duration is a number and a unit, as in `30s`, `15m` or `1h30m`\n    soon\n    ^",
+        ),
+    ]);
+}
+
+#[test]
 fn strangers_are_not_listened_to_without_keys() {
     check_yaml(&[
         (
