@@ -174,7 +174,9 @@ impl Case<'_> {
     }
 
     fn problem(&self, problem: &Problem) -> Answer {
-        problem.answer(&self.correlation()).into()
+        let mut answer = problem.answer(&self.correlation());
+        self.local.plan.settings.credentials.ask_in(answer.headers_mut());
+        answer.into()
     }
 
     fn correlation(&self) -> Correlation {
