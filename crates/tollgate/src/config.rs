@@ -28,7 +28,9 @@ pub mod problem;
 mod raw;
 mod rules;
 pub mod store;
+pub mod strays;
 mod tree;
+mod unproved;
 mod variables;
 mod zones;
 
@@ -49,6 +51,7 @@ pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
 pub use problem::{ConfigError, Problem};
 pub use store::{StoreConfig, Sync};
+pub use strays::Stray;
 pub use tree::Place;
 
 use problem::Findings;
@@ -90,13 +93,15 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// Who is told of locks, by guard.
     pub webhooks: Webhooks,
+    /// Variables of the environment that look like settings, and are ignored.
+    pub strays: Vec<Stray>,
 }
 
 /// Something that can be used, and may not be what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The policy it is about.
-    pub policy: String,
+    /// The policy it is about, if it is about one.
+    pub policy: Option<String>,
     /// What to know.
     pub message: String,
     /// What to do about it.
@@ -108,9 +113,10 @@ impl Config {
     pub fn warnings(&self) -> Vec<Warning> {
         let apart = self.apart().into_iter().map(|apart| {
             let (message, remedy) = (apart.words(), apart.remedy());
-            Warning { policy: apart.policy, message, remedy }
+            Warning { policy: Some(apart.policy), message, remedy }
         });
-        apart.chain(self.escapes()).chain(self.lockouts()).collect()
+        let of_policies = apart.chain(self.escapes()).chain(self.unproved()).chain(self.lockouts());
+        of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
     }
 }
 
@@ -203,12 +209,23 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
-    let (guards, webhooks) = guards::mean(&written_guards, &policies, environment, &mut findings);
+    let policy_names = guards::written_policies(&written_policies, &written_guards);
+    let guard_names: Vec<&str> = written_guards.0.iter().map(|(name, _)| name.as_str()).collect();
+    let (guards, webhooks) =
+        guards::mean(&written_guards, &policies, &policy_names, environment, &mut findings);
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
     let drain = drain::mean(written.drain.as_deref(), &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
-    let known = gateway::Known { policies: &policies, guards: &guards, clients: &clients, answers: &answers };
+    let known = gateway::Known {
+        policies: &policies,
+        guards: &guards,
+        clients: &clients,
+        answers: &answers,
+        api: listen.map(|listen| listen.http),
+        written_policies: &policy_names,
+        written_guards: &guard_names,
+    };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
@@ -223,6 +240,7 @@ fn mean(
         answers,
         gateway,
         webhooks,
+        strays: strays::find(environment, tree),
     });
     findings.conclude(made)
 }
