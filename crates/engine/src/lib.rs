@@ -25,7 +25,7 @@ mod retract;
 pub mod shared;
 mod tend;
 mod ticket;
-mod trickle;
+pub mod trickle;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use guard::{Begun, Ending, Finished, Notice};

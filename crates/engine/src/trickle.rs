@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Span, Timestamp};
 
 /// At most so many a second, evenly spaced after a first burst. Where two meet, one is left out.
-pub(crate) struct Trickle {
+pub struct Trickle {
     next: AtomicU64,
     gap: u64,
     /// How far it may run ahead.
@@ -24,12 +24,13 @@ const FAR_AHEAD: u64 = 3_600_000_000;
 
 impl Trickle {
     /// One in each gap, and so many at once.
-    pub(crate) fn new(gap: Span, burst: u64) -> Self {
+    pub fn new(gap: Span, burst: u64) -> Self {
         Self { next: AtomicU64::new(0), gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
     }
 
+    /// Whether another one may pass now.
     #[inline]
-    pub(crate) fn admits(&self, now: Timestamp) -> bool {
+    pub fn admits(&self, now: Timestamp) -> bool {
         let now = now.as_micros();
         let next = self.next.load(Ordering::Relaxed);
         let ahead = next.saturating_sub(now);

@@ -62,7 +62,12 @@ pub(crate) struct Forwarded<'f> {
     pub(crate) hearsay: Option<&'f HeaderName>,
     /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
     pub(crate) captcha: Option<Captcha>,
+    /// The id that our log knows it by, if it goes there: then the upstream's can know it by the same.
+    pub(crate) correlation: Option<&'f HeaderValue>,
 }
+
+/// Where the id of a request stands.
+const CORRELATION: &[u8] = b"x-correlation-id";
 
 impl Origin {
     pub(crate) fn new(peer: IpAddr, scheme: Scheme) -> Self {
@@ -169,6 +174,7 @@ impl Forwarded<'_> {
             Kind::Plain => {
                 let told = self.hearsay.is_none_or(|header| passes(name, header, self.trust));
                 told && (self.captcha.is_none() || !captcha::is_hint(name))
+                    && (self.correlation.is_none() || !name.eq_ignore_ascii_case(CORRELATION))
             }
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
@@ -185,6 +191,9 @@ impl Forwarded<'_> {
         self.write_origin(request, &heard, out);
         if self.captcha == Some(Captcha::Required) {
             out.extend_from_slice(captcha::LINE);
+        }
+        if let Some(correlation) = self.correlation {
+            line(out, CORRELATION, correlation.as_bytes());
         }
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");

@@ -194,7 +194,9 @@ impl std::fmt::Display for StartError {
         match self {
             Self::Settings(bad) => bad.fmt(f),
             Self::Listen { address, error } => {
-                write!(f, "cannot listen on {address}: {error}; is it in use already?")
+                write!(f, "cannot listen on {address}: {error}")?;
+                let taken = error.kind() == io::ErrorKind::AddrInUse;
+                f.write_str(if taken { "; another program listens there already" } else { "" })
             }
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

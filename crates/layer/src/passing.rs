@@ -53,7 +53,11 @@ impl Terms {
     }
 
     async fn decide(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
-        let problem = |problem: Problem| problem.answer(&Correlation::of(&parts.headers));
+        let problem = |problem: Problem| {
+            let mut answer = problem.answer(&Correlation::of(&parts.headers));
+            self.credentials.ask_in(answer.headers_mut());
+            answer
+        };
         let pinned = self.engine.pin();
         let policy = pinned.policies.find(&self.policy).map_err(|mistake| problem(misled(&mistake)))?;
         // Without a peer nobody knows whose request it is.

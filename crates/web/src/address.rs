@@ -40,10 +40,20 @@ impl TrustedProxies {
         &self.header
     }
 
+    /// Whether nobody's word is taken.
+    pub fn is_none(&self) -> bool {
+        self.nets.is_empty()
+    }
+
     /// Whether this peer's word is taken.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.nets.iter().any(|net| net.contains(&peer))
+    }
+
+    /// Whether the peer names a client, and is not believed.
+    pub fn ignores(&self, peer: IpAddr, headers: &HeaderMap) -> bool {
+        headers.contains_key(&self.header) && !self.trusts(peer)
     }
 
     /// The client's address. An IPv4 address inside an IPv6 one is IPv4.

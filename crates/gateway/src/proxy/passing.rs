@@ -206,6 +206,7 @@ impl Case<'_> {
             trust: self.visit.origin.trust(&self.local.plan),
             hearsay: self.local.plan.hearsay.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
+            correlation: self.logged.and_then(|logged| logged.given.as_ref()),
         })
     }
 
