@@ -8,6 +8,7 @@ use http::Method;
 
 use crate::alarm::Alarm;
 use crate::flow::{Broken, Fault, Flow, Piece, Sink, Source, Waits};
+use crate::h1::decode::Decoder;
 use crate::h1::request::RequestHead;
 use crate::h1::response::{Body, ResponseHead};
 use crate::proxy::held::Held;
@@ -72,6 +73,8 @@ pub(crate) enum Failure {
         /// Whether something of a response had come.
         heard: bool,
     },
+    /// The upstream says that it has not looked at the request.
+    UpstreamRefused,
     /// The upstream took too long.
     UpstreamLate,
     /// The upstream took nothing more of the body for too long.
@@ -305,10 +308,15 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.alarm.poll(cx)
     }
 
-    /// Whether the request can be sent again, since the upstream cannot have acted on it.
+    /// Whether the request can be sent again after the upstream closed a connection without a word: it
+    /// may have acted on it, so only where that changes nothing.
     pub(crate) fn is_replayable(&self, request: &RequestHead) -> bool {
-        let untouched = self.upload.moved == 0 && !self.upload.is_done();
-        !self.heard && (untouched || request.method.is_idempotent() && self.upload.moved == 0)
+        !self.heard && request.method.is_safe() && request.body == Decoder::Empty
+    }
+
+    /// Whether nothing of the request's body was taken from the client.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.upload.moved == 0
     }
 
     /// Whether both messages were whole, and the upstream would take another.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::{Engine, Leases, Pacer};
+use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
 
 use crate::alarm::{Alarms, TICK};
 use crate::h1::write::Answer;
@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) leases: Arc<Leases>,
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
+    /// Where connections cannot be accepted, that goes on for a while.
+    pub(crate) complaints: LogTrickle,
 }
 
 /// Whether a gateway serves, or ends.

@@ -53,10 +53,19 @@ impl Terms {
     }
 
     async fn decide(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
-        let problem = |problem: Problem| problem.answer(&Correlation::of(&parts.headers));
+        let problem = |problem: Problem| {
+            let mut answer = problem.answer(&Correlation::of(&parts.headers));
+            self.credentials.ask_in(answer.headers_mut());
+            answer
+        };
         let pinned = self.engine.pin();
         let policy = pinned.policies.find(&self.policy).map_err(|mistake| problem(misled(&mistake)))?;
-        let identity = self.identity(parts).map_err(problem)?;
+        // Without a peer nobody knows whose request it is.
+        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let fields = policy.fields().chain(listed.iter().map(|name| &**name));
+        let asks = fields.filter_map(|field| self.aliases.source(field)).any(|source| source.is_proved());
+        let identity = if asks { self.identity(parts).map_err(problem)? } else { Identity::default() };
         let path =
             path::normal(parts.uri.path()).map_err(|bad| problem(Problem::bad_request(bad.to_string())))?;
         let host = host_of(parts).map_err(problem)?;
@@ -72,9 +81,6 @@ impl Terms {
             identity: &identity,
             body: None,
         };
-        // Without a peer nobody knows whose request it is.
-        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
-        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, &self.aliases, &mut asked).map_err(|bad| problem(unfit(&bad)))?;
         let pairs = asked.pairs();

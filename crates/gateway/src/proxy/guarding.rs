@@ -12,13 +12,13 @@ use arc_swap::Guard;
 use tollgate_core::{Limit, Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
 use tollgate_engine::{Engine, Lease, Leases, Snapshot};
+use tollgate_web::Problem;
 use tollgate_web::facts::{Asked, Pairs};
-use tollgate_web::{Problem, words};
 
 use super::ahead::{Ahead, Unread};
 use super::limits::{Admitted, proves, refusal};
 use super::note::Note;
-use super::{CLIENT_GONE, Case, Passed, correlation};
+use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
@@ -237,7 +237,7 @@ impl Case<'_> {
             let Login { pinned, found, pairs, id, .. } = *login;
             let begun = worker.shared.engine.begin_guarded_as(pinned, found, pairs, id).await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
-            note.decided = Some(words::origin(begun.decision.origin));
+            note.decide(&begun.decision);
             if begun.allowed() {
                 return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.leases, &mut begun))));
             }
@@ -266,7 +266,7 @@ impl Case<'_> {
     /// The answer to a login that is not let through.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
         let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
-        let mut answer = refusal(answers, engine, &begun.decision, &correlation(self.request));
+        let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
             answer.lines.extend_from_slice(captcha::LINE);
         }

@@ -14,10 +14,10 @@ use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
+use super::Case;
 use super::guarding::Guarded;
 use super::held::Held;
-use super::note::Note;
-use super::{Case, correlation};
+use super::note::{Decided, Note};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
@@ -151,7 +151,7 @@ impl Case<'_> {
         if !decided.map_err(|fault| self.fault(fault))? {
             return Ok(AtOnce::Later);
         }
-        note.decided = Some(words::origin(decision.origin));
+        note.decide(&decision);
         Ok(match decision.verdict {
             Verdict::Wait(_) => AtOnce::Queue,
             _ => AtOnce::Limited(self.conclude(&decision)),
@@ -191,7 +191,7 @@ impl Case<'_> {
         let mut decision = Decision::blank();
         let decided = engine.decide_into(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
-        note.decided = Some(words::origin(decision.origin));
+        note.decide(&decision);
         let waits = matches!(decision.verdict, Verdict::Wait(_));
         Ok((!waits).then(|| self.conclude(&decision)))
     }
@@ -208,7 +208,7 @@ impl Case<'_> {
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
             if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
-                note.decided = Some(words::origin(Origin::Barred));
+                note.decided = Some(Decided::new(words::origin(Origin::Barred)));
                 return Err(Problem::banned(&listing));
             }
         }
@@ -240,7 +240,7 @@ impl Case<'_> {
         };
         let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
-        let client = match origin.trust {
+        let client = match origin.trust(&self.local.plan) {
             Trust::Nobody => origin.peer,
             Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
         };
@@ -282,7 +282,7 @@ impl Case<'_> {
             return Limited::Admitted(Admitted::new(answers, engine, &worker.shared.leases, decision));
         }
         let mut answer = worker.blank_answer();
-        refuse(answers, engine, decision, &correlation(self.request), &mut answer);
+        refuse(answers, engine, decision, &self.correlation(), &mut answer);
         Limited::Refused(answer)
     }
 
@@ -312,7 +312,7 @@ impl Case<'_> {
 
 /// Whether a source is something that the client has to prove.
 pub(super) fn proves(source: Source<'_>) -> bool {
-    matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
+    source.is_proved()
 }
 
 /// Whether some rule lets those who exceed it wait.

@@ -51,7 +51,7 @@ impl Worker {
         let policy = pinned.policies.find(policy).map_err(Fault::Mistake)?;
         let address = origin.peer.to_string();
         // Whose connection it is is known by nobody if a proxy made it.
-        let known = origin.trust == Trust::Nobody;
+        let known = origin.trust(&local.plan) == Trust::Nobody;
         let is_address =
             |field: &&str| known && local.plan.settings.aliases.source(field) == Some(Source::Ip);
         let fields: SmallVec<[(&str, &str); 2]> =

@@ -29,7 +29,7 @@ fn outlasting(policy: &Policy, rule: &Rule) -> Option<Warning> {
     let mut limits = plans.flat_map(|plan| plan.limits());
     let limit: &Limit = limits.find(|limit| limit.holding() == Holding::UntilReleased)?;
     rule.enabled.then(|| Warning {
-        policy: policy.name.to_string(),
+        policy: Some(policy.name.to_string()),
         message: format!(
             "the rule {} holds `{limit}`, and what a gateway holds when it is killed is never released",
             rule.name
