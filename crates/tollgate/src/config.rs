@@ -23,6 +23,7 @@ mod limits;
 pub mod listen;
 mod lists;
 pub mod log;
+mod outlasting;
 mod policies;
 pub mod problem;
 mod raw;
@@ -115,7 +116,11 @@ impl Config {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: Some(apart.policy), message, remedy }
         });
-        let of_policies = apart.chain(self.escapes()).chain(self.unproved()).chain(self.lockouts());
+        let of_policies = apart
+            .chain(self.escapes())
+            .chain(self.unproved())
+            .chain(self.lockouts())
+            .chain(self.outlasting());
         of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
     }
 }
