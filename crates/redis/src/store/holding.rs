@@ -70,12 +70,11 @@ impl RedisStore {
         counter: &str,
         now: Timestamp,
     ) -> Result<BTreeMap<String, Hold>, StoreError> {
-        let kinds = spot.plan.limits().iter();
-        let kind = kinds.filter_map(|limit| match limit {
+        let kind = spot.plan.limits().iter().find_map(|limit| match limit {
             Limit::InFlight(kind) => Some((limit, kind)),
             _ => None,
         });
-        let Some((limit, kind)) = kind.last() else { return Ok(BTreeMap::new()) };
+        let Some((limit, kind)) = kind else { return Ok(BTreeMap::new()) };
         let Some(key) = beside(counter, limit) else { return Ok(BTreeMap::new()) };
         let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
         loop {
