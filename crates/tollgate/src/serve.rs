@@ -2,6 +2,7 @@
 
 mod assemble;
 mod greeting;
+mod line;
 mod listener;
 pub mod log;
 mod metrics;
