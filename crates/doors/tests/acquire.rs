@@ -229,6 +229,9 @@ async fn where_too_many_wait_the_next_is_sent_away() {
     ] {
         assert!(page.lines().any(|shown| shown == line), "{line} is not in\n{page}");
     }
+    door.post("/api/v1/paced/many/retry-after", json!({ "retry_after": 30 })).await;
+    let reply = acquire(&door, json!({ "policy": "many" })).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("30")), "it stands still: {reply:?}");
     waiting.into_iter().for_each(|task| task.abort());
 }
 
