@@ -34,3 +34,4 @@ pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;
 pub use shared::{Fallback, Health};
+pub use trickle::LogTrickle;

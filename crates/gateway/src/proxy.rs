@@ -2,6 +2,7 @@
 
 mod ahead;
 mod guarding;
+pub(crate) mod held;
 pub(crate) mod limits;
 mod note;
 mod over_http2;
@@ -101,6 +102,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
             };
             if let Err(answer) = &passed {
                 admitted.answered(visit, answer.status.as_u16());
+                admitted.held.end().await;
             }
             passed
         }

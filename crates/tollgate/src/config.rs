@@ -22,6 +22,7 @@ mod limits;
 pub mod listen;
 mod lists;
 pub mod log;
+mod outlasting;
 mod policies;
 pub mod problem;
 mod raw;
@@ -107,7 +108,7 @@ impl Config {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: apart.policy, message, remedy }
         });
-        apart.chain(self.escapes()).chain(self.lockouts()).collect()
+        apart.chain(self.escapes()).chain(self.lockouts()).chain(self.outlasting()).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
 
 mod assemble;
+mod descriptors;
 mod greeting;
 mod line;
 mod listener;
@@ -55,6 +56,7 @@ pub fn run(
     log::start(&config.log);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
+    descriptors::raise(config.gateway.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
 }

@@ -41,6 +41,42 @@ fn the_shortest_section_says_where_to_listen_and_whom_to_pass_requests_to() {
 }
 
 #[test]
+fn what_a_killed_gateway_would_hold_for_ever_is_warned_of() {
+    let warned = |store: &str, rules: &str, policies: &str, gateway: &str| {
+        let text = format!(
+            "store: {store}\nrules: {{ {rules} }}\npolicies: {{ {policies} }}\ngateway: {{ listen: 127.0.0.1:0, upstreams: {{ s: a:1 }}, {gateway} }}\n"
+        );
+        let config = config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap();
+        config.warnings().into_iter().map(|warning| (warning.message, warning.remedy)).collect::<Vec<_>>()
+    };
+    let (p, by_route) = ("p: [a]", "routes: { r: { upstream: s, policy: p } }");
+    let [(message, remedy)] = &warned("{ file: x.redb }", "a: { limits: 2 at once }", p, by_route)[..] else {
+        panic!("it is warned of once");
+    };
+    assert_eq!(
+        message,
+        "the rule a holds `2 at once`, and what a gateway holds when it is killed is never released"
+    );
+    assert!(remedy.starts_with("write `2 at once for 30s`"), "{remedy}");
+    let key = "a: { by: ip, limits: 1/s, overrides: { 192.0.2.1: 2 at once } }";
+    assert_eq!(warned("{ redis: 'redis://127.0.0.1' }", key, p, by_route).len(), 1);
+    let connections = "connections: p, routes: { r: { upstream: s } }";
+    assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once }", p, connections).len(), 1);
+    let guarded = "a: { by: user, limits: ladder 4 +2s }, b: { limits: 2 at once }";
+    let login = "routes: { r: { upstream: s, guard: { name: g, fields: { user: form.user } } } }, bounds: {} }\nguards: { g: { policy: p }";
+    assert_eq!(warned("{ file: x.redb }", guarded, "p: [a, b]", login).len(), 1);
+    assert_eq!(warned("memory", "a: { limits: 2 at once }", p, by_route), [], "it ends with the process");
+    assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once for 30s }", p, by_route), []);
+    assert_eq!(warned("{ file: x.redb }", "a: { enabled: false, limits: 2 at once }", p, by_route), []);
+    let elsewhere = "routes: { r: { upstream: s } }";
+    assert_eq!(
+        warned("{ file: x.redb }", "a: { limits: 2 at once }", p, elsewhere),
+        [],
+        "not at the gateway"
+    );
+}
+
+#[test]
 fn everything_that_can_be_said_is_understood() {
     let settings = load(
         "

@@ -37,6 +37,18 @@ fn who_nobody_trusts_is_the_client_itself_on_loopback_too() {
 }
 
 #[test]
+fn a_head_that_cannot_be_read_is_refused_in_no_dialect() {
+    let server = Home::with(CONFIG).start();
+    let names: Vec<String> = (0..100).map(|number| format!("x-{number}")).collect();
+    let many: Vec<_> = names.iter().map(|name| (&**name, "1")).collect();
+    for query in ["", "?dialect=nginx"] {
+        let refused = ask(&server, query, &many);
+        assert_eq!((refused.status, refused.header("x-tollgate-status")), (431, None));
+        assert_eq!(ask(&server, query, &many[..50]).status, 200);
+    }
+}
+
+#[test]
 fn where_there_are_keys_a_proxy_needs_one_of_them() {
     let keys = "keys: [{ name: proxy, role: check, token_env: PROXY_TOKEN }]\n";
     let home = Home::with(&format!("{CONFIG}{keys}")).variable("PROXY_TOKEN", "proxy-token-0123456789");

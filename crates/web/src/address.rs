@@ -35,6 +35,11 @@ impl TrustedProxies {
         Self { nets: nets.into_iter().map(canonical).collect(), header }
     }
 
+    /// The header in which the client's address is looked for.
+    pub fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
     /// Whether this peer's word is taken.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();

@@ -23,7 +23,7 @@ use serde_json::{Map, Value};
 use tollgate_core::{Attempt, Decision, Limit, Policy};
 use tollgate_engine::{Engine, Snapshot};
 use tollgate_web::facts::{Asked, Source};
-use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Problem, TrustedProxies};
+use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, Problem, TrustedProxies};
 
 use super::App;
 use super::auth::PROXY_TOKEN;
@@ -127,12 +127,15 @@ async fn decide(
     let policy = policy(&pinned, &parts.uri)?;
     let told = Told::read(query.dialect, &parts.headers)?;
     let Peer(peer) = parts.extensions.get().copied().expect("whoever serves the router tells the peer");
-    let identity = settings.credentials.recognise(&parts.headers)?;
     let wanted = app.engine.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
     let asks = |is: fn(Source<'_>) -> bool| {
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
         fields.filter_map(|field| settings.aliases.source(field)).any(is)
+    };
+    let identity = match asks(|source| source.is_proved()) {
+        true => settings.credentials.recognise(&parts.headers)?,
+        false => Identity::default(),
     };
     let path = if asks(|source| source == Source::Path) { told.path()? } else { "".into() };
     let host = if asks(|source| source == Source::Host) { told.host()? } else { "".into() };

@@ -56,12 +56,14 @@ impl Case<'_> {
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        let id = self.id_for(policy);
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
         let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));
+        let leases = Arc::clone(&shared.leases);
         let see = move |engine: &tollgate_engine::Engine, decision: &tollgate_core::Decision<'_>| {
             let answers = &plan.settings.answers;
             let limited = if decision.allowed() {
-                Limited::Admitted(Admitted::new(answers, engine, decision))
+                Limited::Admitted(Admitted::new(answers, engine, &leases, decision))
             } else {
                 Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation)))
             };
