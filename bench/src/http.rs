@@ -61,7 +61,7 @@ async fn listen(router: Router) -> SocketAddr {
 
 /// Sends so many requests over connections that stay open, one each in flight.
 fn load(address: SocketAddr, body: &str, requests: usize) -> usize {
-    let head = "POST /api/v1/check HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+    let head = "POST /api/v1/check HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n";
     let request = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
     let mut streams: Vec<TcpStream> = (0..CONNECTIONS).map(|_| connect(address)).collect();
     let mut buffer = vec![0; 256 * 1024];

@@ -207,7 +207,7 @@ impl HoldsOrder<'_> {
     pub const MOST_IDS: usize = 10_000;
 }
 
-/// The holds of a key, after what was done to them.
+/// What came of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
     /// Whether the id that was to be renewed or ended was held; of several, whether all were. Of those
@@ -215,8 +215,8 @@ pub struct HoldsReport {
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Every hold by id; after an order about several, those of them that were renewed, ended or are
-    /// held again.
+    /// By id: every hold, where they were to be listed or replaced; else those of the ids named that were
+    /// renewed, ended or are held again.
     pub holds: Vec<(String, Hold)>,
 }
 

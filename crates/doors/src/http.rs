@@ -23,6 +23,7 @@ mod metrics;
 mod openapi;
 mod paced;
 mod page;
+mod pages;
 mod path;
 mod policies;
 mod problem;

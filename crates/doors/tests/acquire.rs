@@ -229,6 +229,9 @@ async fn where_too_many_wait_the_next_is_sent_away() {
     ] {
         assert!(page.lines().any(|shown| shown == line), "{line} is not in\n{page}");
     }
+    door.post("/api/v1/paced/many/retry-after", json!({ "retry_after": 30 })).await;
+    let reply = acquire(&door, json!({ "policy": "many" })).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("30")), "it stands still: {reply:?}");
     waiting.into_iter().for_each(|task| task.abort());
 }
 
@@ -338,6 +341,8 @@ async fn all_forms_of_a_retry_after_header_are_understood() {
         (json!(1.2345), 1_235),
         (json!("7"), 7_000),
         (json!(" 120 "), 120_000),
+        (json!("1.5"), 1_500),
+        (json!("0.0001"), 1),
         (json!("1m30s"), 90_000),
         (json!("250ms"), 250),
         (json!("Thu, 15 Jan 2026 10:00:45 GMT"), 45_000),
@@ -356,6 +361,9 @@ async fn all_forms_of_a_retry_after_header_are_understood() {
         (json!([7]), "expected seconds"),
         (json!("soon"), "`retry_after`: `soon`"),
         (json!("-7"), "`retry_after`: `-7`"),
+        (json!("1e3"), "`retry_after`: `1e3`"),
+        (json!("."), "`retry_after`: `.`"),
+        (json!("99999999999999999999"), "at most `1w`"),
         (json!(""), "`retry_after`: ``"),
         (json!("Thu, 35 Jan 2026 10:00:45 GMT"), "`retry_after`: `Thu"),
         (json!("8d"), "at most `1w`"),

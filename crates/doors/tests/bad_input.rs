@@ -198,6 +198,9 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
+        ("/api/v1/top?limit=1&limit=2", 400, "`limit` stands in the query twice"),
+        ("/api/v1/bans?author=%FF", 400, "the query is not UTF-8 once it is decoded"),
+        ("/api/v1/rate-limits?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
         ("/api/v1/top?lmit=5", 400, "`lmit` cannot stand in the query here; limit can"),
     ];
     for (path, status, detail) in get {

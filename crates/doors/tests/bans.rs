@@ -220,7 +220,10 @@ async fn bad_input_is_a_400_that_says_what_would_be_right() {
         (json!({ "target": "203.0.113.300" }), "0 to 255"),
         (json!({ "target": "bob" }), "as in `user=bob`"),
         (json!({ "target": "acount=7" }), "did you mean `account`?"),
-        (json!({ "target": "api_key=k" }), "the keys of rule `api_key` are secret"),
+        (
+            json!({ "target": "api_key=k" }),
+            "the keys of rule `api_key` are secret, and entries are not: `api_key` cannot be listed unless the rule says `secret: false`",
+        ),
         (json!({ "target": "10.0.0.1", "fields": { "account": "7" } }), "keep one of"),
         (json!({ "fields": {} }), "1 to 4 fields"),
         (json!({ "target": "10.0.0.1", "for": "1 fortnight" }), "`for`: "),

@@ -86,6 +86,17 @@ async fn a_ticket_is_finished_once_and_what_was_said_first_holds() {
 }
 
 #[tokio::test]
+async fn words_say_what_would_be_right() {
+    let door = guarded(vec![rule("own", &["user", "ip"], &["ladder 4 lock 15m"])]);
+    let outcome = door.post("/api/v1/guards/finish", json!({ "ticket": "", "outcome": "won" })).await;
+    let words = "`won` is not known here; there may be `success`, `failure`, `abandoned`, at line 1 column ";
+    assert!(outcome.detail().starts_with(words), "{outcome:?}");
+    let nobody = door.post("/api/v1/guards/door/inspect", json!({})).await;
+    assert_eq!(nobody.status, 400);
+    assert!(nobody.detail().ends_with("applies: its rules need some of the fields user, ip"), "{nobody:?}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_said_and_nothing_is_counted() {
     let door = guarded(vec![
         rule("own", &["user", "ip"], &["ladder 4 lock 15m"]),

@@ -103,6 +103,21 @@ impl Engine {
         self.measured(shared, pass, call).await
     }
 
+    /// Asks the store something that may take long because there is much of it: that it took too long says
+    /// nothing about the store.
+    async fn ask_at_leisure<T>(
+        &self,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Some(shared) = &self.shared else { return call.await };
+        let pass = shared.gate.pass().ok_or_else(not_asked)?;
+        let answer = call.await;
+        if !matches!(answer, Err(StoreError::TimedOut)) {
+            shared.gate.note(pass, &answer);
+        }
+        answer
+    }
+
     /// Asks the store, and takes note of how it did.
     async fn measured<T>(
         &self,
@@ -295,7 +310,12 @@ impl Engine {
             Some(spot) => shared.fallback.holds(spot, order).await.ok().filter(|report| report.found),
             None => None,
         };
-        let there = self.ask(self.store.holds(spot, order)).await;
+        let there = match order {
+            HoldsOrder::List | HoldsOrder::Replace(..) => {
+                self.ask_at_leisure(self.store.holds(spot, order)).await
+            }
+            _ => self.ask(self.store.holds(spot, order)).await,
+        };
         match (there, here) {
             (Ok(report), here) => Ok(HoldsReport { found: report.found || here.is_some(), ..report }),
             (Err(_), Some(here)) => Ok(here),

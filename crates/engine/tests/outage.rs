@@ -470,6 +470,25 @@ fn a_hold_ends_wherever_it_was_taken() {
 }
 
 #[test]
+fn a_list_that_takes_too_long_says_nothing_about_the_store() {
+    let node = Centre::new().node(one(&["4 at once for 10m"], "local 50%"));
+    let pinned = node.engine.pin();
+    let plan = &pinned.policies.rule("ip").unwrap().plan;
+    let spot = Spot { plan, key: "192.0.2.1" };
+    node.link.set(Mode::LosesQuestions);
+    for _ in 0..10 {
+        assert_eq!(block_on(node.engine.holds(&spot, HoldsOrder::List)), Err(StoreError::TimedOut));
+        assert_eq!(block_on(node.engine.replace_holds(&spot, &["a"])), Err(StoreError::TimedOut));
+    }
+    assert_eq!(node.engine.health(), Health::Up);
+    for _ in 0..3 {
+        let released = block_on(node.engine.holds(&spot, HoldsOrder::Release("a")));
+        assert_eq!(released, Err(StoreError::TimedOut));
+    }
+    assert_ne!(node.engine.health(), Health::Up, "one hold is nothing that takes long");
+}
+
+#[test]
 fn forgetting_forgets_what_was_counted_here_too() {
     let node = Centre::new().node(one(&["2/hour"], "local 50%"));
     node.link.set(Mode::Unreachable);

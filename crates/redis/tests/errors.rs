@@ -272,6 +272,7 @@ fn slots_that_move_between_nodes_admit_what_the_limit_says() {
             pause(Duration::from_millis(20));
             migration.finish();
         }
+        wait_until("both limits are met", || Traffic::count(&traffic.admitted) >= 80);
         traffic.wait_for(refused, 10);
     });
     assert_eq!(Traffic::count(&traffic.admitted), 80);

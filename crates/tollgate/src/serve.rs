@@ -3,6 +3,7 @@
 mod assemble;
 mod descriptors;
 mod greeting;
+mod line;
 mod listener;
 pub mod log;
 mod metrics;

@@ -131,7 +131,7 @@ t.yaml:2:13: allowlist[0]: `10.0.0.0/8` is in the blocklist already",
         ),
         (
             "blocklist: [key=k]\nrules: { a: { by: key, secret: true, limits: 5/s } }",
-            "t.yaml:1:13: blocklist[0]: the keys of rule `a` are secret, and the lists are not",
+            "t.yaml:1:13: blocklist[0]: the keys of rule `a` are secret, and the lists are not: the rule may say `secret: false`",
         ),
         (
             "blocklist: [7]",

@@ -129,6 +129,35 @@ fn check_config_warns_of_what_the_server_would_stumble_over() {
 }
 
 #[test]
+fn check_config_says_what_keeps_each_route() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = "
+rules: { client: { by: ip, limits: 10/s } }
+policies: { api: [client] }
+guards: { login: by user }
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: { shop: 127.0.0.1:9000 }
+  routes:
+    login: { path: /login, upstream: shop, guard: { name: login, fields: { user: form.user } } }
+    both: { path: /both, upstream: shop, policy: api, guard: { name: login, fields: { user: form.user } } }
+    api: { path: /api, upstream: shop, policy: api }
+    rest: { upstream: shop }
+";
+    std::fs::write(directory.path().join("routes.yaml"), config).unwrap();
+    let output = tollgate(directory.path(), &["check-config", "--config", "routes.yaml"], &[]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    for line in [
+        "route login: everything at /login to shop, guarded by login",
+        "route both: everything at /both to shop, limited by policy api, guarded by login",
+        "route api: everything at /api to shop, limited by policy api",
+        "route rest: everything at /* to shop, without limits",
+    ] {
+        assert!(said.lines().any(|said| said.trim() == line), "{line}: {said}");
+    }
+}
+
+#[test]
 fn check_config_without_a_file_explains_the_starter() {
     let directory = tempfile::tempdir().unwrap();
     let output = tollgate(directory.path(), &["check-config"], &[]);

@@ -58,6 +58,36 @@ fn who_waits_is_told_when_the_server_ends_and_nothing_is_taken() {
 }
 
 #[test]
+fn who_hangs_up_leaves_the_queue_whatever_it_sent_after_its_request() {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    server.post("/api/v1/paced/send/retry-after", &json!({ "retry_after": "50s" })).ok();
+    let asks = request("POST", "/api/v1/acquire", &[], Some(&to("a")));
+    let checks = request("POST", "/api/v1/check", &[], Some(&to("a")));
+    for after in [&b""[..], b"\r\n", b"GET", &asks, &checks] {
+        let mut waiting = server.connect();
+        waiting.send(&[&asks, after].concat());
+        wait_until("it waits", || waiting_at(&server) == 1);
+        drop(waiting);
+        wait_until("it does not", || waiting_at(&server) == 0);
+    }
+    go_on(&server);
+    assert_eq!(server.remaining("chat", "a"), 1, "nothing was taken");
+}
+
+#[test]
+fn what_is_asked_after_a_request_that_waits_is_answered_after_it() {
+    let home = Home::with(CONFIG);
+    let (server, mut waiting) = waits(&home);
+    waiting.send(&request("POST", "/api/v1/check", &[], Some(&to("b"))));
+    waiting.send(&request("GET", "/api/v1/paced/send", &[], None));
+    go_on(&server);
+    assert!(waiting.reply().unwrap().ok()["waited_ms"].is_u64());
+    assert_eq!(waiting.reply().unwrap().ok()["rules"][0]["key"], "b");
+    assert_eq!(waiting.reply().unwrap().ok()["waiting"], 0);
+}
+
+#[test]
 fn a_reload_keeps_those_who_wait() {
     let home = Home::with(CONFIG);
     let (server, mut waiting) = waits(&home);

@@ -89,6 +89,11 @@ pub enum BadFact {
         /// Where it was looked for.
         source: String,
     },
+    /// There is a `;` where some readers begin another value and others do not. The caller's fault.
+    Parted {
+        /// Where it was looked for.
+        source: String,
+    },
     /// The body is not what it says to be. The caller's fault.
     NotJson {
         /// What was looked for.
@@ -107,6 +112,7 @@ enum Wrong {
     NotUtf8,
     TooLong(usize),
     Twice,
+    Parted,
     NotJson,
 }
 
@@ -242,6 +248,7 @@ impl Wrong {
             Self::NotUtf8 => BadFact::NotUtf8 { source },
             Self::TooLong(bytes) => BadFact::TooLong { source, bytes },
             Self::Twice => BadFact::Twice { source },
+            Self::Parted => BadFact::Parted { source },
             Self::NotJson => BadFact::NotJson { source },
         }
     }
@@ -258,6 +265,12 @@ impl fmt::Display for BadFact {
                 )
             }
             Self::Twice { source } => write!(f, "`{source}` is there several times, with values that differ"),
+            Self::Parted { source } => {
+                write!(
+                    f,
+                    "a `;` stands beside `{source}`, and not all read it alike: `%3B` is one in a value"
+                )
+            }
             Self::NotJson { source } => {
                 write!(f, "the body is not JSON, so there is no `{source}` in it")
             }

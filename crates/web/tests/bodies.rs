@@ -91,6 +91,53 @@ fn what_two_readers_could_see_differently_is_refused() {
 }
 
 #[test]
+fn a_name_that_some_reader_takes_for_this_one_is_this_one() {
+    let twice = Err(BadFact::Twice { source: "form.user_name".to_owned() });
+    for name in [
+        "+user_name",
+        "%20%09user_name",
+        "user_name%00",
+        "user_name%00x",
+        "user_name[]",
+        "user_name%5B0%5D",
+        "+USER_NAME[a][b]%00",
+        "user.name",
+        "user+name",
+    ] {
+        for body in [format!("user_name=decoy&{name}=vic"), format!("{name}=vic&user_name=decoy")] {
+            assert_eq!(ask("form.user_name", Some(&form(&body))), twice, "{body}");
+        }
+        assert_eq!(says("form.user_name", &form(&format!("{name}=vic"))).as_deref(), Some("vic"), "{name}");
+    }
+    for name in ["username", "user_names", "xuser_name", "user-name", "[user_name]"] {
+        let body = form(&format!("user_name=ada&{name}=other"));
+        assert_eq!(says("form.user_name", &body).as_deref(), Some("ada"), "{name}");
+    }
+    let nested = form("user[name]=ada&user[password]=x&user=y");
+    assert_eq!(says("form.user[name]", &nested).as_deref(), Some("ada"), "it is looked for in brackets");
+    let body = json(r#"{"user":"decoy","user\u0000":"vic"}"#);
+    assert_eq!(ask("json.user", Some(&body)), Err(BadFact::Twice { source: "json.user".into() }));
+}
+
+#[test]
+fn where_some_readers_part_and_others_do_not_nothing_is_guessed() {
+    let parted = |body: &str| ask("form.user", Some(&form(body)));
+    for body in [
+        "x=1;user=vic&user=decoy",
+        "user=decoy;user=vic",
+        "user=vic;1",
+        "a;user=vic",
+        "user;a=1",
+        "a=1;us%65r=v",
+    ] {
+        assert_eq!(parted(body), Err(BadFact::Parted { source: "form.user".into() }), "{body}");
+        let problem = Problem::from(parted(body).unwrap_err());
+        assert_eq!(problem.status, StatusCode::BAD_REQUEST);
+    }
+    assert_eq!(says("form.user", &form("user=a%3Bb&x=1;y=2")).as_deref(), Some("a;b"));
+}
+
+#[test]
 fn a_body_that_is_not_what_it_says_to_be_is_the_callers_fault() {
     for body in ["", "{", "user=ada", r#"{"user":"ada"} {}"#, "{\"user\":\"\\ud800\"}", &"[".repeat(300)] {
         let bad = ask("json.user", Some(&json(body))).unwrap_err();

@@ -143,6 +143,13 @@ fn what_is_said_twice_differently_is_nobodys_choice() {
     assert_eq!(Request::new().query("u=1&u").ask("query.u"), twice("query.u"));
     assert_eq!(Request::new().query("u=%31&u=1").says("query.u"), "1");
     assert_eq!(Problem::from(Request::new().query("u=1&u=2").ask("query.u").unwrap_err()).status, 400);
+    for query in ["u=1&+u=2", "u=1&u%00=2", "u=1&u[]=2", "u[0]=1&u[1]=2"] {
+        assert_eq!(Request::new().query(query).ask("query.u"), twice("query.u"), "{query}");
+    }
+    let parted = Err(BadFact::Parted { source: "query.u".into() });
+    assert_eq!(Request::new().query("x=1;u=2&u=1").ask("query.u"), parted);
+    assert_eq!(Request::new().query("u=1&c[]=2;x").says("query.u"), "1");
+    assert_eq!(Request::new().query("c[]=2&c[a]=3").says("query.c[]"), "2");
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub struct Holds {
     used: u64,
     /// No hold was renewed before this: nothing can have run out while its lease lasts.
     oldest: Timestamp,
-    /// When the latest renewal was.
+    /// No hold was renewed after this. It is when the latest renewal was, unless one of many was ended
+    /// since all were looked at.
     newest: Timestamp,
 }
 
@@ -132,6 +133,10 @@ impl InFlight {
 }
 
 impl Holds {
+    /// Up to how many holds all are looked at to know the latest renewal again after one was ended: ending
+    /// one must not cost more the more there are.
+    const FEW: usize = 64;
+
     /// The holds by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Hold)> {
         self.by_id.iter().map(|(id, hold)| (&**id, *hold))
@@ -169,7 +174,7 @@ impl Holds {
         let newest = self.newest;
         let ended: Vec<_> = ids.filter_map(|id| Some((id, self.by_id.remove(id)?))).collect();
         self.used -= ended.iter().map(|(_, hold)| hold.weight).sum::<u64>();
-        if ended.iter().any(|(_, hold)| hold.renewed == newest) {
+        if self.by_id.len() <= Self::FEW && ended.iter().any(|(_, hold)| hold.renewed == newest) {
             self.recount();
         }
         ended
@@ -196,8 +201,9 @@ impl Holds {
     }
 
     pub(super) fn give(&mut self, ticket: Ticket) {
-        self.by_id.retain(|_, hold| hold.ticket != ticket);
-        self.recount();
+        let given = self.by_id.iter().filter(|(_, hold)| hold.ticket == ticket);
+        let given: Vec<Box<str>> = given.map(|(id, _)| id.clone()).collect();
+        self.release_all(given.iter().map(|id| &**id));
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -105,16 +105,17 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let wanted: AcquireBody<'_> = body::read(&ask.body)?;
     let max_wait = longest(wanted.max_wait.as_ref())?;
     let policy = wanted.policy.as_str();
+    let fields: SmallVec<[(&str, &str); 6]> =
+        wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let Ok(_place) = app.places.try_acquire() else {
         app.pacer.sent_away(policy).map_err(Fault::Mistake)?;
         let full = Unpaced::Full { waiting: MOST_WAITING };
-        return Ok(Unserved::of::<()>(&full, policy).answer(&ask));
+        let still = app.pacer.stands_still_for(policy, &fields);
+        return Ok(Unserved::of::<()>(&full, policy, still).answer(&ask));
     };
     if let Some(patience) = ask.extensions.get::<Patience>() {
         patience.begin();
     }
-    let fields: SmallVec<[(&str, &str); 6]> =
-        wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let id = wanted.id.as_ref().map(Text::as_str);
     let cost = wanted.cost.map_or(1, |cost| cost.0);
     let attempt = Attempt { policy, fields: &fields, cost, id };
@@ -129,7 +130,10 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
         Err(Unpaced::Denied { seen, .. }) => Ok(seen.map(|json| Body::from(closed(json)))),
         Err(Unpaced::Fault(fault)) => Err(fault.into()),
         Err(Unpaced::Ended) => Err(Problem::ending()),
-        Err(unserved) => Ok(Unserved::of(&unserved, policy).answer(&ask)),
+        Err(unserved) => {
+            let still = app.pacer.stands_still_for(policy, &fields);
+            Ok(Unserved::of(&unserved, policy, still).answer(&ask))
+        }
     }
 }
 
@@ -172,12 +176,12 @@ fn seeing(
 }
 
 impl<'u> Unserved<'u> {
-    fn of<T>(unpaced: &'u Unpaced<T>, policy: &'u str) -> Self {
+    fn of<T>(unpaced: &'u Unpaced<T>, policy: &'u str, still: Span) -> Self {
         let (denied_by, wait, waited) = match unpaced {
             Unpaced::TooLate { waited, wait, bound: Bound::Rule(rule) } => (Some(&**rule), *wait, *waited),
             Unpaced::TooLate { waited, wait, bound: Bound::Caller } => (None, *wait, *waited),
-            // When somebody leaves the queue nobody knows.
-            _ => (None, Span::from_secs(1), Span::ZERO),
+            // When somebody leaves the queue nobody knows; not while all of it stands still.
+            _ => (None, still.max(Span::from_secs(1)), Span::ZERO),
         };
         let (kind, title, error) = match unpaced {
             Unpaced::Full { .. } => ("/problems/queue-full", "Queue full", "queue full"),

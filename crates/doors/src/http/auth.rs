@@ -7,6 +7,7 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
 
+use super::pages;
 use super::problem::Problem;
 
 /// Where a proxy that asks for its clients has its token.
@@ -24,7 +25,7 @@ pub struct AccessKey {
 }
 
 /// The tokens that open the API. They are replaced all at once, while it is served; with none at all,
-/// everybody may do everything.
+/// everybody may do everything but the pages that a browser shows.
 #[derive(Debug, Default)]
 pub struct AccessKeys(ArcSwap<Vec<AccessKey>>);
 
@@ -90,7 +91,7 @@ impl AccessKeys {
     pub(crate) fn admit(&self, role: Role, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
         let keys = self.0.load();
         if keys.is_empty() {
-            return Ok(None);
+            return pages::refuse(headers).map(|()| None);
         }
         let index = admit(&keys, role, headers)?;
         Ok(Some(Caller { keys: Arc::clone(&keys), index }))

@@ -326,7 +326,7 @@ fn shown(listing: &Listing) -> BanShown {
 
 /// The value of a member of the query, decoded.
 fn decoded(ask: &Ask, name: &str) -> Result<Option<String>, Problem> {
-    ask.query(name).map(|value| path::decode(&value.replace('+', " "))).transpose()
+    ask.query(name).map(|value| path::decode_query(&value.replace('+', " "))).transpose()
 }
 
 /// What is wrong with a text. A long one is not shown back: the remedy behind it would be cut off.

@@ -13,6 +13,7 @@ use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
+use smallvec::SmallVec;
 
 use super::App;
 use super::auth::{Caller, Role};
@@ -258,14 +259,28 @@ async fn enter(
     Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller })
 }
 
-/// Refuses what nobody would look at: who resets `?rule=x` must not reset everything.
+/// Refuses what nobody would look at: who resets `?rule=x` must not reset everything, and of two values one
+/// would not be looked at either.
 fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
     let members = query.into_iter().flat_map(|query| query.split('&')).filter(|member| !member.is_empty());
-    let mut names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));
-    let Some(name) = names.find(|name| !known.contains(name)) else { return Ok(()) };
+    let names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));
+    let mut seen: SmallVec<[&str; 8]> = SmallVec::new();
+    for name in names {
+        if !known.contains(&name) {
+            return Err(not_in_query(name, known));
+        }
+        if seen.contains(&name) {
+            return Err(Problem::bad_request(format!("`{name}` stands in the query twice")));
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
+fn not_in_query(name: &str, known: &[&str]) -> Problem {
     let name: String = name.chars().take(64).collect();
     let can = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    Err(Problem::bad_request(format!("`{name}` cannot stand in the query here; {can} can")))
+    Problem::bad_request(format!("`{name}` cannot stand in the query here; {can} can"))
 }
 
 /// Reads the whole body, or stops as soon as it is known to be too long.

@@ -196,7 +196,8 @@ async fn inspect_fields(app: Arc<App>, ask: Ask) -> Answered {
     let body: GuardBody<'_> = body::read(&ask.body)?;
     let pinned = app.engine.pin();
     let guard = named(&pinned.policies, &ask)?;
-    let standings = app.engine.standings(&pinned, guard, &pairs(&body.fields)).await?;
+    let standings =
+        app.engine.standings(&pinned, guard, &pairs(&body.fields)).await.map_err(Problem::about)?;
     let shown = standings.into_iter().map(|standing| {
         let Standing { rule, key, enforced, failures, captcha, locked_until, next_at, delay, .. } = standing;
         let advice = AdviceShown {

@@ -148,14 +148,13 @@ enum Until {
 
 fn meant(said: &RetryAfter<'_>) -> Result<Until, Problem> {
     let text = match said {
-        // A number that is too large for it becomes the largest there is.
-        RetryAfter::Seconds(seconds) => {
-            return Ok(Until::After(Span::from_micros((seconds * 1e6).ceil() as u64)));
-        }
+        RetryAfter::Seconds(seconds) => return Ok(Until::After(seconds_of(*seconds))),
         RetryAfter::Text(text) => text.trim(),
     };
-    if let Ok(seconds) = text.parse::<u32>() {
-        return Ok(Until::After(Span::from_secs(seconds.into())));
+    // Some headers have fractions, though they should not.
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    if let Some(seconds) = text.parse::<f64>().ok().filter(|_| is_number) {
+        return Ok(Until::After(seconds_of(seconds)));
     }
     if let Ok(date) = httpdate::parse_http_date(text) {
         // Of all dates, only those before 1970 are before it.
@@ -164,4 +163,9 @@ fn meant(said: &RetryAfter<'_>) -> Result<Until, Problem> {
     }
     let span = grammar::parse_span(text);
     span.map(Until::After).map_err(|error| Problem::bad_request(format!("`retry_after`: {error}")))
+}
+
+/// So many seconds, rounded up. A number that is too large for it becomes the largest there is.
+fn seconds_of(seconds: f64) -> Span {
+    Span::from_micros((seconds * 1e6).ceil() as u64)
 }

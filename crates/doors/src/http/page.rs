@@ -21,7 +21,7 @@ pub(crate) struct Page {
 
 impl Page {
     pub(crate) fn of(ask: &Ask) -> Result<Self, Problem> {
-        let after = ask.query("after").map(path::decode).transpose()?;
+        let after = ask.query("after").map(path::decode_query).transpose()?;
         Ok(Self { limit: limit(ask, 100)?, after })
     }
 

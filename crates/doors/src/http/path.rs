@@ -25,10 +25,20 @@ pub(crate) fn rest(uri: &Uri) -> (&str, &str) {
     rest.split_once('/').unwrap_or((rest, ""))
 }
 
-/// Undoes percent-encoding.
+/// Undoes percent-encoding in a part of the path.
 pub(crate) fn decode(part: &str) -> Result<String, Problem> {
-    let decoded = percent_decode_str(part).decode_utf8();
-    decoded.map(Into::into).map_err(|_| Problem::bad_request("the path is not UTF-8 once it is decoded"))
+    decoded(part, "path")
+}
+
+/// Undoes percent-encoding in a value of the query.
+pub(crate) fn decode_query(value: &str) -> Result<String, Problem> {
+    decoded(value, "query")
+}
+
+fn decoded(text: &str, what: &str) -> Result<String, Problem> {
+    let decoded = percent_decode_str(text).decode_utf8();
+    let wrong = |_| Problem::bad_request(format!("the {what} is not UTF-8 once it is decoded"));
+    decoded.map(Into::into).map_err(wrong)
 }
 
 /// The rule of this name.

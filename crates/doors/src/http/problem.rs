@@ -105,6 +105,24 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, "/problems/list-full", "List full", detail)
     }
 
+    /// As from the fault, where fields say whom something is about and nothing is attempted.
+    pub(crate) fn about(fault: Fault) -> Self {
+        match fault {
+            Fault::Mistake(mistake) => Self::about_whom(mistake),
+            fault => fault.into(),
+        }
+    }
+
+    fn about_whom(mistake: Mistake) -> Self {
+        match mistake {
+            Mistake::NoRuleApplies { policy, fields } => Self::bad_request(format!(
+                "no rule of policy `{policy}` applies: its rules need some of the fields {}",
+                fields.join(", ")
+            )),
+            mistake => Fault::Mistake(mistake).into(),
+        }
+    }
+
     /// Somebody waits who cannot be served before the server ends.
     pub(crate) fn ending() -> Self {
         Self(tollgate_web::Problem::unavailable("the server is ending, and nothing was taken: ask again"))
@@ -151,7 +169,7 @@ impl From<PauseFault> for Problem {
         let detail = fault.to_string();
         match fault {
             PauseFault::Mistake(Mistake::UnknownPolicy { .. }) => Self::not_found(detail),
-            PauseFault::Mistake(_) => Self::bad_request(detail),
+            PauseFault::Mistake(mistake) => Self::about_whom(mistake),
             PauseFault::TooMany { .. } => Self::list_full(detail),
             PauseFault::Store(_) => {
                 let (kind, title) = ("/problems/store-unavailable", "Store unavailable");

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::Request;
+use tokio::sync::Notify;
 
 /// The longest that a request waits for its turn, whatever its rules allow: whatever stands between a
 /// caller and here gives up on a silent connection, many after a minute.
@@ -19,7 +20,13 @@ pub(crate) const PATH: &str = "/api/v1/acquire";
 /// Whether a request waits for its turn. Whoever serves the router gives it more time then: its peer has
 /// sent everything, and the wait has bounds of its own.
 #[derive(Clone, Debug)]
-pub struct Patience(Arc<AtomicBool>);
+pub struct Patience(Arc<Begun>);
+
+#[derive(Debug, Default)]
+struct Begun {
+    is: AtomicBool,
+    told: Notify,
+}
 
 impl Patience {
     /// For a request that may come to wait; most never do.
@@ -33,11 +40,20 @@ impl Patience {
 
     /// Whether it waits for its turn.
     pub fn waits(&self) -> bool {
-        self.0.load(Ordering::Acquire)
+        self.0.is.load(Ordering::Acquire)
+    }
+
+    /// Waits until it does.
+    pub async fn begun(&self) {
+        // A permit is left for whoever comes later, and one alone waits for it.
+        if !self.waits() {
+            self.0.told.notified().await;
+        }
     }
 
     /// Says that it does from now on.
     pub fn begin(&self) {
-        self.0.store(true, Ordering::Release);
+        self.0.is.store(true, Ordering::Release);
+        self.0.told.notify_one();
     }
 }

@@ -241,7 +241,7 @@ impl fmt::Display for ListFault {
             Self::Secret { field, rule } => {
                 write!(
                     f,
-                    "the keys of rule `{rule}` are secret, and entries are not: `{field}` cannot be listed"
+                    "the keys of rule `{rule}` are secret, and entries are not: `{field}` cannot be listed unless the rule says `secret: false`"
                 )
             }
             Self::Store(error) => error.fmt(f),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate_core::{Attempt, Mistake, Policy, Rule, Span, StoreError, Ticket};
@@ -99,6 +100,24 @@ impl Pacer {
             }
         });
         Ok(found.into_iter().map(|(place, left)| Paused { place, left }).collect())
+    }
+
+    /// For how long attempts with these fields cannot pass, because their policy or one of their keys stands
+    /// still.
+    pub fn stands_still_for(&self, policy: &str, fields: &[(&str, &str)]) -> Span {
+        let (pauses, now) = (&self.desk.engine.pauses, Instant::now());
+        if pauses.are_over(now) {
+            return Span::ZERO;
+        }
+        let mut scopes = self.scopes_of(policy, fields).unwrap_or_default();
+        scopes.push(Stopped::Policy(policy.to_owned()));
+        let mut longest = Duration::ZERO;
+        pauses.each(|pause| {
+            if scopes.contains(&pause.scope) {
+                longest = longest.max(pause.until.saturating_duration_since(now));
+            }
+        });
+        longest.into()
     }
 
     /// Ends every pause that [`Pacer::paused`] tells of.

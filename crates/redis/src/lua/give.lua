@@ -90,17 +90,24 @@ local function give_slot(i, r, k, key, slot, period)
   end
 end
 
--- Ends the ticket's hold.
+-- Ends the ticket's hold. It bears the ticket's name unless it was taken under an id, which is told only
+-- where nothing else says what was taken: then all are looked through.
 local function give_hold(i, r, k, key, lease)
-  local all = read_holds(i, key)
-  for name, one in pairs(all) do
-    if one.who == ticket then
-      all[name], altered = nil, true
-      redis.call('HDEL', key, name)
+  size(i, 'HLEN', key)
+  local told = (mode == 3 or mode == 6) and id
+  local name, ended = told or ticket, {}
+  local text = redis.call('HGET', key, name)
+  local one = text and read_hold(i, text)
+  if one and one.who == ticket then
+    ended[name] = one
+  elseif not told then
+    for held, one in pairs(read_holds(i, key)) do
+      ended[held] = one.who == ticket and one or nil
     end
   end
-  if altered then
-    r[k], r[k + 1], r[k + 2] = count_holds(all)
+  if next(ended) then
+    altered = true
+    end_holds(i, r, k, key, nil, ended)
     local idle = lease > 0 and r[k + 2] + lease or math.huge
     expire(i, key, r[k] > 0 and math.max(idle, now + 1) or 0)
   end

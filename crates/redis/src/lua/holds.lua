@@ -1,10 +1,14 @@
--- Lists, renews, ends, claims or replaces the holds of one key. ARGV[3] is the order, the rest are ids,
--- each with its weight if they are claimed.
+-- Renews, ends, claims or replaces the holds of one key, or brings them to the present before they are
+-- listed. ARGV[3] is the order, the rest are ids, each with its weight if they are claimed.
+--
+-- The answer is the time, 0, whether all that were named are held (or were), and those of them that are;
+-- where all holds are asked for, how much is held instead. Whoever asked reads them by himself, a few at a
+-- time: no order reads more than it names unless a lease has run out.
 local odd = impossible()
 if odd then
   return { now, -4, odd, 'garbage' }
 end
-local order, found, place, all = ARGV[3], false, nil, {}
+local order, place = ARGV[3], nil
 limits(1, function(kind, at, k)
   if kind == 8 then
     place = { key = KEYS[p[at + 3]], max = p[at + 1], lease = p[at + 2], k = k }
@@ -20,13 +24,6 @@ local function fresh(weight)
   return { who = ticket, weight = weight, since = string.format('%.0f', now), renewed = now }
 end
 
--- Writes a command for many ids later, a few at a time.
-local function later_many(command, key, words)
-  for from = 1, #words, 1000 do
-    later(1, command, key, unpack(words, from, math.min(from + 999, #words)))
-  end
-end
-
 -- Puts these holds under the key.
 local function write_holds(key, some)
   local words = {}
@@ -34,7 +31,7 @@ local function write_holds(key, some)
     words[#words + 1] = name
     words[#words + 1] = text_of(one)
   end
-  later_many('HSET', key, words)
+  later_many(1, 'HSET', key, words)
 end
 
 -- The holds of the ids that the order names, every `step`th word, of all that were read or of the key.
@@ -87,71 +84,62 @@ local function renew_many(r, k, read, step)
   return some, complete
 end
 
--- Ends many.
-local function release_many(key, held)
-  local some, names, complete = {}, {}, true
+-- Ends many, without reading those that are not named.
+local function release_many(r, k, read)
+  local named, some, complete = read_named(place.key, read, r[k], 1), {}, true
   for j = 4, #ARGV do
     local name = ARGV[j]
-    complete = complete and held[name] ~= nil
-    if held[name] then
-      names[#names + 1] = name
-      some[name], held[name] = held[name], nil
-    end
+    complete = complete and named[name] ~= nil
+    some[name], named[name] = some[name] or named[name], nil
   end
-  later_many('HDEL', key, names)
+  if next(some) then
+    end_holds(1, r, k, place.key, read, some)
+  end
   return some, complete
 end
 
-local altered, complete = adopted[1] ~= nil, nil
-if place then
-  local r, k, key = rows[1], place.k, place.key
-  local read = freshen_holds(1, r, k, key, place.lease)
-  altered = altered or read ~= nil
-  if order == 'renew-many' or order == 'claim' then
-    all, complete = renew_many(r, k, read, order == 'claim' and 2 or 1)
-    found = next(all) ~= nil
-  else
-    all = read or (r[k] > 0 and read_holds(1, key)) or {}
-    local one, held = all[ARGV[4]], all
-    if order == 'renew' and one then
-      found, one.renewed = true, now
-      later(1, 'HSET', key, ARGV[4], text_of(one))
-    elseif order == 'release' and one then
-      found, all[ARGV[4]] = true, nil
-      later(1, 'HDEL', key, ARGV[4])
-    elseif order == 'release-many' then
-      all, complete = release_many(key, held)
-      found = next(all) ~= nil
-    elseif order == 'replace' then
-      found, held = true, {}
-      for j = 4, #ARGV do
-        held[ARGV[j]] = held[ARGV[j]] or all[ARGV[j]] or fresh(1)
-      end
-      all = held
-      later(1, 'DEL', key)
-      write_holds(key, held)
-    end
-    if found then
-      r[k], r[k + 1], r[k + 2] = count_holds(held)
-    end
+-- Makes exactly the named ids held.
+local function replace(r, k, read)
+  local named, held = read_named(place.key, read, r[k], 1), {}
+  for j = 4, #ARGV do
+    held[ARGV[j]] = held[ARGV[j]] or named[ARGV[j]] or fresh(1)
   end
+  later(1, 'DEL', place.key)
+  write_holds(place.key, held)
+  r[k], r[k + 1], r[k + 2] = count_holds(held)
+end
+
+local some, complete, altered, found = {}, false, adopted[1] ~= nil, false
+if place then
+  local r, k = rows[1], place.k
+  local read = freshen_holds(1, r, k, place.key, place.lease)
+  altered = altered or read ~= nil
+  if order == 'renew' or order == 'claim' then
+    some, complete = renew_many(r, k, read, order == 'claim' and 2 or 1)
+  elseif order == 'release' then
+    some, complete = release_many(r, k, read)
+  elseif order == 'replace' then
+    replace(r, k, read)
+    found = true
+  end
+  found = found or next(some) ~= nil
   if found then
     altered = true
     local idle = 0
     if r[k] > 0 then
       idle = place.lease > 0 and r[k + 2] + place.lease or math.huge
     end
-    expire(1, key, idle)
+    expire(1, place.key, idle)
   end
 end
 if altered then
   put(1)
 end
-if complete == nil then
-  complete = found and order ~= 'replace'
-end
 local reply = { now, 0, complete and 1 or 0 }
-for name, one in pairs(all) do
+if order == 'list' or order == 'replace' then
+  reply[4] = place and rows[1][place.k] or 0
+end
+for name, one in pairs(some) do
   reply[#reply + 1] = name
   reply[#reply + 1] = text_of(one)
 end

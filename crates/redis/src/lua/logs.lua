@@ -10,6 +10,13 @@ local function later(i, ...)
   list[#list + 1] = { ... }
 end
 
+-- Puts a command with many words off, a few at a time.
+local function later_many(i, command, key, words)
+  for from = 1, #words, 1000 do
+    later(i, command, key, unpack(words, from, math.min(from + 999, #words)))
+  end
+end
+
 -- Sees to it that a key lives exactly as long as what it keeps.
 local function expire(i, key, idle)
   if idle == math.huge then
@@ -205,16 +212,20 @@ end
 
 -- Drops the holds whose lease has run out. A renewal in the future was now.
 local function age_holds(i, key, all, lease)
+  local ended, set_back = {}, {}
   for name, hold in pairs(all) do
     if hold.renewed > now then
       hold.renewed = now
-      later(i, 'HSET', key, name, string.format('%s %.0f %s %.0f', hold.who, hold.weight, hold.since, now))
+      set_back[#set_back + 1] = name
+      set_back[#set_back + 1] = string.format('%s %.0f %s %.0f', hold.who, hold.weight, hold.since, now)
     end
     if now >= hold.renewed + lease then
       all[name] = nil
-      later(i, 'HDEL', key, name)
+      ended[#ended + 1] = name
     end
   end
+  later_many(i, 'HSET', key, set_back)
+  later_many(i, 'HDEL', key, ended)
 end
 
 -- Brings the holds to the present; answers them all if they had to be read.

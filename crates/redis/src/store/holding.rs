@@ -1,15 +1,18 @@
 //! Orders about the holds of one key.
 
-use tollgate_core::limit::Hold;
+use std::collections::BTreeMap;
+
+use tollgate_core::limit::{Hold, Limit};
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
 use super::{RedisStore, head, nonsense};
+use crate::name::beside;
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
 impl RedisStore {
-    /// Does what was ordered, and reports what is held then.
+    /// Does what was ordered, and reports what came of it.
     pub(super) async fn obey(
         &self,
         spot: &Spot<'_>,
@@ -24,8 +27,8 @@ impl RedisStore {
             HoldsOrder::Renew(id) => (b"renew", vec![id.as_bytes()], Ticket(0)),
             HoldsOrder::Release(id) => (b"release", vec![id.as_bytes()], Ticket(0)),
             HoldsOrder::Replace(ids, ticket) => (b"replace", bytes(ids), ticket),
-            HoldsOrder::RenewMany(ids) => (b"renew-many", bytes(ids), Ticket(0)),
-            HoldsOrder::ReleaseMany(ids) => (b"release-many", bytes(ids), Ticket(0)),
+            HoldsOrder::RenewMany(ids) => (b"renew", bytes(ids), Ticket(0)),
+            HoldsOrder::ReleaseMany(ids) => (b"release", bytes(ids), Ticket(0)),
             HoldsOrder::Claim(ids, ticket) => {
                 let pairs = ids.iter().zip(&weights);
                 (
@@ -39,18 +42,59 @@ impl RedisStore {
         charges.push(spot.plan, spot.key, true);
         self.know_secret(std::iter::once(&**spot.plan)).await?;
         let mut request = Request::new(&charges, vec![0], &self.names)?;
-        // Nobody's decision waits for an order about many.
-        let deadline = if ids.len() > 1 { self.patience() } else { self.deadline() };
+        // Nobody's decision waits for an order about all, or about many.
+        let about_all = matches!(order, HoldsOrder::List | HoldsOrder::Replace(..));
+        let deadline = if about_all || ids.len() > 1 { self.patience() } else { self.deadline() };
         let words: Vec<&[u8]> = [word].into_iter().chain(ids).collect();
         let reply =
             self.settle(&self.scripts.holds, &mut request, Ask::to(Mode::Take), &words, deadline).await?;
         let head = head(&reply)?;
-        let [found, holds @ ..] = head.rest else { return Err(nonsense()) };
-        let mut holds: Vec<(String, Hold)> =
-            holds.chunks(2).map(|pair| read_hold(pair).ok_or_else(nonsense)).collect::<Result<_, _>>()?;
-        holds.sort_by(|a, b| a.0.cmp(&b.0));
-        Ok(HoldsReport { found: found.number() == Some(1), now: head.now, holds })
+        let [found, rest @ ..] = head.rest else { return Err(nonsense()) };
+        let holds = match (about_all, rest) {
+            (false, holds) => read_holds(holds)?,
+            (true, [held]) if held.number() == Some(0) => BTreeMap::new(),
+            (true, _) => self.list_holds(spot, &request.keys[0], head.now).await?,
+        };
+        Ok(HoldsReport {
+            found: found.number() == Some(1),
+            now: head.now,
+            holds: holds.into_iter().collect(),
+        })
     }
+
+    /// Every hold of a counter that lasts at this time, a few at a time, so that nobody waits for a long
+    /// list: one that is taken or ended meanwhile may be there or not.
+    async fn list_holds(
+        &self,
+        spot: &Spot<'_>,
+        counter: &str,
+        now: Timestamp,
+    ) -> Result<BTreeMap<String, Hold>, StoreError> {
+        let kind = spot.plan.limits().iter().find_map(|limit| match limit {
+            Limit::InFlight(kind) => Some((limit, kind)),
+            _ => None,
+        });
+        let Some((limit, kind)) = kind else { return Ok(BTreeMap::new()) };
+        let Some(key) = beside(counter, limit) else { return Ok(BTreeMap::new()) };
+        let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
+        loop {
+            let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"1000"];
+            let reply = self.command(&key, &words).await?;
+            let [next, found] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+            holds.append(&mut read_holds(found.list().unwrap_or_default())?);
+            cursor = next.text().unwrap_or("0").to_owned();
+            if cursor == "0" {
+                break;
+            }
+        }
+        holds.retain(|_, hold| kind.lease().is_none_or(|lease| now < hold.renewed + lease));
+        Ok(holds)
+    }
+}
+
+/// Holds from ids and texts in turn.
+fn read_holds(flat: &[Reply]) -> Result<BTreeMap<String, Hold>, StoreError> {
+    flat.chunks(2).map(|pair| read_hold(pair).ok_or_else(nonsense)).collect()
 }
 
 fn bytes<'i>(ids: &[&'i str]) -> Vec<&'i [u8]> {

@@ -6,7 +6,7 @@ use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Trace;
 
-/// Does what was ordered with the one state that counts holds, and reports what is held then.
+/// Does what was ordered with the one state that counts holds, and reports what came of it.
 pub(super) fn obey(
     plan: &Plan,
     states: &mut [State],
@@ -39,7 +39,7 @@ pub(super) fn obey(
     (report, if changed { Trace::Left } else { Trace::None })
 }
 
-/// How many ids an order about several named, and the holds of those that were found.
+/// How many ids an order named, and the holds of those that were found.
 type Several<'o> = Option<(usize, Vec<(&'o str, Hold)>)>;
 
 /// Changes the holds, and says whether anything was changed.
@@ -51,8 +51,11 @@ fn change<'o>(
 ) -> (bool, Several<'o>) {
     let (asked, several) = match order {
         HoldsOrder::List => return (false, None),
-        HoldsOrder::Renew(id) => return (holds.renew(id, now), None),
-        HoldsOrder::Release(id) => return (holds.release(id), None),
+        HoldsOrder::Renew(id) => {
+            let renewed = holds.renew(id, now).then(|| holds.find(id)).flatten();
+            (1, renewed.into_iter().map(|hold| (id, hold)).collect())
+        }
+        HoldsOrder::Release(id) => (1, holds.release_all([id].into_iter())),
         HoldsOrder::Replace(ids, ticket) => {
             holds.replace(ids.iter().copied(), ticket, now);
             return (true, None);

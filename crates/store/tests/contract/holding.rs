@@ -180,3 +180,37 @@ pub(crate) fn thousands_are_renewed_and_released_in_one_order(bench: &dyn Bench)
     assert!(order(bench, &plan, "ada", HoldsOrder::ReleaseMany(&all[..9_999])).found);
     assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)), ["id 9999"]);
 }
+
+/// Of a few holds all are looked at again once the last has ended. Of many none is, and what is told is
+/// never too early.
+pub(crate) fn one_of_many_ends_without_a_look_at_the_others(bench: &dyn Bench) {
+    let all: Vec<String> = (0..65).map(|number| format!("id {number}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    for (many, resets) in [(64, at(60)), (65, at(90))] {
+        for way in ["released", "given", "given by its ticket"] {
+            let name = format!("{way} of {many}");
+            let plan = plan(&name, "100 at once for 1m");
+            let look = |now| Ask::one(&plan, "ada", 0).at(now).peek(bench).readings[0];
+            bench.set_time(START);
+            order(bench, &plan, "ada", HoldsOrder::Replace(&all[..many], Ticket(1)));
+            bench.set_time(at(30));
+            let last = Ask::one(&plan, "ada", 2).at(at(30));
+            let last = if way == "given by its ticket" { last } else { last.id("last") };
+            let taken_at = last.take(bench).now;
+            assert_eq!(look(at(30)).reset, Some(at(90)));
+            if way == "released" {
+                let report = order(bench, &plan, "ada", HoldsOrder::Release("last"));
+                assert_eq!((report.found, ids(&report)), (true, vec!["last"]), "{name}");
+            } else {
+                last.give(bench, taken_at);
+            }
+            let reading = look(at(30));
+            assert_eq!((reading.remaining, reading.reset), (100 - many as u64, Some(resets)), "{name}");
+            bench.set_time(at(59));
+            assert_eq!(ids(&order(bench, &plan, "ada", HoldsOrder::List)).len(), many, "{name}");
+            bench.set_time(at(60));
+            let reading = look(at(60));
+            assert_eq!((reading.remaining, reading.reset), (100, Some(at(60))), "{name}: all have run out");
+        }
+    }
+}

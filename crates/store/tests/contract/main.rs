@@ -56,6 +56,7 @@ macro_rules! contract {
                     many_are_released_at_once,
                     what_is_claimed_is_held_as_far_as_there_is_room,
                     thousands_are_renewed_and_released_in_one_order,
+                    one_of_many_ends_without_a_look_at_the_others,
                 ],
                 changing: [
                     a_raised_number_keeps_the_count,

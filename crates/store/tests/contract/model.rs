@@ -81,7 +81,7 @@ impl Model {
             spot.plan.limits()[index].freshen(&mut states[index], &draft);
             let Limit::InFlight(limit) = &spot.plan.limits()[index] else { return };
             let holds = states[index].holds_mut();
-            // Of several ids, those that are found, one by one.
+            // Of the ids that are named, those that are found, one by one.
             let mut some: BTreeMap<&str, Hold> = BTreeMap::new();
             let mut each = |id, hold: Option<Hold>| {
                 some.extend(hold.map(|hold| (id, hold)));
@@ -90,8 +90,14 @@ impl Model {
             let all = |found: bool, one: bool| found & one;
             match order {
                 HoldsOrder::List => {}
-                HoldsOrder::Renew(id) => report.found = holds.renew(id, now),
-                HoldsOrder::Release(id) => report.found = holds.release(id),
+                HoldsOrder::Renew(id) => {
+                    holds.renew(id, now);
+                    report.found = each(id, holds.find(id));
+                }
+                HoldsOrder::Release(id) => {
+                    report.found = each(id, holds.find(id));
+                    holds.release(id);
+                }
                 HoldsOrder::Replace(ids, ticket) => holds.replace(ids.iter().copied(), ticket, now),
                 HoldsOrder::RenewMany(ids) => {
                     let renewed = ids.iter().map(|id| {
@@ -114,14 +120,10 @@ impl Model {
                     report.found = claimed.fold(true, all);
                 }
             }
-            let several = matches!(
-                order,
-                HoldsOrder::RenewMany(_) | HoldsOrder::ReleaseMany(_) | HoldsOrder::Claim(..)
-            );
-            report.holds = if several {
-                some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
-            } else {
+            report.holds = if matches!(order, HoldsOrder::List | HoldsOrder::Replace(..)) {
                 holds.iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
+            } else {
+                some.into_iter().map(|(id, hold)| (id.to_owned(), hold)).collect()
             };
         });
         report

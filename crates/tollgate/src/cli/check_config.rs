@@ -115,9 +115,11 @@ fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "\ngateway on {scheme}://{}", listener.address)?;
     }
     for route in &gateway.routes {
-        let limited = match &route.policy {
-            Some(policy) => format!("limited by policy {policy}"),
-            None => "without limits".to_owned(),
+        let limited = match (&route.policy, &route.guard) {
+            (Some(policy), Some(guard)) => format!("limited by policy {policy}, guarded by {}", guard.name),
+            (Some(policy), None) => format!("limited by policy {policy}"),
+            (None, Some(guard)) => format!("guarded by {}", guard.name),
+            (None, None) => "without limits".to_owned(),
         };
         writeln!(out, "  route {}: {} to {}, {limited}", route.name, matched(route), route.upstream)?;
     }

@@ -119,7 +119,10 @@ fn misfit(target: &Target, kinds: &Kinds, rules: &Rules) -> Option<String> {
     values.iter().find_map(|(field, _)| {
         let name = &*field.name;
         if let Some(rule) = rules.usable().iter().find(|rule| rule.secret && has(rule, name)) {
-            return Some(format!("the keys of rule `{}` are secret, and the lists are not", rule.name));
+            return Some(format!(
+                "the keys of rule `{}` are secret, and the lists are not: the rule may say `secret: false`",
+                rule.name
+            ));
         }
         let known = || rules.usable().iter().flat_map(|rule| rule.by.iter()).map(|field| &*field.name);
         if kinds.tells(name) || known().any(|known| known == name) {

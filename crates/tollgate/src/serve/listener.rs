@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::http::{Request, Response};
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Request, Response, Version};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -24,6 +25,7 @@ use tollgate_engine::LogTrickle;
 use tollgate_store::SystemClock;
 use tower::ServiceExt;
 
+use super::line::{Heard, Line};
 use super::stalling::Impatient;
 
 /// How many connections may be open at once; the next one waits to be accepted.
@@ -133,16 +135,26 @@ fn serve_connection(
 + use<> {
     // An answer is one small packet: do not wait for more to send.
     let _ = stream.set_nodelay(true);
+    let line = Line::new(stream);
+    let heard = line.heard();
     let service = service_fn(move |mut request: Request<Incoming>| {
         asked.store(true, Ordering::Relaxed);
         request.extensions_mut().insert(peer);
-        answer(router.clone(), request)
+        // Over HTTP/2 everything is read as it comes.
+        let heard = (request.version() < Version::HTTP_2).then(|| Arc::clone(&heard));
+        answer(router.clone(), request, heard)
     });
-    let stream = TokioIo::new(Impatient::new(stream, UNREAD_TIMEOUT));
+    let stream = TokioIo::new(Impatient::new(line, UNREAD_TIMEOUT));
     builder.clone().serve_connection(stream, service).into_owned()
 }
 
-async fn answer<B>(router: Router, mut request: Request<B>) -> Result<Response<Body>, Infallible>
+/// Answers a request. One that waits for its turn is given up when its peer hangs up, as far as that is
+/// heard.
+async fn answer<B>(
+    router: Router,
+    mut request: Request<B>,
+    heard: Option<Arc<Heard>>,
+) -> Result<Response<Body>, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
 {
@@ -151,13 +163,33 @@ where
         let answered = timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await;
         return answered.unwrap_or_else(|_| Ok(late.answer()));
     };
-    let mut answering = Box::pin(router.oneshot(request.map(Body::new)));
+    let given_up = given_up(patience.clone(), heard);
+    let answering = router.oneshot(request.map(Body::new));
+    let mut answering = Box::pin(async {
+        tokio::select! {
+            biased;
+            answer = answering => answer,
+            () = given_up => {
+                let mut nobody = late.answer();
+                // What it sent after its request is not for anybody either.
+                nobody.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                Ok(nobody)
+            }
+        }
+    });
     if let Ok(answer) = timeout(REQUEST_TIMEOUT, &mut answering).await {
         return answer;
     }
     // Its peer has sent everything, and waits as long as it said. What is beyond that is a fault.
     let more = if patience.waits() { LONGEST_WAIT } else { Duration::ZERO };
     timeout(more, answering).await.unwrap_or_else(|_| Ok(late.answer()))
+}
+
+/// Ends once a request waits and its peer has hung up.
+async fn given_up(patience: Patience, heard: Option<Arc<Heard>>) {
+    let Some(heard) = heard else { return std::future::pending().await };
+    patience.begun().await;
+    heard.hung_up().await;
 }
 
 #[cfg(test)]
@@ -168,7 +200,7 @@ mod tests {
     async fn who_takes_too_long_is_told_so_as_a_problem() {
         let router = Router::new().fallback(std::future::pending::<()>);
         let request = Request::post("/api/v1/check").header("x-correlation-id", "req-7").body(Body::empty());
-        let response = answer(router, request.unwrap()).await.unwrap();
+        let response = answer(router, request.unwrap(), None).await.unwrap();
         assert_eq!(response.status(), 408);
         assert_eq!(response.headers()["content-type"], "application/problem+json");
         assert_eq!(response.headers()["x-correlation-id"], "req-7");
@@ -189,7 +221,7 @@ mod tests {
         };
         let router = Router::new().fallback(work);
         let request = Request::post(path).body(Body::empty()).unwrap();
-        answer(router, request).await.unwrap().status().as_u16()
+        answer(router, request, None).await.unwrap().status().as_u16()
     }
 
     #[tokio::test(start_paused = true)]

@@ -105,7 +105,7 @@ impl Reply {
 
 /// A request as it goes over the wire.
 pub fn request(method: &str, path: &str, headers: &[(&str, &str)], body: Option<&Value>) -> Vec<u8> {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: tollgate\r\n");
+    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n");
     for (name, value) in headers {
         text += &format!("{name}: {value}\r\n");
     }

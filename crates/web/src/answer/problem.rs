@@ -196,6 +196,7 @@ impl From<BadFact> for Problem {
             BadFact::NotUtf8 { .. }
             | BadFact::TooLong { .. }
             | BadFact::Twice { .. }
+            | BadFact::Parted { .. }
             | BadFact::NotJson { .. } => Self::bad_request(bad.to_string()),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! The service behind reads the same body with a reader of its own. So whatever two readers could see
 //! differently is refused: a member that is there several times with values that differ, in whatever
-//! letters its name is written, and bodies in another encoding.
+//! letters its name is written or whatever stands around it, and bodies in another encoding.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -78,7 +78,10 @@ impl Body {
         if self.kind != BodyKind::Form {
             return Ok(None);
         }
-        member(utf8(&self.bytes)?, |own| str::from_utf8(own).is_ok_and(|own| same(own, name)))
+        member(utf8(&self.bytes)?, name, |own, wanted| match (str::from_utf8(own), str::from_utf8(wanted)) {
+            (Ok(own), Ok(wanted)) => same(own, wanted),
+            _ => false,
+        })
     }
 
     /// What a member of JSON says, if that is a text, a number or a truth. Points lead inside: `a.b`.
@@ -153,7 +156,9 @@ impl<'de> Visitor<'de> for Find<'_> {
         let (wanted, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
         let mut found = None;
         while let Some(name) = map.next_key::<String>()? {
-            if !same(&name, wanted) {
+            // Some readers stop at a NUL.
+            let own = name.split('\0').next().unwrap_or_default();
+            if !same(own, wanted) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }

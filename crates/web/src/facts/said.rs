@@ -79,19 +79,26 @@ pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'
 
 /// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it.
 pub(super) fn query<'r>(query: &'r str, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
-    member(query, |own| *own == *name.as_bytes())
+    member(query, name, |own, wanted| own == wanted)
 }
 
 /// What the member of this name says, in a text as queries and forms are written. It may be there several
-/// times, if it always says the same.
+/// times, if it always says the same, and under any name that some reader takes for this one.
 pub(super) fn member<'r>(
     text: &'r str,
-    is_named: impl Fn(&[u8]) -> bool,
+    wanted: &str,
+    is_same: impl Fn(&[u8], &[u8]) -> bool,
 ) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let plain_wanted = plain(wanted.as_bytes(), wanted);
+    let is_named = |name: &str| is_same(&plain(&decoded(name), wanted), &plain_wanted);
     let mut found: Option<Cow<'r, [u8]>> = None;
     for member in text.split('&') {
         let (name, value) = member.split_once('=').unwrap_or((member, ""));
-        if !is_named(&decoded(name)) {
+        // Some readers part at `;` as well: to them another member begins there.
+        if member.contains(';') && member.split(';').any(|part| is_named(name_of(part))) {
+            return Err(Wrong::Parted);
+        }
+        if !is_named(name) {
             continue;
         }
         let value = decoded(value);
@@ -107,6 +114,24 @@ pub(super) fn member<'r>(
         }
         None => Ok(None),
     }
+}
+
+fn name_of(member: &str) -> &str {
+    member.split_once('=').map_or(member, |(name, _)| name)
+}
+
+/// A name as the loosest reader takes it: without blanks before it, up to a NUL, without what stands in
+/// brackets behind it (unless the name that is looked for has some), and with `_` for points and blanks.
+fn plain<'n>(name: &'n [u8], wanted: &str) -> Cow<'n, [u8]> {
+    let name = name.trim_ascii_start();
+    let ends = |byte: &u8| *byte == 0 || (*byte == b'[' && !wanted.contains('['));
+    let end = name.iter().position(ends);
+    let name = &name[..end.unwrap_or(name.len())];
+    let stands_in = |byte: u8| if matches!(byte, b' ' | b'.') { b'_' } else { byte };
+    if name.iter().all(|byte| stands_in(*byte) == *byte) {
+        return Cow::Borrowed(name);
+    }
+    Cow::Owned(name.iter().map(|byte| stands_in(*byte)).collect())
 }
 
 /// The one value there is, however often it is said.

@@ -64,6 +64,12 @@ fn plain(message: &str) -> String {
     {
         return unknown(name, known.trim_start_matches("one of "));
     }
+    if let Some((word, known)) =
+        message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))
+    {
+        let word: String = word.chars().take(64).collect();
+        return format!("`{word}` is not known here; there may be {}", known.trim_start_matches("one of "));
+    }
     if let Some(name) = message.strip_prefix("missing field ") {
         return format!("{name} is missing");
     }

@@ -1,0 +1,47 @@
+//! Keeps web pages out where no key does: a page of anybody's, open in a browser on this machine, can send
+//! requests to whatever listens there, and by a name that it makes point here it could read the answers.
+//!
+//! Browsers say where a request comes from, and pages cannot forge it. Whoever is no browser says nothing of
+//! the kind, and is not asked.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName, HeaderValue};
+
+use super::problem::Problem;
+
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// Refuses what a browser sends for a page that is not of this server, and what was sent to another name
+/// than this machine's own.
+pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
+    if !headers.get_all(HOST).iter().all(is_own) {
+        let detail = "without keys this server answers to `localhost` and to IP addresses alone, and the `Host` of the request is neither: ask by one of these, or set `keys`";
+        return Err(Problem::forbidden(detail.to_owned()));
+    }
+    let own_site = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
+    let host = headers.get(HOST).map_or(&b""[..], HeaderValue::as_bytes);
+    let own_origin = |origin: &HeaderValue| is_origin(origin.as_bytes(), host);
+    if headers.get_all(FETCH_SITE).iter().all(own_site) && headers.get_all(ORIGIN).iter().all(own_origin) {
+        return Ok(());
+    }
+    let detail = "a browser sent this for a page of another site, and without keys anybody's page could: set `keys`, or ask from a program";
+    Err(Problem::forbidden(detail.to_owned()))
+}
+
+/// Whether a host is an address, or the one name that always means this machine.
+fn is_own(host: &HeaderValue) -> bool {
+    let Ok(host) = host.to_str() else { return false };
+    if let Some((address, port)) = host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        return address.parse::<Ipv6Addr>().is_ok() && (port.is_empty() || port.starts_with(':'));
+    }
+    let name = host.split_once(':').map_or(host, |(name, _)| name);
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+/// Whether an origin is the one that is served here.
+fn is_origin(origin: &[u8], host: &[u8]) -> bool {
+    let served = origin.strip_prefix(b"http://").or_else(|| origin.strip_prefix(b"https://"));
+    served.is_some_and(|served| !served.is_empty() && served.eq_ignore_ascii_case(host))
+}

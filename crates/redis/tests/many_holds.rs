@@ -1,0 +1,52 @@
+//! What is done to one hold costs the same however many there are: the server is not kept busy with the
+//! others, and everybody else waits for it no longer.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use stage::{Ask, Node, plan, wait};
+use tollgate_core::store::{Given, HoldsOrder, Spot};
+use tollgate_core::{Store, Ticket};
+use tollgate_testbed::Server;
+
+/// How often the server did each command since it was told to begin anew.
+fn calls(server: &Server, command: &str) -> u64 {
+    let told = server.command(&["INFO", "commandstats"]).text();
+    let name = format!("cmdstat_{command}:calls=");
+    let line = told.lines().find_map(|line| line.strip_prefix(&name));
+    line.map_or(0, |line| line.split(',').next().unwrap().parse().unwrap())
+}
+
+#[test]
+fn nothing_that_is_done_to_one_hold_reads_the_others() {
+    let server = Server::redis().start();
+    let node = Node::patient(&server.url(), "many");
+    let ids: Vec<String> = (0..3_000).map(|number| format!("deal-{number}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    for limits in ["20000 at once", "20000 at once for 10m"] {
+        let plan = plan(limits, limits);
+        let spot = Spot { plan: &plan, key: "k" };
+        let order = |order| wait(node.store.holds(&spot, order)).unwrap();
+        order(HoldsOrder::Replace(&ids, Ticket(1)));
+        server.command(&["CONFIG", "RESETSTAT"]);
+        assert!(order(HoldsOrder::Release("deal-5")).found);
+        assert!(!order(HoldsOrder::Release("deal-5")).found);
+        assert!(order(HoldsOrder::Renew("deal-6")).found);
+        assert!(!order(HoldsOrder::ReleaseMany(&["deal-7", "deal-5"])).found);
+        let taken = Ask::one(&plan, "k");
+        let at = node.take(&taken).unwrap().now;
+        assert_eq!(node.give(&taken, at), Ok(Given::Back));
+        let lost = Ask::one(&plan, "k").id("lost");
+        node.take(&lost).unwrap();
+        node.retract(&lost).unwrap();
+        assert_eq!(node.used(&plan, "k"), 2_998, "{limits}");
+        assert_eq!(calls(&server, "hgetall"), 0, "{limits}");
+        let listed = order(HoldsOrder::List);
+        assert_eq!(listed.holds.len(), 2_998, "{limits}");
+        assert!(listed.holds.is_sorted_by(|a, b| a.0 < b.0));
+        assert!(calls(&server, "hscan") > 1, "{limits}: a few at a time");
+        assert_eq!(calls(&server, "hgetall"), 0, "{limits}");
+        assert_eq!(order(HoldsOrder::Replace(&["deal-8"], Ticket(2))).holds.len(), 1);
+        assert_eq!(calls(&server, "hgetall"), 0, "{limits}: nor does who replaces them all");
+    }
+}

@@ -1,0 +1,197 @@
+//! A connection that is watched while a request on it waits: whoever hangs up is to be noticed, also if it
+//! sent something after its request. The server reads no further than one request ahead, so it would not
+//! come to the end of what was sent before it has answered.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// A connection, as the server reads and writes it.
+pub(crate) struct Line {
+    heard: Arc<Heard>,
+    write: OwnedWriteHalf,
+}
+
+/// The half of a connection that is read.
+pub(crate) struct Heard {
+    half: OwnedReadHalf,
+    /// What was read while somebody watched, and belongs before what is read next.
+    ahead: Mutex<Vec<u8>>,
+}
+
+/// How much is read ahead. Whoever sends more after its request waits unwatched.
+const MOST_AHEAD: usize = 64 * 1024;
+
+impl Line {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        let (half, write) = stream.into_split();
+        Self { heard: Arc::new(Heard { half, ahead: Mutex::default() }), write }
+    }
+
+    /// What is heard on it.
+    pub(crate) fn heard(&self) -> Arc<Heard> {
+        Arc::clone(&self.heard)
+    }
+}
+
+impl Heard {
+    fn stream(&self) -> &TcpStream {
+        self.half.as_ref()
+    }
+
+    /// Reads what has come. If that does not fill the buffer, there is no more for now: on Linux a socket is
+    /// not asked again before it says that something has come, as with any other stream.
+    fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        let room = buffer.remaining();
+        let mut came = false;
+        let read = self.stream().try_io(Interest::READABLE, || {
+            let length = self.half.try_read_buf(buffer)?;
+            came = true;
+            let drained = cfg!(target_os = "linux") && (1..room).contains(&length);
+            if drained { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if came { Ok(()) } else { read }
+    }
+
+    /// Ends once the peer has hung up.
+    pub(crate) async fn hung_up(&self) {
+        loop {
+            if self.half.readable().await.is_err() {
+                return;
+            }
+            let mut ahead = self.ahead.lock();
+            let mut piece = [0; 1024];
+            match self.half.try_read(&mut piece) {
+                Ok(0) => return,
+                Ok(length) => ahead.extend_from_slice(&piece[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+            if ahead.len() >= MOST_AHEAD {
+                break;
+            }
+        }
+        std::future::pending().await
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let heard = &*self.heard;
+        loop {
+            {
+                let mut ahead = heard.ahead.lock();
+                if !ahead.is_empty() {
+                    let length = ahead.len().min(buffer.remaining());
+                    buffer.put_slice(&ahead[..length]);
+                    ahead.drain(..length);
+                    return Poll::Ready(Ok(()));
+                }
+                match heard.read(buffer) {
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                    read => return Poll::Ready(read),
+                }
+            }
+            ready!(heard.stream().poll_read_ready(cx))?;
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.write).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.write.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.write).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn connected() -> (TcpStream, Line) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let peer = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        (peer, Line::new(listener.accept().await.unwrap().0))
+    }
+
+    #[tokio::test]
+    async fn what_is_read_while_somebody_watches_is_read_again_in_its_order() {
+        let (mut peer, mut line) = connected().await;
+        let heard = line.heard();
+        let watch = tokio::spawn(async move { heard.hung_up().await });
+        let sent: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
+        let expected = sent.clone();
+        let sending = tokio::spawn(async move {
+            peer.write_all(&sent).await.unwrap();
+            peer
+        });
+        let mut read = vec![0; expected.len()];
+        line.read_exact(&mut read).await.unwrap();
+        assert!(read == expected);
+        drop(sending.await.unwrap());
+        assert_eq!(line.read(&mut read).await.unwrap(), 0);
+        // It has hung up, whoever came to see it first; unless so much was read ahead that nobody watches.
+        let _ = timeout(Duration::from_millis(1), watch).await;
+    }
+
+    #[tokio::test]
+    async fn who_hangs_up_is_noticed_behind_what_it_sent() {
+        let (mut peer, mut line) = connected().await;
+        peer.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        drop(peer);
+        line.heard().hung_up().await;
+        let mut rest = String::new();
+        line.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "GET / HTTP/1.1\r\n");
+    }
+
+    #[tokio::test]
+    async fn no_more_is_read_ahead_than_there_is_room_for() {
+        let (mut peer, line) = connected().await;
+        let sending = tokio::spawn(async move { peer.write_all(&vec![7; 8 << 20]).await });
+        let heard = line.heard();
+        let watch = tokio::spawn(async move { heard.hung_up().await });
+        while line.heard.ahead.lock().len() < MOST_AHEAD {
+            tokio::task::yield_now().await;
+        }
+        assert!(!watch.is_finished() && line.heard.ahead.lock().len() < MOST_AHEAD + 1024);
+        watch.abort();
+        drop(line);
+        let _ = sending.await.unwrap();
+    }
+}
