@@ -250,6 +250,19 @@ impl<'a> Decision<'a> {
         };
     }
 
+    /// Lets an attempt wait that was denied only because no time can be told, or none that its rules would
+    /// wait for, at which holds end by themselves. For whoever stands by until somebody releases one.
+    pub fn let_wait(&mut self) {
+        if self.verdict != Verdict::Deny {
+            return;
+        }
+        let mut over = self.lines().filter(|line| line.exceeded() && !line.rule.observes()).peekable();
+        if over.peek().is_some() && over.all(|line| line.may_be_released()) {
+            drop(over);
+            self.verdict = Verdict::Wait(self.wait().unwrap_or_default());
+        }
+    }
+
     fn deferred_to(&self, span: Span, how: Deferral, period: Option<Span>) -> Timestamp {
         let mut at = self.outcome.now + span;
         if let (true, Some(period)) = (how.aligned, period) {
@@ -370,6 +383,29 @@ impl<'d> Line<'d> {
         let (binding, reading) = self.binding()?;
         let mut written = self.plan.written();
         written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, binding, reading))
+    }
+
+    /// Whether its rule lets the attempt wait, and all that would take too long are holds, which may be
+    /// released at any moment.
+    fn may_be_released(&self) -> bool {
+        let OnExceed::Wait(most) = self.rule.on_exceed else { return false };
+        self.limits.iter().zip(self.readings).all(|(limit, reading)| match reading.when {
+            When::Now => true,
+            When::After(span) => limit.holds() || span <= most,
+            When::OnRelease => limit.holds(),
+            When::Never => false,
+        })
+    }
+
+    /// How long the attempt has to wait here at least, whatever is released: as long as all of its rule's
+    /// limits but holds say.
+    pub fn surely(&self) -> Span {
+        let pairs = self.limits.iter().zip(self.readings).filter(|(limit, _)| !limit.holds());
+        let spans = pairs.filter_map(|(_, reading)| match reading.when {
+            When::After(span) => Some(span),
+            When::Now | When::OnRelease | When::Never => None,
+        });
+        spans.max().unwrap_or_default()
     }
 
     /// The longest wait of this rule's limits, and the period of the limit that asks for it.

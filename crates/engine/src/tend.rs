@@ -168,7 +168,7 @@ impl Engine {
             let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
             let charges = retraction.charges();
             let undone = self.ask(self.store.retract(&charges)).await;
-            shared.freed(&charges);
+            self.freed(&charges);
             drop(charges);
             // What is damaged cannot be undone later either.
             if let Err(StoreError::TimedOut | StoreError::Unavailable { .. }) = undone {

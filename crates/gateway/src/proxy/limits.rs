@@ -139,7 +139,7 @@ impl Case<'_> {
             return Ok(AtOnce::Queue);
         }
         let mut decision = Decision::blank();
-        let decided = shared.engine.decide_at_once(&pinned, &attempt, &mut decision);
+        let decided = shared.engine.decide_patiently_at_once(&pinned, &attempt, &mut decision);
         if !decided.map_err(|fault| self.fault(fault))? {
             return Ok(AtOnce::Later);
         }
@@ -180,7 +180,7 @@ impl Case<'_> {
         let pairs = asked.pairs();
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
         let mut decision = Decision::blank();
-        let decided = engine.decide_into(&pinned, &attempt, &mut decision).await;
+        let decided = engine.decide_patiently(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
         note.decided = Some(words::origin(decision.origin));
         let waits = matches!(decision.verdict, Verdict::Wait(_));
