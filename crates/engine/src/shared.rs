@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Clock, Decision, Fate, Limit, Origin, Outcome, Policies, Reason, Span, Store,
-    StoreError, Timestamp,
+    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
+    Timestamp,
 };
 
 use crate::breaker::Pass;
@@ -373,7 +373,7 @@ impl Shared {
 
     /// Something may have been freed by what these charges stand for, unless it was kept.
     fn freed(&self, charges: &Charges<'_>) {
-        for charge in charges.iter().filter(|charge| charge.fate != Fate::Keep) {
+        for charge in charges.iter().filter(|charge| charge.frees()) {
             self.denied.free(charge.plan, charges.key(charge));
         }
     }

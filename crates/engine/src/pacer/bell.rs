@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use arc_swap::ArcSwap;
-use tollgate_core::{Charges, Fate};
+use tollgate_core::Charges;
 
 use super::desk::Desk;
 
@@ -25,7 +25,7 @@ impl Bell {
     /// What these charges stand for was given back, unless it was kept.
     pub(crate) fn freed(&self, charges: &Charges<'_>) {
         self.each(|desk| {
-            let freed = charges.iter().filter(|charge| charge.fate != Fate::Keep);
+            let freed = charges.iter().filter(|charge| charge.frees());
             desk.freed(freed.map(|charge| (&**charge.plan.rule(), charges.key(charge))));
         });
     }
