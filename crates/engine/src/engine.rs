@@ -187,7 +187,7 @@ impl Engine {
         let (receipt, home) = match self.seals.open(receipt) {
             Ok((Kind::Receipt, receipt, home)) => (receipt, home),
             Ok((Kind::Ticket, ..)) => return Err(GiveFault::Ticket),
-            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(GiveFault::Forged),
+            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(GiveFault::Forged),
         };
         let given =
             self.give_each(pinned, &receipt, home, |taken| taken.iter().map(|_| Fate::Back).collect());

@@ -174,7 +174,7 @@ impl Engine {
         let (mut receipt, home) = match self.seals.open(ticket) {
             Ok((Kind::Ticket, receipt, home)) => (receipt, home),
             Ok((Kind::Receipt, ..)) => return Err(FinishFault::Receipt),
-            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(FinishFault::Forged),
+            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(FinishFault::Forged),
         };
         if receipt.taken.is_empty() {
             return Err(FinishFault::Forged);

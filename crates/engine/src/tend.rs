@@ -9,6 +9,7 @@ use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
 use crate::pauses::Pause;
+use crate::receipt::Seal;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
@@ -146,8 +147,8 @@ impl Engine {
         let edits = self.configured.lock().edits;
         let version = self.records.version().await?;
         let records = self.records.all().await?;
-        let pauses = self.read_pauses(&records).await?;
         let secret = self.records.secret().await?;
+        let pauses = self.read_pauses(&records, &Seal::new(secret)).await?;
         Ok(Kept { version, records, pauses, secret, edits })
     }
 
