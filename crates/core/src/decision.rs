@@ -367,6 +367,12 @@ impl<'a> Decision<'a> {
 }
 
 impl<'d> Line<'d> {
+    /// What a rule shows at a key that was only looked at.
+    pub fn looked_up(rule: &'d Rule, key: &'d str, plan: &'d Plan, outcome: &'d Outcome) -> Self {
+        let readings = &outcome.readings;
+        Self { rule, key, plan, limits: plan.limits(), readings, taken: false, cost: 0 }
+    }
+
     /// Whether some limit here is exceeded.
     pub fn exceeded(&self) -> bool {
         self.readings.iter().any(|reading| reading.when > When::Now)

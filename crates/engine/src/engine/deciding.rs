@@ -11,6 +11,7 @@ use tollgate_core::{
 use super::{Engine, Fault, Snapshot};
 use crate::journal::Entry;
 use crate::meter::Meters;
+use crate::receipt::Home;
 use crate::shared::Aim;
 use crate::ticket;
 
@@ -209,10 +210,24 @@ impl Engine {
 
     /// What every limit of a rule shows at a key.
     pub async fn look(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
+        self.look_in(Home::Store, plan, key).await
+    }
+
+    /// As [`Engine::look`], where something was taken.
+    pub(crate) async fn look_in(
+        &self,
+        home: Home,
+        plan: &Arc<Plan>,
+        key: &str,
+    ) -> Result<Outcome, StoreError> {
         let mut charges = Charges::new(Ticket(0), 0, None);
         charges.push(plan, key, true);
         let mut outcome = Outcome::default();
-        self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await?;
+        let looking = self.settle(self.own_store(home), Aim::Peek, &mut charges, &mut outcome);
+        match home {
+            Home::Store => self.ask(looking).await?,
+            Home::Local => looking.await?,
+        }
         Ok(outcome)
     }
 
