@@ -2,15 +2,16 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use support::pacing::{SlowStore, Trace, Track, begin, in_virtual_time};
+use support::pacing::{RuntimeClock, SlowStore, Trace, Track, begin, in_virtual_time};
 use support::{policies, rule};
 use tokio::time::sleep;
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
-use tollgate_core::{Attempt, OnExceed, Policies, Span};
+use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
 use tollgate_engine::pacer::{Bound, Unpaced};
-use tollgate_engine::{Ask, PacerOptions};
+use tollgate_engine::{Ask, Leases, PacerOptions};
 
 const A: [(&str, &str); 1] = [("job", "a")];
 
@@ -90,6 +91,42 @@ fn what_is_forgotten_or_written_anew_lets_the_first_in_who_waits() {
             wait.await.unwrap();
         }
         assert_eq!(*trace.lock(), [(0, 3), (1, 100), (2, 200)], "one at a time, in order");
+    });
+}
+
+#[test]
+fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
+    in_virtual_time(async {
+        let wait = OnExceed::Wait(Span::from_secs(60));
+        let job = Rule { on_exceed: wait, ..rule::counting("job", &["1/50s sliding"], "[401]") };
+        let track = Track::new(policies(vec![job], &[("run", &["job"])])).await;
+        let pinned = track.engine.pin();
+        let attempt = Attempt { policy: "run", fields: &A, cost: 1, id: None };
+        let decision = track.engine.decide(&pinned, &attempt).await.unwrap();
+        let pending = track.engine.pending(&decision).unwrap();
+        let mut second = Box::pin(track.acquire("run", &A));
+        begin(&mut second).await;
+        sleep(Duration::from_millis(300)).await;
+        assert!(track.engine.answered_at_once(pending, 200).is_none());
+        assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
+    });
+}
+
+#[test]
+fn a_lease_that_ends_lets_the_first_in_who_waits() {
+    in_virtual_time(async {
+        let track = Track::new(by_job("1 at once for 50s")).await;
+        let leases = Leases::new(Arc::clone(&track.engine), RuntimeClock::new());
+        let pinned = track.engine.pin();
+        let attempt = Attempt { policy: "run", fields: &A, cost: 1, id: Some("x") };
+        let decision = track.engine.decide(&pinned, &attempt).await.unwrap();
+        let lease = leases.keep(&decision, "x");
+        let mut second = Box::pin(track.pacer.acquire(held("y")));
+        begin(&mut second).await;
+        sleep(Duration::from_millis(300)).await;
+        drop(lease);
+        leases.tend().await;
+        assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
     });
 }
 
