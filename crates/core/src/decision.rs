@@ -183,10 +183,7 @@ impl<'a> Decision<'a> {
     /// The first charge that its rule denies while the store cannot be used.
     pub fn denied_in_outage(&self) -> Option<usize> {
         let mut charges = self.charges.iter();
-        charges.position(|charge| {
-            let rule = self.policy().rule(charge.plan.rule());
-            rule.expect("charges come from the policy's rules").denies_in_outage(charge)
-        })
+        charges.position(|charge| self.rule_of(charge).denies_in_outage(charge))
     }
 
     /// The first charge that asks more of a share than it ever holds, though not more than the
@@ -218,23 +215,24 @@ impl<'a> Decision<'a> {
         let mut retry = When::Now;
         let mut bound = None;
         let mut start = 0;
-        for (index, line) in self.lines().enumerate() {
-            let own = start;
-            start += line.limits.len();
-            let (when, period) = line.longest();
-            let over = when > When::Now && line.rule.on_exceed != OnExceed::Observe;
-            if !over {
+        for (index, charge) in self.charges.iter().enumerate() {
+            let (own, limits) = (start, charge.plan.limits());
+            start += limits.len();
+            let longest = longest(limits, self.outcome.readings_from(own, limits.len()));
+            let Some((limit, Reading { when, .. })) = longest else { continue };
+            let rule = self.rule_of(charge);
+            if when <= When::Now || rule.on_exceed == OnExceed::Observe {
                 continue;
             }
             bound = bound.or(Some((index, own)));
             retry = retry.max(when);
             let no_time = matches!(when, When::Never | When::OnRelease);
-            match line.rule.on_exceed {
+            match rule.on_exceed {
                 OnExceed::Wait(most) if no_time || when > When::After(most) => denied = true,
                 OnExceed::Reject => denied = true,
                 OnExceed::Defer(_) if no_time => denied = true,
                 OnExceed::Defer(how) if deferred.is_none_or(|(longest, ..)| when > longest) => {
-                    deferred = Some((when, how, period));
+                    deferred = Some((when, how, limit.period()));
                 }
                 OnExceed::Defer(_) | OnExceed::Wait(_) | OnExceed::Observe => {}
             }
@@ -253,12 +251,11 @@ impl<'a> Decision<'a> {
     /// Lets an attempt wait that was denied only because no time can be told, or none that its rules would
     /// wait for, at which holds end by themselves. For whoever stands by until somebody releases one.
     pub fn let_wait(&mut self) {
-        if self.verdict != Verdict::Deny {
+        if self.verdict != Verdict::Deny || !self.denied_by().is_some_and(|line| line.may_be_released()) {
             return;
         }
-        let mut over = self.lines().filter(|line| line.exceeded() && !line.rule.observes()).peekable();
-        if over.peek().is_some() && over.all(|line| line.may_be_released()) {
-            drop(over);
+        let over = |line: &Line<'_>| line.exceeded() && !line.rule.observes();
+        if self.lines().filter(over).all(|line| line.may_be_released()) {
             self.verdict = Verdict::Wait(self.wait().unwrap_or_default());
         }
     }
@@ -306,7 +303,7 @@ impl<'a> Decision<'a> {
     fn line<'d>(&'d self, index: usize, charge: &'d Charge<'a>, start: usize) -> Line<'d> {
         let limits = charge.plan.limits();
         Line {
-            rule: self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules"),
+            rule: self.rule_of(charge),
             key: self.charges.key(charge),
             plan: charge.plan,
             limits,
@@ -314,6 +311,18 @@ impl<'a> Decision<'a> {
             taken: self.outcome.taken & (1 << index) != 0,
             cost: self.charges.cost,
         }
+    }
+
+    /// The rule that a charge stands for.
+    #[inline]
+    fn rule_of(&self, charge: &Charge<'_>) -> &'a Arc<Rule> {
+        self.policy().rule(charge.plan.rule()).expect("charges come from the policy's rules")
+    }
+
+    /// The rule of [`Decision::denied_by`].
+    pub fn named_rule(&self) -> Option<&'a Arc<Rule>> {
+        let (index, _) = self.bound?;
+        self.charges.iter().as_slice().get(index).map(|charge| self.rule_of(charge))
     }
 
     /// The first rule that was exceeded: the one that is named.
@@ -332,7 +341,7 @@ impl<'a> Decision<'a> {
     /// As [`Decision::binding`], with the rule whose limit it is.
     pub fn binding_of_rule(&self) -> Option<(&Rule, &Limit, Reading)> {
         let (charge, limit, reading) = self.binding_charge()?;
-        Some((self.policy().rule(charge.plan.rule())?, limit, reading))
+        Some((self.rule_of(charge), limit, reading))
     }
 
     fn binding_charge(&self) -> Option<(&Charge<'a>, &Limit, Reading)> {
@@ -395,12 +404,14 @@ impl<'d> Line<'d> {
     /// released at any moment.
     fn may_be_released(&self) -> bool {
         let OnExceed::Wait(most) = self.rule.on_exceed else { return false };
-        self.limits.iter().zip(self.readings).all(|(limit, reading)| match reading.when {
-            When::Now => true,
-            When::After(span) => limit.holds() || span <= most,
-            When::OnRelease => limit.holds(),
-            When::Never => false,
-        })
+        // Where no counter was asked there is nothing to wait for.
+        self.exceeded()
+            && self.limits.iter().zip(self.readings).all(|(limit, reading)| match reading.when {
+                When::Now => true,
+                When::After(span) => limit.holds() || span <= most,
+                When::OnRelease => limit.holds(),
+                When::Never => false,
+            })
     }
 
     /// How long the attempt has to wait here at least, whatever is released: as long as all of its rule's
@@ -412,12 +423,6 @@ impl<'d> Line<'d> {
             When::Now | When::OnRelease | When::Never => None,
         });
         spans.max().unwrap_or_default()
-    }
-
-    /// The longest wait of this rule's limits, and the period of the limit that asks for it.
-    fn longest(&self) -> (When, Option<Span>) {
-        let longest = longest(self.limits, self.readings);
-        longest.map_or((When::Now, None), |(limit, reading)| (reading.when, limit.period()))
     }
 }
 

@@ -17,7 +17,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::histogram::Histogram;
-use tollgate_core::{Decision, Line, Policies, Verdict};
+use tollgate_core::{Decision, Policies, Rule, Verdict};
 
 pub use guards::GuardMeters;
 pub use lists::ListMeters;
@@ -84,15 +84,15 @@ impl PolicyMeter {
             self.barred.raise();
         }
         let rules = &decision.policy().rules;
-        let number = |line: &Line<'_>| rules.iter().position(|rule| std::ptr::eq(&**rule, line.rule));
+        let number = |rule: &Rule| rules.iter().position(|own| std::ptr::eq(&**own, rule));
         let outcome = match decision.verdict {
             Verdict::Allow => None,
             Verdict::Deny => Some(0),
             Verdict::Wait(_) => Some(1),
             Verdict::Defer(_) => Some(2),
         };
-        if let (Some(outcome), Some(line)) = (outcome, decision.denied_by())
-            && let Some(number) = number(&line)
+        if let (Some(outcome), Some(rule)) = (outcome, decision.named_rule())
+            && let Some(number) = number(rule)
         {
             self.rules[number][outcome].raise();
         }
@@ -100,7 +100,7 @@ impl PolicyMeter {
             return;
         }
         for line in decision.lines().filter(|line| line.rule.observes() && line.exceeded()) {
-            if let Some(number) = number(&line) {
+            if let Some(number) = number(line.rule) {
                 self.rules[number][3].raise();
             }
         }

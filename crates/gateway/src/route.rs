@@ -92,29 +92,30 @@ impl Table {
 
     /// The route of a request: a host in lower case without port, and a normalised path.
     pub fn find(&self, host: &str, path: &str, method: &Method, headers: &impl Headers) -> Found {
-        let exact = self.exact.binary_search_by(|(name, _)| (**name).cmp(host)).ok();
-        let exact = exact.map(|place| &self.exact[place].1);
-        let below = self.below.iter().filter(|(end, _)| host.len() > end.len() && host.ends_with(&**end));
-        let trees = exact.into_iter().chain(below.map(|(_, tree)| tree)).chain([&self.any]);
         let mut others: Vec<Method> = Vec::new();
-        for tree in trees {
-            let found = tree.find(path, |way| {
-                if !way.headers.iter().all(|wanted| headers.has(&wanted.name, wanted.value.as_ref())) {
-                    return false;
-                }
-                let fits = way.methods.is_empty() || way.methods.contains(method);
-                if !fits {
-                    others.extend(
-                        way.methods.iter().filter(|one| !others.contains(one)).cloned().collect::<Vec<_>>(),
-                    );
-                }
-                fits
-            });
-            if let Some(way) = found {
-                return Found::Route(way.route);
+        let mut accept = |way: &Way| {
+            if !way.headers.iter().all(|wanted| headers.has(&wanted.name, wanted.value.as_ref())) {
+                return false;
             }
+            let fits = way.methods.is_empty() || way.methods.contains(method);
+            if !fits {
+                others.extend(
+                    way.methods.iter().filter(|one| !others.contains(one)).cloned().collect::<Vec<_>>(),
+                );
+            }
+            fits
+        };
+        let exact = self.exact.binary_search_by(|(name, _)| (**name).cmp(host)).ok();
+        let mut below = self.below.iter().filter(|(end, _)| host.len() > end.len() && host.ends_with(&**end));
+        let found = exact
+            .and_then(|place| self.exact[place].1.find(path, &mut accept))
+            .or_else(|| below.find_map(|(_, tree)| tree.find(path, &mut accept)))
+            .or_else(|| self.any.find(path, &mut accept));
+        match found {
+            Some(way) => Found::Route(way.route),
+            None if others.is_empty() => Found::Nothing,
+            None => Found::OtherMethods(others),
         }
-        if others.is_empty() { Found::Nothing } else { Found::OtherMethods(others) }
     }
 }
 

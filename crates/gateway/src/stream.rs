@@ -29,6 +29,15 @@ impl Stream {
         }
     }
 
+    /// Writes what goes at once, without waiting for more to go; nothing with TLS, which needs to.
+    pub(crate) fn write_at_once(&self, bytes: &[u8]) -> usize {
+        match self {
+            // What went wrong is seen by whoever writes the rest.
+            Self::Plain(stream) => stream.try_write(bytes).unwrap_or(0),
+            Self::Tls(_) => 0,
+        }
+    }
+
     /// Whether there may be something to read. With TLS nobody knows before it was read.
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<()> {
         match self {

@@ -3,7 +3,7 @@
 mod accept;
 mod admit;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -156,8 +156,8 @@ impl Worker {
     }
 
     /// The date, as headers have it.
-    pub(crate) fn date(&self) -> Bytes {
-        self.date.borrow().clone()
+    pub(crate) fn date(&self) -> Ref<'_, Bytes> {
+        self.date.borrow()
     }
 
     /// An answer with nothing in it.

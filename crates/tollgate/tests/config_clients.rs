@@ -1,8 +1,10 @@
-//! The sections `clients` and `answers`: what they mean, and the words in which mistakes are refused.
+//! The sections `clients` and `answers`, and tokens: what they mean, and the words in which mistakes are
+//! refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use http::{HeaderMap, HeaderValue};
+use sha2::{Digest, Sha256};
 use tollgate::config::{self, Config, Format};
 
 const GATEWAY: &str = "
@@ -112,6 +114,21 @@ fn mistakes_about_clients_are_named() {
         unknown.contains("answers.detail: at character ") && unknown.contains("retry_after"),
         "{unknown}"
     );
+}
+
+#[test]
+fn the_hash_of_a_word_that_is_guessed_first_is_no_token() {
+    for word in ["", "admin", "changeme", "password", "secret", "test", "token", "tollgate"] {
+        let hash = data_encoding::HEXUPPER.encode(&Sha256::digest(word));
+        for keys in ["keys: [{ name: a, role: admin,", "clients: { api_keys: { keys: [{ name: a,"] {
+            let closed = if keys.starts_with("keys") { "}]" } else { "}] } }" };
+            let error = load(&format!("{keys} token_sha256: {hash} {closed}")).unwrap_err();
+            assert!(error.contains("keys[0].token_sha256: "), "{error}");
+            assert!(error.contains(&format!("the hash of `{word}`, which is guessed first")), "{error}");
+        }
+    }
+    let good = data_encoding::HEXLOWER.encode(&Sha256::digest("0123456789abcdef"));
+    load(&format!("keys: [{{ name: a, role: admin, token_sha256: {good} }}]")).unwrap();
 }
 
 #[test]

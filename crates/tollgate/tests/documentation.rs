@@ -97,6 +97,8 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .args(["check-config", "--config"])
                 .arg(&file)
                 .env_clear()
+                .env("ACME_API_KEY", "a-key-of-a-consumer")
+                .env("ACME_SECOND_API_KEY", "another-key-of-a-consumer")
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
                 .env("TOLLGATE_CHECK_TOKEN", "a-token-of-a-checker")
                 .env("TOLLGATE_READ_TOKEN", "a-token-of-a-reader")
@@ -124,6 +126,43 @@ fn the_guide_to_proxies_shows_the_files_that_are_tested() {
         shown += 1;
     }
     assert_eq!(shown, 4);
+}
+
+#[test]
+fn the_guide_to_the_layer_shows_the_examples_that_are_compiled() {
+    let blocks = Page::at("docs/guides/layer.md").blocks();
+    for file in ["crates/layer/examples/axum.rs", "crates/layer/examples/configured.rs"] {
+        let text = std::fs::read_to_string(root().join(file)).unwrap();
+        assert!(blocks.iter().any(|block| block.text == text), "{file} is not shown as it is");
+        // What they use is among what the page says to depend on.
+        let crates = text.lines().filter_map(|line| line.strip_prefix("use ")?.split("::").next());
+        for name in crates.filter(|name| *name != "std").map(|name| name.replace('_', "-")) {
+            let depends = |text: &str| text.lines().any(|line| line.starts_with(&format!("{name} = ")));
+            let named = blocks.iter().any(|block| block.language == "toml" && depends(&block.text));
+            assert!(named, "{file} uses {name}, which the page does not depend on");
+        }
+    }
+}
+
+#[test]
+fn the_guide_to_installing_speaks_of_every_place_in_the_unit() {
+    let page = Page::at("docs/guides/installing.md").text;
+    let unit = std::fs::read_to_string(root().join("packaging/tollgate.service")).unwrap();
+    let setting = |name: &str| {
+        let line = unit.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        line.unwrap_or_else(|| panic!("the unit has no {name}"))
+    };
+    let state = format!("/var/lib/{}", setting("StateDirectory"));
+    assert_eq!(setting("WorkingDirectory"), state);
+    let start: Vec<&str> = setting("ExecStart").split(' ').collect();
+    let &[program, command, option, config] = &start[..] else { panic!("{start:?}") };
+    for place in [program, config, setting("EnvironmentFile").trim_start_matches('-'), &state] {
+        let mut words = page.split(|c: char| c.is_whitespace() || "`,".contains(c));
+        assert!(words.any(|word| word == place), "the page does not speak of {place}");
+    }
+    assert!(page.contains(&format!("useradd --system --home-dir {state}")) && page.contains(setting("User")));
+    assert!(tollgate(&[command, "--help"]).0.contains(&format!("{option} <FILE>")), "no {option}");
+    assert_eq!(setting("ExecReload"), "/bin/kill -HUP $MAINPID");
 }
 
 #[test]

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::{ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::de::IgnoredAny;
-use tollgate_core::Decision;
+use tollgate_core::{Decision, Limit, Reading, Rule};
 use tollgate_engine::Engine;
 
-use crate::correlation::{CORRELATION_ID, Correlation, Id};
+use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::json::Json;
 use crate::words;
 use headers::whole_secs;
@@ -107,6 +107,7 @@ impl Default for Answers {
 
 impl Media {
     /// Its name.
+    #[inline]
     pub fn name(self) -> &'static str {
         match self {
             Self::ProblemJson => PROBLEM_JSON,
@@ -143,8 +144,18 @@ impl Answers {
 
     /// Says what is left. What somebody else said under the same names is replaced.
     pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl Sheet) {
-        if self.headers.x_ratelimit {
-            headers::rate_limit_and_type(decision, headers);
+        self.say_left(decision, decision.binding_of_rule(), headers);
+    }
+
+    /// Says what is left, where it is known already which limit binds.
+    fn say_left(
+        &self,
+        decision: &Decision<'_>,
+        binding: Option<(&Rule, &Limit, Reading)>,
+        headers: &mut impl Sheet,
+    ) {
+        if let Some((rule, limit, reading)) = binding.filter(|_| self.headers.x_ratelimit) {
+            headers::rate_limit_and_type(rule, limit, reading, headers);
         }
         if self.headers.ietf {
             headers::ietf(decision, headers);
@@ -177,16 +188,21 @@ impl Answers {
     ) -> StatusCode {
         let refusal = Refusal::new(engine, decision);
         let id = correlation.id();
-        self.write(&refusal, &id, body);
-        headers.fixed(TYPE, self.media.name());
+        let id = id.as_str();
+        self.write(&refusal, id, body);
+        // Apart, so that each is copied by its known length.
+        match self.media {
+            Media::ProblemJson => headers.fixed(TYPE, Media::ProblemJson.name()),
+            Media::Json => headers.fixed(TYPE, Media::Json.name()),
+        }
         headers.fixed(CACHING, "no-store");
-        headers.text(ID, id.as_str());
+        headers.text(ID, id);
         headers::retry_after(refusal.wait(), headers);
-        self.headers(decision, headers);
+        self.say_left(decision, refusal.binding_of_rule(), headers);
         refusal.status()
     }
 
-    fn write(&self, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
+    fn write(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         if refusal.status() != StatusCode::TOO_MANY_REQUESTS {
             refusal.write(id, json);
             return json.piece("}");
@@ -201,7 +217,7 @@ impl Answers {
     }
 
     /// Writes the detail, inside of quotes that stand already.
-    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
+    fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         match &self.detail {
             Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
                 detail.write(json, |blank, json| self.fill(blank, refusal, id, json));
@@ -211,7 +227,7 @@ impl Answers {
     }
 
     /// Writes what stands for a placeholder: a number, or text inside of quotes that stand already.
-    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
+    fn fill(&self, blank: Blank, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         let binding = refusal.binding();
         match blank {
             Blank::RetryAfter => json.maybe(refusal.wait().map(whole_secs)),
@@ -224,7 +240,7 @@ impl Answers {
             Blank::Code => json.add(refusal.code().unwrap_or_default()),
             Blank::Key => json.add(refusal.named.as_ref().map_or("", |(_, key)| key)),
             Blank::Policy => json.add(refusal.policy()),
-            Blank::CorrelationId => json.add(id.as_str()),
+            Blank::CorrelationId => json.add(id),
             Blank::Title => json.add(&self.title),
             Blank::Type => json.add(&self.type_uri),
             Blank::Detail => self.add_detail(refusal, id, json),

@@ -1,7 +1,6 @@
 //! The id that ties an answer to the caller's log.
 
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::Cell;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
@@ -64,13 +63,13 @@ impl From<Id> for HeaderValue {
     }
 }
 
-/// An id that this process makes up once, and that no other is likely to make up. Asking the system
-/// for luck each time would take longer than writing a refusal.
+/// An id that this thread makes up once, and that no other is likely to make up, here or elsewhere.
+/// Asking the system for luck each time would take longer than writing a refusal.
 fn made_up() -> [u8; 16] {
-    static START: LazyLock<u64> =
-        LazyLock::new(|| getrandom::u64().expect("the system gives random numbers"));
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    hexadecimal(scatter(START.wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed))))
+    thread_local! {
+        static NEXT: Cell<u64> = Cell::new(getrandom::u64().expect("the system gives random numbers"));
+    }
+    hexadecimal(scatter(NEXT.replace(NEXT.get().wrapping_add(1))))
 }
 
 /// The sixteen digits of a number, all at once: each half of its bytes becomes a byte of its own, and

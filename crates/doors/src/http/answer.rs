@@ -12,7 +12,6 @@ use tollgate_engine::Engine;
 use tollgate_web::answer::{Refusal, write_origin};
 use tollgate_web::json::Json;
 
-use super::problem::Id;
 use super::shown;
 
 /// About how long an answer is, in bytes.
@@ -67,7 +66,7 @@ impl Answer<'_, '_> {
 
     /// Writes that the attempt may not pass, as a problem of the request with this id; all but the brace
     /// at the end.
-    pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &Id, json: &mut Json) {
+    pub(crate) fn write_refused(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         refusal.write(id, json);
         self.write_rules(json);
     }

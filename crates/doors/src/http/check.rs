@@ -208,7 +208,7 @@ impl Told<'_> {
         } else {
             let id = self.correlation.id();
             let refusal = Refusal::new(engine, decision);
-            answer.write_refused(&refusal, &id, &mut json);
+            answer.write_refused(&refusal, id.as_str(), &mut json);
             response = axum::http::Response::new(json);
             *response.status_mut() = refusal.status();
             let head = response.headers_mut();
@@ -249,7 +249,7 @@ async fn decide_all<'r, 'b: 'r>(
         let attempt = match attempt {
             Ok(attempt) => attempt,
             Err(problem) => {
-                problem.write(&id, &mut json);
+                problem.write(id.as_str(), &mut json);
                 continue;
             }
         };
@@ -259,12 +259,12 @@ async fn decide_all<'r, 'b: 'r>(
                 let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
                 answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
             } else {
-                answer.write_refused(&Refusal::new(&app.engine, decision), &id, &mut json);
+                answer.write_refused(&Refusal::new(&app.engine, decision), id.as_str(), &mut json);
             }
             json.piece("}");
         };
         if let Err(problem) = decide(app, &pinned, attempt, write).await {
-            problem.write(&id, &mut json);
+            problem.write(id.as_str(), &mut json);
         }
     }
     json.piece("]}");

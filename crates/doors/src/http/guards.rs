@@ -113,7 +113,7 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
     let refusal = Refusal::new(&app.engine, &begun.decision);
     let answer = Answer { engine: &app.engine, policy: &guard.policy, decision: &begun.decision };
     let mut json = Json::with_capacity(2 * USUAL_BYTES);
-    answer.write_refused(&refusal, &id, &mut json);
+    answer.write_refused(&refusal, id.as_str(), &mut json);
     let advice = advised(&begun.advice(), begun.decision.outcome.now);
     let behind = Behind { guard: &guard.name, advice, ticket: None };
     let behind = serde_json::to_vec(&behind).expect("texts and numbers can be written");

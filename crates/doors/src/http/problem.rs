@@ -8,7 +8,7 @@ use tollgate_core::{Mistake, StoreError};
 use tollgate_engine::pacer::PauseFault;
 use tollgate_engine::{ChangeFault, Fault};
 pub(crate) use tollgate_web::answer::PROBLEM_JSON;
-pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation, Id};
+pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 use tollgate_web::json::Json;
 
 /// Why a request was not done.
@@ -111,7 +111,7 @@ impl Problem {
     }
 
     /// Writes its body under this id.
-    pub(crate) fn write(&self, id: &Id, json: &mut Json) {
+    pub(crate) fn write(&self, id: &str, json: &mut Json) {
         self.0.write(id, json);
     }
 

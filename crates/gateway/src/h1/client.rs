@@ -52,8 +52,7 @@ impl H1Client {
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
         let with_body = if request.method == Method::HEAD { WithBody::No } else { WithBody::Yes };
-        let date = visit.worker.date();
-        write::answer(&mut self.side.outbox.small, answer, &date, with_body, self.manner);
+        write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), with_body, self.manner);
         self.flush(visit).await
     }
 
@@ -67,8 +66,7 @@ impl H1Client {
     /// Says this to a client that is not listened to, and lets it go.
     pub(crate) async fn say_last(&mut self, visit: &Visit, answer: &mut Answer) {
         self.manner = Manner { version: Version::Http11, close: true };
-        let date = visit.worker.date();
-        write::answer(&mut self.side.outbox.small, answer, &date, WithBody::Yes, self.manner);
+        write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), WithBody::Yes, self.manner);
         if self.flush(visit).await {
             self.linger(&visit.alarm).await;
         }
@@ -76,6 +74,9 @@ impl H1Client {
 
     /// Sends everything, unless the client does not take it.
     async fn flush(&mut self, visit: &Visit) -> bool {
+        if self.side.drain_at_once() {
+            return true;
+        }
         let patience = visit.worker.local().plan.settings.bounds.stall_timeout;
         let sent = visit.alarm.within(patience, poll_fn(|cx| self.side.poll_drain(cx))).await;
         matches!(sent, Ok(Ok(())))

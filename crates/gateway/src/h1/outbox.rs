@@ -45,6 +45,15 @@ impl Outbox {
         }
     }
 
+    /// Writes what goes at once. Answers whether that was everything.
+    pub(crate) fn write_at_once(&mut self, stream: &Stream) -> bool {
+        if self.large.is_empty() && self.after.is_empty() {
+            let written = stream.write_at_once(&self.small);
+            self.advance(written);
+        }
+        self.is_empty()
+    }
+
     /// Writes until nothing is left.
     pub(crate) fn poll_write(&mut self, stream: &mut Stream, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.is_empty() {

@@ -75,6 +75,12 @@ impl Side {
         Poll::Ready(Ok(read))
     }
 
+    /// Writes what goes at once. Answers whether that was everything, and nothing more is to be done:
+    /// those who have asked for more already take turns with others.
+    pub(crate) fn drain_at_once(&mut self) -> bool {
+        self.inbox.is_empty() && self.outbox.write_at_once(&self.stream)
+    }
+
     /// Writes everything.
     pub(crate) fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !self.outbox.is_empty() {

@@ -45,8 +45,8 @@ Examples:
   tollgate ban --allow 198.51.100.7 --reason monitoring
   tollgate ban --from drop.txt --for 1d
 
-In a file, what follows a # or a ; on a line is a comment. It holds at once, is kept across
-restarts, and reaches every node within a second.
+In a file, what follows a # or a ; on a line is a comment. It holds at once, reaches
+every node within a second, and is kept in the store: restarts do not end it, unless the store is `memory`.
 Exit codes: 0 set, 2 an error.";
 
 /// The most entries of one request.

@@ -86,8 +86,9 @@ Examples:
   tollgate rate-limits delete partners
 
 A policy made here counts each client on each route (--by says otherwise), and beside that each consumer
-by what `tollgate consumers` says. It holds at once, on every node within a second, and survives restarts
-and reloads. `tollgate rate-limits create --help` tells more. Exit codes: 0 done, 2 an error.";
+by what `tollgate consumers` says. It holds at once, on every node within a second, and survives reloads,
+and restarts unless the store is `memory`. `tollgate rate-limits create --help` tells more.
+Exit codes: 0 done, 2 an error.";
 
 const CREATING: &str = "\
 Examples:

@@ -33,8 +33,8 @@ Examples:
   tollgate set domain example.com unlimited
   tollgate set sender user@example.com --unset
 
-It holds at once, is kept across restarts, and beats the configuration file until it is removed.
-Exit codes: 0 set or removed, 2 an error.";
+It holds at once and beats the configuration file until it is removed. It is kept in the store: restarts
+do not end it, unless the store is `memory`. Exit codes: 0 set or removed, 2 an error.";
 
 impl Set {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

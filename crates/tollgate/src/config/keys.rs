@@ -46,6 +46,9 @@ pub(super) struct Keys {
 /// Shorter tokens can be guessed.
 const LEAST_TOKEN_CHARS: usize = 16;
 
+/// How long a token was cannot be seen in its hash, but these are in everybody's list.
+const GUESSED_FIRST: [&str; 8] = ["", "admin", "changeme", "password", "secret", "test", "token", "tollgate"];
+
 impl TokenHash {
     /// The hash of this token.
     pub fn of(token: &str) -> Self {
@@ -184,8 +187,14 @@ fn from_hash(hash: &str) -> Result<TokenHash, String> {
     let bytes = HEXLOWER_PERMISSIVE.decode(hash.as_bytes()).ok();
     let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
     // What was written here may be a token by mistake, so it is not repeated.
-    bytes.map(TokenHash).ok_or_else(|| {
+    let hash = bytes.map(TokenHash).ok_or_else(|| {
         "this is not a SHA-256 hash of 64 hexadecimal digits, as from `printf %s \"$TOKEN\" | sha256sum`"
             .to_owned()
-    })
+    })?;
+    match GUESSED_FIRST.iter().find(|word| TokenHash::of(word) == hash) {
+        Some(word) => Err(format!(
+            "this is the hash of `{word}`, which is guessed first: hash a token as from `openssl rand -hex 32`"
+        )),
+        None => Ok(hash),
+    }
 }

@@ -27,10 +27,9 @@ pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
     }
 }
 
-/// As [`rate_limit`], and whose limit it is. What somebody else said under these names is gone: half
+/// Says what a limit shows, and whose it is. What somebody else said under these names is gone: half
 /// of one answer beside half of another would be worse than either.
-pub(super) fn rate_limit_and_type(decision: &Decision<'_>, headers: &mut impl Sheet) {
-    let Some((rule, limit, reading)) = decision.binding_of_rule() else { return };
+pub(super) fn rate_limit_and_type(rule: &Rule, limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
     if !matches!(limit, Limit::Bucket(_)) {
         headers.forget(BURST);
     }

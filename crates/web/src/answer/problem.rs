@@ -8,7 +8,7 @@ use tollgate_core::{Listing, StoreError};
 use tollgate_engine::Fault;
 
 use super::Response;
-use crate::correlation::{CORRELATION_ID, Correlation, Id};
+use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::facts::BadFact;
 use crate::host::BadHost;
 use crate::identity::BadCredential;
@@ -120,7 +120,7 @@ impl Problem {
     }
 
     /// Writes its body under this id.
-    pub fn write(&self, id: &Id, json: &mut Json) {
+    pub fn write(&self, id: &str, json: &mut Json) {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);
         json.piece(r#"{"type":"#);
         json.text(self.kind);
@@ -131,7 +131,7 @@ impl Problem {
         json.piece(r#","detail":"#);
         json.text(&self.detail[..end]);
         json.piece(r#","correlationId":"#);
-        json.text(id.as_str());
+        json.text(id);
         json.piece("}");
     }
 
@@ -139,7 +139,7 @@ impl Problem {
     pub fn answer(&self, correlation: &Correlation) -> Response {
         let id = correlation.id();
         let mut json = Json::with_capacity(USUAL_BYTES + self.detail.len());
-        self.write(&id, &mut json);
+        self.write(id.as_str(), &mut json);
         let mut response = Response::new(json.into_bytes().into());
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

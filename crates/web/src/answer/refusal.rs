@@ -6,11 +6,10 @@
 use std::borrow::Cow;
 
 use http::StatusCode;
-use tollgate_core::{Decision, Limit, Line, Origin, Reading, Span, Verdict, When};
+use tollgate_core::{Decision, Limit, Line, Origin, Reading, Rule, Span, Verdict, When};
 use tollgate_engine::Engine;
 
 use super::headers::whole_secs;
-use crate::correlation::Id;
 use crate::json::Json;
 use crate::words::{self, Moment};
 
@@ -88,6 +87,12 @@ impl<'d, 'a> Refusal<'d, 'a> {
         self.named.as_ref().and_then(|(line, _)| line.rule.code.as_deref())
     }
 
+    /// The rule that is named, its limit that binds, and what that shows.
+    pub(super) fn binding_of_rule(&self) -> Option<(&'d Rule, &'d Limit, Reading)> {
+        let (_, limit, reading) = self.binding?;
+        self.named.as_ref().map(|(line, _)| (line.rule, limit, reading))
+    }
+
     /// The limit that binds, as it is written and as it is, and what it shows.
     pub(super) fn binding(&self) -> Option<(&str, &Limit, Reading)> {
         self.binding
@@ -95,7 +100,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
 
     /// Writes it as a problem of the request with this id, all but what every rule shows and the brace
     /// at the end: whoever has more to say goes on.
-    pub fn write(&self, id: &Id, json: &mut Json) {
+    pub fn write(&self, id: &str, json: &mut Json) {
         json.piece(self.kind.opening);
         self.add_default_detail(json);
         self.write_reasons(id, json);
@@ -146,9 +151,9 @@ impl<'d, 'a> Refusal<'d, 'a> {
     }
 
     /// Writes what stands behind the detail, and the quote that ends it.
-    pub(super) fn write_reasons(&self, id: &Id, json: &mut Json) {
+    pub(super) fn write_reasons(&self, id: &str, json: &mut Json) {
         json.piece(r#"","correlationId":""#);
-        json.add(id.as_str());
+        json.add(id);
         json.piece(self.kind.error);
         json.piece(words::verdict(self.decision.verdict));
         json.piece(r#"","policy":""#);
@@ -199,6 +204,10 @@ fn public_reason<'d>(decision: &'d Decision<'_>) -> Option<&'d str> {
 
 /// Writes how a decision was reached, as members of an answer.
 pub fn write_origin(decision: &Decision<'_>, json: &mut Json) {
+    // Most are reached by the store, and of those there is nothing more to say.
+    if decision.origin == Origin::Store {
+        return json.piece(r#","origin":"store""#);
+    }
     json.piece(r#","origin":""#);
     json.piece(words::origin(decision.origin));
     json.quote();

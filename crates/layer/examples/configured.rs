@@ -1,0 +1,113 @@
+//! An axum service whose limits, clients, answers and store are those of a configuration file of
+//! tollgate, with metrics: `cargo run -p tollgate-tower --example configured -- tollgate.yaml`, then
+//! `curl -i http://127.0.0.1:3000/`. The file has a policy `api`.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use axum::routing::get;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::{Registry, Unit};
+use tollgate::config::{self, StoreConfig, Sync};
+use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_redis::RedisStore;
+use tollgate_store::file::{FileOptions, FileStore, Syncing};
+use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
+use tollgate_tower::TollgateLayer;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let file = std::env::args().nth(1).unwrap_or_else(|| "tollgate.yaml".to_owned());
+    let config = config::load(Some(Path::new(&file)), std::env::vars())?;
+    let engine = Arc::new(Engine::start(config.policies, open(&config.store).await?).await?);
+    tokio::spawn(tend(Arc::clone(&engine)));
+
+    let limited = TollgateLayer::new(Arc::clone(&engine), "api")
+        .peer(|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
+        .trusted_proxies(config.clients.proxies)
+        .credentials(config.clients.credentials)
+        .fields(config.clients.aliases)
+        .answers(config.answers);
+    let registry = Arc::new(registry(&engine));
+    let app = Router::new()
+        .route("/", get(|| async { "hello\n" }).layer(limited))
+        .route("/metrics", get(move || async move { page(&registry) }));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
+    println!("listens on http://{}", listener.local_addr()?);
+    let app = app.into_make_service_with_connect_info::<SocketAddr>();
+    // Ended in order, so that a store with a file is dropped, which saves it.
+    let ended = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+    axum::serve(listener, app).with_graceful_shutdown(ended).await?;
+    Ok(())
+}
+
+/// Opens the store that a configuration names.
+async fn open(config: &StoreConfig) -> Result<Parts, Box<dyn Error>> {
+    let clock = Arc::new(SystemClock::new());
+    match config {
+        StoreConfig::Memory { max_keys } => {
+            let store = Arc::new(MemoryStore::new(clock, *max_keys));
+            Ok(Parts { store: store.clone(), records: store, fallback: None })
+        }
+        StoreConfig::File { path, flush_interval, sync, max_keys } => {
+            let options = FileOptions {
+                flush_interval: *flush_interval,
+                sync: match sync {
+                    Sync::Interval => Syncing::Interval,
+                    Sync::Always => Syncing::Always,
+                },
+                max_keys: *max_keys,
+                on_event: Box::new(|event| eprintln!("{event:?}")),
+            };
+            let (store, report) = FileStore::open(path, clock, options)?;
+            if let Some(aside) = report.set_aside {
+                eprintln!("{} is damaged, and now {}", path.display(), aside.to.display());
+            }
+            let store = Arc::new(store);
+            Ok(Parts { store: store.clone(), records: store, fallback: None })
+        }
+        StoreConfig::Redis(settings) => {
+            // What decides while Redis cannot be used.
+            let fallback = Fallback {
+                store: Arc::new(MemoryStore::new(clock, 1_000_000)),
+                clock: Arc::new(SteadyClock::new()),
+                probe_every: settings.health_check_interval.into(),
+            };
+            let store = Arc::new(RedisStore::start((**settings).clone()).await?);
+            Ok(Parts { store: store.clone(), records: store, fallback: Some(fallback) })
+        }
+    }
+}
+
+/// Does what is due beside deciding: asks for a store that is gone, follows what other nodes set, bans
+/// whom rules keep denying.
+async fn tend(engine: Arc<Engine>) {
+    loop {
+        engine.tend().await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+}
+
+/// What the engine counts.
+fn registry(engine: &Engine) -> Registry {
+    let mut registry = Registry::default();
+    let help = "How long decisions took; one in 64 is timed";
+    let latency = engine.meters.latency.clone();
+    registry.register_with_unit("tollgate_decision_duration", help, Unit::Seconds, latency);
+    registry.register_collector(Box::new(engine.meters.clone()));
+    if let Some(store) = engine.store_meters() {
+        registry.register_collector(Box::new(store.clone()));
+    }
+    registry
+}
+
+fn page(registry: &Registry) -> String {
+    let mut page = String::new();
+    encode(&mut page, registry).expect("writing to a string cannot fail");
+    page
+}
