@@ -1,5 +1,7 @@
 //! Whoever waits is let in as soon as something is freed: given back, released or forgotten.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::sync::Arc;
