@@ -188,3 +188,25 @@ fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
         assert!(waited < Span::from_secs(1), "{waited}");
     });
 }
+
+#[test]
+fn what_is_freed_just_as_somebody_sits_down_is_not_missed() {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+    runtime.block_on(async {
+        let track = Arc::new(Track::new(by_job("1/50s sliding")).await);
+        for number in 0..3_000 {
+            let job = number.to_string();
+            let fields = [("job", &*job)];
+            let first = track.acquire("run", &fields).await.unwrap();
+            let giving = Arc::clone(&track);
+            let giving = tokio::spawn(async move {
+                let pinned = giving.engine.pin();
+                giving.engine.give(&pinned, &first.receipt.unwrap()).await.unwrap();
+            });
+            let second = tokio::time::timeout(Duration::from_secs(30), track.acquire("run", &fields));
+            second.await.expect("it is told that there is room").unwrap();
+            giving.await.unwrap();
+        }
+    });
+}
