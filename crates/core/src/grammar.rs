@@ -197,6 +197,9 @@ fn holds(words: &mut Words<'_>, max: u64) -> Result<Written, GrammarError> {
 
 fn bound(words: &mut Words<'_>, max: u64) -> Result<Written, GrammarError> {
     let start = words.skip_space();
+    if let Some(problem) = rate_in_other_words(&words.text[start..], max) {
+        return Err(words.wrong_at(start, &problem));
+    }
     let field = words.next();
     if !field.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Err(words.wrong_at(start, "expected `/`, `at once`, `in total` or `FIELD per attempt`"));
@@ -204,6 +207,24 @@ fn bound(words: &mut Words<'_>, max: u64) -> Result<Written, GrammarError> {
     words.expect("per", "100 recipients per attempt")?;
     words.expect("attempt", "100 recipients per attempt")?;
     words.end((max > 0).then(|| Limit::PerAttempt { max, field: field.into() }))
+}
+
+/// What to write instead, if this is a rate as others write it: `10 per second`, `10r/s`.
+fn rate_in_other_words(rest: &str, max: u64) -> Option<String> {
+    let mut words = Words { text: rest, at: 0 };
+    if words.next() != "per" && !matches!(words.next(), "per" | "/") {
+        return None;
+    }
+    let period = match words.next() {
+        "s" | "sec" | "second" | "seconds" => "s",
+        "m" | "min" | "minute" | "minutes" => "min",
+        "h" | "hr" | "hour" | "hours" => "hour",
+        "d" | "day" | "days" => "day",
+        "w" | "week" | "weeks" => "week",
+        "month" | "months" => "month calendar",
+        _ => return None,
+    };
+    Some(alloc::format!("write `{max}/{period}`"))
 }
 
 enum Length {

@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 
 pub use bucket::{Bucket, Level};
 pub use calendar::{Calendar, Page, Period, Unit};
-pub use in_flight::{Hold, Holds, InFlight};
+pub use in_flight::{Hold, Holding, Holds, InFlight};
 pub use ladder::{Failure, Failures, Height, Ladder, Pause, Step};
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
@@ -179,6 +179,15 @@ impl Limit {
     /// Whether this limit counts holds.
     pub fn holds(&self) -> bool {
         matches!(self, Self::InFlight(_))
+    }
+
+    /// What an attempt holds by this limit.
+    pub fn holding(&self) -> Holding {
+        match self {
+            Self::InFlight(limit) if limit.lease().is_some() => Holding::ForATime,
+            Self::InFlight(_) => Holding::UntilReleased,
+            _ => Holding::Nothing,
+        }
     }
 
     /// Whether a state knows its takes by name, or is never forgotten while it counts any. One that

@@ -1,4 +1,4 @@
-//! The numbers in attempts that limits bound, by the rules that bound them.
+//! The numbers in attempts that limits bound, and what attempts hold, by the rules that say so.
 //!
 //! A rule may have limits for a hundred thousand keys, and ten thousand policies may share it: it is
 //! gone through once.
@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use hashbrown::{HashMap, HashSet};
 
-use crate::limit::Limit;
+use crate::limit::{Holding, Limit};
 use crate::rule::Rule;
 
 /// What was found out about rules, for as long as a set of policies is put together.
@@ -23,21 +23,39 @@ pub struct Numbers {
 struct Found {
     _rule: Arc<Rule>,
     numbers: Box<[Arc<str>]>,
+    holding: Holding,
 }
 
 impl Numbers {
     /// The fields whose numbers some limit of this rule bounds, each once.
     pub fn of(&mut self, rule: &Arc<Rule>) -> &[Arc<str>] {
+        &self.found(rule).numbers
+    }
+
+    /// What attempts hold by this rule, at whatever key.
+    pub fn holding(&mut self, rule: &Arc<Rule>) -> Holding {
+        self.found(rule).holding
+    }
+
+    fn found(&mut self, rule: &Arc<Rule>) -> &Found {
         let entry = self.by_rule.entry(Arc::as_ptr(rule) as usize);
-        &entry.or_insert_with(|| Found { _rule: Arc::clone(rule), numbers: bounded(rule) }).numbers
+        entry.or_insert_with(|| Found {
+            _rule: Arc::clone(rule),
+            numbers: bounded(rule),
+            holding: limits(rule).map(Limit::holding).max().unwrap_or_default(),
+        })
     }
 }
 
+/// All limits of a rule, at whatever key.
+fn limits(rule: &Rule) -> impl Iterator<Item = &Limit> {
+    core::iter::once(&rule.plan).chain(rule.overrides.values()).flat_map(|plan| plan.limits())
+}
+
 fn bounded(rule: &Rule) -> Box<[Arc<str>]> {
-    let plans = core::iter::once(&rule.plan).chain(rule.overrides.values());
     let mut known = HashSet::new();
     let mut numbers = Vec::new();
-    for limit in plans.flat_map(|plan| plan.limits()) {
+    for limit in limits(rule) {
         if let Limit::PerAttempt { field, .. } = limit
             && known.insert(field)
         {

@@ -10,6 +10,7 @@ use hashbrown::HashMap;
 use crate::charge::Charges;
 use crate::guard::Guard;
 use crate::key::{FieldKind, Kinds, ValueError};
+use crate::limit::Holding;
 use crate::lists::Roster;
 use crate::mistake::shown;
 pub use crate::mistake::{Mistake, nearest};
@@ -48,6 +49,7 @@ pub struct Policy {
     by: Vec<Box<[u8]>>,
     observes: bool,
     counts_answers: bool,
+    holding: Holding,
     /// Whether all there is is one rule by one field, with the same limits for everybody.
     plain: bool,
     number: usize,
@@ -247,8 +249,10 @@ impl Policy {
         let mut fields: Vec<Arc<str>> = Vec::new();
         let mut numbers: Vec<Arc<str>> = Vec::new();
         let mut by = Vec::new();
+        let mut holding = Holding::Nothing;
         for rule in &rules {
             by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
+            holding = holding.max(known.holding(rule));
             let own = known.of(rule);
             if numbers.is_empty() {
                 numbers.extend_from_slice(own);
@@ -260,7 +264,19 @@ impl Policy {
         let observes = rules.iter().any(|rule| rule.observes());
         let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
         let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
-        Self { name, rules, allow_unmatched, fields, numbers, by, observes, counts_answers, plain, number: 0 }
+        Self {
+            name,
+            rules,
+            allow_unmatched,
+            fields,
+            numbers,
+            by,
+            observes,
+            counts_answers,
+            holding,
+            plain,
+            number: 0,
+        }
     }
 
     /// Its place among the policies of its set.
@@ -276,6 +292,17 @@ impl Policy {
     /// Whether some rule counts only answers of some statuses.
     pub fn counts_answers(&self) -> bool {
         self.counts_answers
+    }
+
+    /// What its attempts hold, at whatever key.
+    pub fn holding(&self) -> Holding {
+        self.holding
+    }
+
+    /// Whether its attempts hold something, and so need an id to release it by.
+    #[inline]
+    pub fn holds(&self) -> bool {
+        self.holding != Holding::Nothing
     }
 
     /// Turns an attempt into charges: one for each rule that applies.

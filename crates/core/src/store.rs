@@ -43,7 +43,8 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
-    /// Whether every take, and every give, is answered at once, so that nobody need be ready to wait.
+    /// Whether every take, every give and every order about holds is answered at once, so that nobody
+    /// need be ready to wait.
     fn answers_at_once(&self) -> bool {
         false
     }

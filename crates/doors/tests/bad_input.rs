@@ -196,6 +196,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         ("/api/v1/ratelimits/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
         ("/api/v1/holds/sender/a", 404, "rule `sender` has no limit `at once` at this key"),
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
+        ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/top?lmit=5", 400, "`lmit` cannot stand in the query here; limit can"),
     ];

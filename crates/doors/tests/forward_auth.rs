@@ -130,6 +130,14 @@ async fn clients_are_known_by_their_keys_and_the_proxy_by_its_own_token() {
 }
 
 #[tokio::test]
+async fn a_key_that_nobody_asks_for_is_the_services_own_business() {
+    let door = trusting();
+    let foreign = [("x-api-key", "the service's own")];
+    assert_eq!(ask(&door, "ip", &foreign).await.status, 200);
+    assert_eq!(ask(&door, "consumer", &foreign).await.status, 401);
+}
+
+#[tokio::test]
 async fn a_proxy_that_asks_wrongly_is_told_in_every_dialect() {
     let door = door();
     let twice = [("x-forwarded-uri", "/a"), ("x-forwarded-uri", "/b")];

@@ -162,7 +162,21 @@ async fn the_journal_and_the_offenders_tell_who_was_refused() {
         "rule": null, "key": "global", "cost": 1, "retry_after_ms": null,
     });
     assert_eq!(decisions[4], oldest);
-    assert_eq!(door.get("/api/v1/decisions?limit=2").await.json()["decisions"].as_array().unwrap().len(), 2);
+    for (query, found) in [
+        ("limit=2", 2),
+        ("verdict=deny", 2),
+        ("verdict=allow&limit=2", 2),
+        ("policy=mail.accept", 5),
+        ("policy=mail", 0),
+        ("rule=sender", 2),
+        ("rule=sender&verdict=allow", 0),
+        ("key=a%40example.com", 2),
+        ("key=global", 3),
+        ("key=", 0),
+    ] {
+        let shown = door.get(&format!("/api/v1/decisions?{query}")).await.json();
+        assert_eq!(shown["decisions"].as_array().unwrap().len(), found, "{query}");
+    }
 
     let top = door.get("/api/v1/top?limit=1").await.json();
     let offender =

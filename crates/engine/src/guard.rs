@@ -100,7 +100,19 @@ impl Engine {
         guard: &'a Guard,
         fields: &'a [(&'a str, &'a str)],
     ) -> Result<Begun<'a>, Fault> {
-        let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id: None };
+        self.begin_guarded_as(pinned, guard, fields, None).await
+    }
+
+    /// As [`Engine::begin_guarded`], for whoever knows when the attempt is over: what it holds is held
+    /// under this id.
+    pub async fn begin_guarded_as<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        guard: &'a Guard,
+        fields: &'a [(&'a str, &'a str)],
+        id: Option<&'a str>,
+    ) -> Result<Begun<'a>, Fault> {
+        let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
         let decision = self.decide(pinned, &attempt).await?;
         let ticket = self.ticket(guard, &decision);
         if ticket.is_some() {

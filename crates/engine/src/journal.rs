@@ -78,7 +78,12 @@ impl Journal {
 
     /// The latest decisions, newest first.
     pub fn latest(&self, most: usize) -> Vec<Entry> {
-        self.entries.lock().iter().rev().take(most).cloned().collect()
+        self.latest_of(most, |_| true)
+    }
+
+    /// The latest decisions among those that are wanted, newest first.
+    pub fn latest_of(&self, most: usize, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
+        self.entries.lock().iter().rev().filter(|entry| wanted(entry)).take(most).cloned().collect()
     }
 }
 

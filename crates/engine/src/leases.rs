@@ -1,9 +1,9 @@
-//! Holds that last as long as something in this process does, such as a connection.
+//! Holds that last as long as something in this process does, such as a connection or a request.
 //!
 //! A hold `at once for 30s` ends by itself unless it is renewed, so that those of a process that was
 //! killed are free again. Whoever has a [`Lease`] has its holds renewed; when it is dropped they are
-//! released. Both are done by [`Leases::tend`], many in one call: keeping and dropping a lease waits for
-//! nobody.
+//! released: there and then if the counters are in this process, and else by [`Leases::run`], which is
+//! woken. That is done for many in one call: keeping and dropping a lease waits for nobody.
 //!
 //! What is held in the counters of this process, because the store could not be used, is renewed and
 //! released there, and is held in the store instead as soon as that has room. So is what ran out though
@@ -14,15 +14,22 @@ mod inbox;
 mod ledger;
 mod meter;
 
+use std::convert::Infallible;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
 use tollgate_core::{Clock, Decision};
 
 use crate::engine::Engine;
 use crate::receipt::Home;
+use chore::Chore;
 use inbox::{Inbox, Kept};
 use ledger::{Ledger, Reach};
 
@@ -34,16 +41,26 @@ pub struct Leases {
     clock: Arc<dyn Clock>,
     inbox: Arc<Inbox>,
     ledger: Mutex<Ledger>,
+    /// What the ids of this process begin with: no other's do.
+    node: u64,
+    ids: AtomicU64,
 }
 
-/// Something that lasts, and has its holds for as long. Dropped, they are released soon.
+/// Something that lasts, and has its holds for as long. Dropped, they are released.
 #[must_use = "what is dropped is released"]
 pub struct Lease {
-    inbox: Arc<Inbox>,
-    /// `None` if it holds nothing, or nothing that is looked after.
-    number: Option<u64>,
+    /// `None` if it holds nothing.
+    held: Option<(Arc<Inbox>, Arc<Kept>)>,
 }
 
+/// Ready when what a lease held is free for the next, or cannot be released now because the store cannot
+/// be used. Dropped, it is released all the same.
+#[must_use = "whoever does not wait for it need only drop the lease"]
+#[derive(Debug)]
+pub struct Released(Option<oneshot::Receiver<Infallible>>);
+
+/// How often leases are tended.
+const EVERY: Duration = Duration::from_millis(250);
 /// How many places of the store are seen to side by side.
 const SIDE_BY_SIDE: usize = 32;
 
@@ -53,19 +70,26 @@ impl Leases {
 
     /// No leases yet. The clock must neither jump nor stand still; when it began does not matter.
     pub fn new(engine: Arc<Engine>, clock: Arc<dyn Clock>) -> Self {
-        let inbox = Arc::new(Inbox::new(Self::MOST));
-        Self { engine, clock, inbox, ledger: Mutex::default() }
+        let inbox = Arc::new(Inbox::new(Arc::clone(&engine), Self::MOST));
+        let node = getrandom::u64().expect("the system gives random numbers");
+        Self { engine, clock, inbox, ledger: Mutex::default(), node, ids: AtomicU64::new(0) }
     }
 
-    /// Looks after so many leases at most. What is beyond that is neither renewed nor released: it runs
-    /// out by itself.
+    /// Looks after so many leases at most. What is beyond that is not renewed, and released only if the
+    /// counters are in this process: else it runs out by itself.
     #[must_use]
     pub fn with_most(self, most: usize) -> Self {
-        Self { inbox: Arc::new(Inbox::new(most)), ..self }
+        Self { inbox: Arc::new(self.inbox.with_most(most)), ..self }
+    }
+
+    /// An id for an attempt whose holds are to be kept: nobody else has it, on this node or another.
+    pub fn fresh_id(&self) -> String {
+        format!("{:016x}-{}", self.node, self.ids.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Keeps what a decision holds under the id it was made with, until the lease is dropped. What that
-    /// id had held before belongs to whoever took it.
+    /// id had held before belongs to whoever took it; what two leases hold under one id is released by
+    /// the first of them that is dropped, so an id is best a [fresh](Self::fresh_id) one.
     pub fn keep(&self, decision: &Decision<'_>, id: &str) -> Lease {
         debug_assert!(decision.charges.id == Some(id), "a hold has the id of its attempt");
         let (charges, taken) = (&decision.charges, decision.outcome.taken);
@@ -74,21 +98,52 @@ impl Leases {
         });
         let sites = held.map(|(_, charge)| (Arc::clone(charge.plan), charges.key(charge).into()));
         let kept = Kept {
+            number: None,
             id: id.into(),
             weight: charges.cost,
             home: Home::of(decision),
             at: self.clock.now(),
             sites: sites.collect(),
         };
-        let number = if kept.sites.is_empty() { None } else { self.inbox.keep(kept) };
-        Lease { inbox: Arc::clone(&self.inbox), number }
+        let held = (!kept.sites.is_empty()).then(|| (Arc::clone(&self.inbox), self.inbox.keep(kept)));
+        Lease { held }
+    }
+
+    /// Tends the leases for as long as it is polled: four times a second, and whenever one was dropped
+    /// that is still to be released. What is dropped while others are being released is released with the
+    /// next: many that end at the same time are a few calls. By one task, in a tokio runtime.
+    pub async fn run(&self) -> Infallible {
+        loop {
+            self.tend().await;
+            let due = Instant::now() + EVERY;
+            while Instant::now() < due && timeout_at(due, self.inbox.stirred.notified()).await.is_ok() {
+                self.release().await;
+            }
+        }
     }
 
     /// Renews what is due, releases what was dropped, and moves to the store what is held elsewhere. To
-    /// be called four times a second or so, by one task.
+    /// be called four times a second or so, by one task, if [`Leases::run`] is not.
     pub async fn tend(&self) {
-        self.ledger.lock().absorb(self.inbox.empty());
+        let mut letters = self.inbox.empty();
+        let waiting = std::mem::take(&mut letters.waiting);
+        self.ledger.lock().absorb(letters);
         self.see_to_all().await;
+        drop(waiting);
+    }
+
+    /// Releases what was dropped, and does nothing else.
+    async fn release(&self) {
+        let mut letters = self.inbox.empty();
+        let waiting = std::mem::take(&mut letters.waiting);
+        let chores = {
+            let pinned = self.engine.pin();
+            let mut ledger = self.ledger.lock();
+            ledger.absorb(letters);
+            ledger.releases(&pinned, self.reach(), self.clock.now())
+        };
+        self.see_to(chores).await;
+        drop(waiting);
     }
 
     /// Releases everything, before the process ends. Leases that are dropped afterwards have nothing
@@ -109,16 +164,24 @@ impl Leases {
     }
 
     async fn see_to_all(&self) {
-        let reach = if self.engine.is_store_open() { Reach::Everywhere } else { Reach::Local };
         let chores = {
             let pinned = self.engine.pin();
-            self.ledger.lock().chores(&pinned, reach, self.clock.now())
+            self.ledger.lock().chores(&pinned, self.reach(), self.clock.now())
         };
+        self.see_to(chores).await;
+    }
+
+    /// Where anything can be done now.
+    fn reach(&self) -> Reach {
+        if self.engine.is_store_open() { Reach::Everywhere } else { Reach::Local }
+    }
+
+    async fn see_to(&self, chores: Vec<Chore>) {
         let mut lost = 0;
         let mut chores = chores.into_iter();
         loop {
-            let some: Vec<_> =
-                chores.by_ref().take(SIDE_BY_SIDE).map(|chore| chore.done(&self.engine)).collect();
+            let some = chores.by_ref().take(SIDE_BY_SIDE);
+            let some: Vec<_> = some.map(|chore| chore.done(&self.engine, &self.inbox)).collect();
             if some.is_empty() {
                 break;
             }
@@ -138,17 +201,46 @@ impl Leases {
     }
 }
 
+impl Lease {
+    /// As dropping it, for whoever has to know when that is done. It is at once if the counters are in
+    /// this process; else [`Leases::run`] has to see to it.
+    pub fn release(mut self) -> Released {
+        let Some((inbox, kept)) = self.held.take() else { return Released(None) };
+        if inbox.releases_here(&kept) {
+            inbox.drop_lease(&kept, None);
+            return Released(None);
+        }
+        let (waiting, told) = oneshot::channel();
+        inbox.drop_lease(&kept, Some(waiting));
+        Released(Some(told))
+    }
+}
+
+impl Future for Released {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let Some(told) = &mut self.0 else { return Poll::Ready(()) };
+        let done = Pin::new(told).poll(context).map(drop);
+        if done.is_ready() {
+            self.0 = None;
+        }
+        done
+    }
+}
+
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.inbox.drop_lease(number);
+        if let Some((inbox, kept)) = &self.held {
+            inbox.drop_lease(kept, None);
         }
     }
 }
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lease").field("number", &self.number).finish_non_exhaustive()
+        let id = self.held.as_ref().map(|(_, kept)| &kept.id);
+        f.debug_struct("Lease").field("id", &id).finish_non_exhaustive()
     }
 }
 

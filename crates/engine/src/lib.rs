@@ -25,7 +25,7 @@ mod retract;
 pub mod shared;
 mod tend;
 mod ticket;
-mod trickle;
+pub mod trickle;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use guard::{Begun, Ending, Finished, Notice};
@@ -34,3 +34,4 @@ pub use lists::{ListFault, Wish};
 pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;
 pub use shared::{Fallback, Health};
+pub use trickle::LogTrickle;

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
     Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
     Timestamp,
@@ -300,6 +300,24 @@ impl Engine {
             (Ok(report), here) => Ok(HoldsReport { found: report.found || here.is_some(), ..report }),
             (Err(_), Some(here)) => Ok(here),
             (Err(error), None) => Err(error),
+        }
+    }
+
+    /// Whether what is held there is released without waiting.
+    pub(crate) fn releases_at_once(&self, home: Home) -> bool {
+        let far = self.shared.is_some() && home == Home::Store;
+        !far && self.own_store(home).answers_at_once()
+    }
+
+    /// Ends a hold where that needs no waiting.
+    pub(crate) fn release_at_once(&self, home: Home, spot: &Spot<'_>, id: &str) {
+        match self.own_store(home).holds(spot, HoldsOrder::ReleaseMany(&[id])) {
+            // What is damaged or gone holds nothing.
+            Answer::Ready(_) => {}
+            Answer::Later(_) => unreachable!("it says that it answers at once"),
+        }
+        if let Some(shared) = &self.shared {
+            shared.denied.free(spot.plan, spot.key);
         }
     }
 

@@ -5,15 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Span, Timestamp};
 
 /// At most so many a second, evenly spaced after a first burst. Where two meet, one is left out.
-pub(crate) struct Trickle {
+pub struct Trickle {
     next: AtomicU64,
     gap: u64,
     /// How far it may run ahead.
     most_ahead: u64,
 }
 
-/// Keeps an attack from filling the log: at most ten lines a second, fifty at once.
-pub(crate) struct LogTrickle {
+/// Keeps what happens often from filling the log. By default it lets through ten lines a second, fifty at
+/// once.
+pub struct LogTrickle {
     trickle: Trickle,
     held_back: AtomicU64,
 }
@@ -23,12 +24,13 @@ const FAR_AHEAD: u64 = 3_600_000_000;
 
 impl Trickle {
     /// One in each gap, and so many at once.
-    pub(crate) fn new(gap: Span, burst: u64) -> Self {
+    pub fn new(gap: Span, burst: u64) -> Self {
         Self { next: AtomicU64::new(0), gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
     }
 
+    /// Whether another one may pass now.
     #[inline]
-    pub(crate) fn admits(&self, now: Timestamp) -> bool {
+    pub fn admits(&self, now: Timestamp) -> bool {
         let now = now.as_micros();
         let next = self.next.load(Ordering::Relaxed);
         let ahead = next.saturating_sub(now);
@@ -40,6 +42,12 @@ impl Trickle {
     }
 }
 
+impl std::fmt::Debug for LogTrickle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogTrickle").finish_non_exhaustive()
+    }
+}
+
 impl Default for LogTrickle {
     fn default() -> Self {
         Self { trickle: Trickle::new(Span::from_millis(100), 50), held_back: AtomicU64::new(0) }
@@ -47,8 +55,13 @@ impl Default for LogTrickle {
 }
 
 impl LogTrickle {
+    /// One line in each gap.
+    pub fn every(gap: Span) -> Self {
+        Self { trickle: Trickle::new(gap, 1), held_back: AtomicU64::new(0) }
+    }
+
     /// Whether a line may be written, and how many were held back before it.
-    pub(crate) fn admit(&self, now: Timestamp) -> Option<u64> {
+    pub fn admit(&self, now: Timestamp) -> Option<u64> {
         if self.trickle.admits(now) {
             return Some(self.held_back.swap(0, Ordering::Relaxed));
         }
@@ -73,5 +86,7 @@ mod tests {
         assert_eq!(log.admit(Timestamp::from_micros(100_001_000_000)), Some(950));
         assert_eq!(admitted(&log, 100_001, 1_000), 9);
         assert_eq!(admitted(&log, 90_000, 1_000), 50, "the clock went back");
+        let seldom = LogTrickle::every(Span::from_secs(10));
+        assert_eq!([100, 109, 110, 119].map(|second| admitted(&seldom, second, 20)), [1, 0, 1, 0]);
     }
 }

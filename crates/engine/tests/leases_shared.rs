@@ -118,6 +118,83 @@ fn thousands_of_leases_need_few_calls() {
     assert_eq!(calls(), 0);
 }
 
+/// Lets everybody else do what can be done without time passing.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_after_leases_is_woken_when_one_is_dropped() {
+    let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
+    let began = tokio::time::Instant::now();
+    let told = async {
+        for number in 0..10 {
+            let lease = keeper.connect(&format!("connection {number}")).expect("nobody else is there");
+            settle().await;
+            assert_eq!(keeper.in_store().len(), 1);
+            drop(lease);
+            settle().await;
+            assert!(keeper.in_store().is_empty(), "it is held though it has ended");
+        }
+        assert_eq!(began.elapsed(), std::time::Duration::ZERO, "it waited for the next time to look");
+    };
+    futures_lite::future::or(
+        async {
+            keeper.leases.run().await;
+        },
+        told,
+    )
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_release_is_told_when_it_is_done_or_cannot_be() {
+    let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
+    let told = async {
+        for number in 0..10 {
+            let lease = keeper.connect(&format!("request {number}")).expect("nobody else is there");
+            lease.release().await;
+            assert!(keeper.in_store().is_empty());
+        }
+        let lease = keeper.connect("last").unwrap();
+        keeper.link.set(Mode::Unreachable);
+        lease.release().await;
+        assert_eq!(keeper.in_store(), ["last"], "nobody could be told");
+        let here = keeper.connect("here").unwrap();
+        assert_eq!(keeper.in_process(), ["here"]);
+        assert!(poll_once(here.release()).await.is_some(), "there is nobody to wait for");
+        assert!(keeper.in_process().is_empty());
+    };
+    let told = tokio::time::timeout(std::time::Duration::from_secs(10), told);
+    let run = async {
+        keeper.leases.run().await;
+        unreachable!("it runs for ever")
+    };
+    futures_lite::future::or(run, told).await.expect("it is told");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_ends_together_is_released_together() {
+    let keeper = Keeper::new(&Centre::new(), "2000 at once for 30s");
+    let all: Vec<_> = (0..1_000).map(|number| keeper.connect(&format!("{number}")).unwrap()).collect();
+    let told = async {
+        settle().await;
+        let before = keeper.calls();
+        drop(all);
+        settle().await;
+        assert_eq!((keeper.in_store().len(), keeper.calls() - before), (0, 1));
+    };
+    futures_lite::future::or(
+        async {
+            keeper.leases.run().await;
+        },
+        told,
+    )
+    .await;
+}
+
 #[test]
 fn a_denial_that_was_remembered_ends_when_a_lease_does() {
     let keeper = Keeper::new(&Centre::new(), "1 at once for 30s");
@@ -137,6 +214,7 @@ fn what_is_held_locally_is_renewed_and_released_there() {
     keeper.pass(90);
     assert_eq!(keeper.in_process(), ["a", "b"]);
     drop(first);
+    assert_eq!(keeper.in_process(), ["b"], "there and then");
     keeper.tend();
     assert_eq!((keeper.in_process(), keeper.in_store()), (vec!["b".to_owned()], vec![]));
     assert_eq!(keeper.leases.meters().lost(), 0);

@@ -84,8 +84,17 @@ impl Alarms {
 impl Alarm {
     /// Sets it to this long from now.
     pub(crate) fn set(&self, time: Duration) {
-        let due = self.alarms.after(time);
+        self.set_at(self.alarms.after(time));
+    }
+
+    /// Sets it to this tick.
+    pub(crate) fn set_at(&self, due: u32) {
         self.alarms.entries.borrow_mut()[self.key].due = due;
+    }
+
+    /// Makes it such that it never rings.
+    pub(crate) fn unset(&self) {
+        self.set_at(NEVER);
     }
 
     /// Whether the time is up. If not, the task is woken when it is.

@@ -1,15 +1,17 @@
 //! One request and its response: between a client and an upstream, however they speak.
 
 use std::future::poll_fn;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::Method;
 
 use crate::alarm::Alarm;
-use crate::flow::{Broken, Fault, Flow, Sink, Source, Waits};
+use crate::flow::{Broken, Fault, Flow, Piece, Sink, Source, Waits};
+use crate::h1::decode::Decoder;
 use crate::h1::request::RequestHead;
 use crate::h1::response::{Body, ResponseHead};
+use crate::proxy::held::Held;
 
 /// Who asks.
 pub(crate) trait Client: Source + Sink {
@@ -71,6 +73,8 @@ pub(crate) enum Failure {
         /// Whether something of a response had come.
         heard: bool,
     },
+    /// The upstream says that it has not looked at the request.
+    UpstreamRefused,
     /// The upstream took too long.
     UpstreamLate,
     /// The upstream took nothing more of the body for too long.
@@ -105,6 +109,52 @@ enum For {
     Head,
     UpstreamBody,
     ClientRoom,
+}
+
+/// A client that takes a response. Who has all of it may come back at once, and finds its place free:
+/// what the request holds is let go of, and the last of the response leaves once it is free.
+struct Taker<'t, C> {
+    client: &'t mut C,
+    held: &'t mut Held,
+    last: &'t mut Option<Last>,
+}
+
+/// What a response ends with: trailers, or nothing more.
+type Last = Option<Piece>;
+
+impl<C: Client> Sink for Taker<'_, C> {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        self.client.poll_room(cx)
+    }
+
+    fn put(&mut self, piece: Piece) {
+        match piece {
+            Piece::Data(_) => self.client.put(piece),
+            Piece::Trailers(_) => self.finish(Some(piece)),
+        }
+    }
+
+    fn end(&mut self) {
+        self.finish(None);
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
+        ready!(self.held.poll_free(cx));
+        match self.last.take() {
+            None => {}
+            Some(None) => self.client.end(),
+            Some(Some(trailers)) => self.client.put(trailers),
+        }
+        self.client.poll_flush(cx)
+    }
+}
+
+impl<C> Taker<'_, C> {
+    /// Keeps the end back until it is asked to leave.
+    fn finish(&mut self, last: Last) {
+        self.held.let_go();
+        *self.last = Some(last);
+    }
 }
 
 impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
@@ -192,16 +242,21 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
     }
 
     /// Passes the response on, and what is left of the request. Answers whether all of the response
-    /// has left; if not, this says who is to blame.
-    pub(crate) async fn body(&mut self, added: &[u8]) -> Result<(), Failure> {
+    /// has left; if not, this says who is to blame. What the request holds is free before the last
+    /// of the response leaves.
+    pub(crate) async fn body(&mut self, added: &[u8], held: &mut Held) -> Result<(), Failure> {
+        if matches!(self.response.body, Body::None | Body::Length(0)) {
+            // The head is the last of it.
+            held.end().await;
+        }
         self.begin(added);
         self.server.expect_body(self.response.body);
         if self.held {
             // It answers without wanting the body.
             self.upload.abandon();
         }
-        let mut download = Flow::new(u64::MAX);
-        poll_fn(|cx| self.poll_body(&mut download, cx)).await
+        let (mut download, mut last) = (Flow::new(u64::MAX), None);
+        poll_fn(|cx| self.poll_body(&mut download, (held, &mut last), cx)).await
     }
 
     /// Begins to answer with the head of the response.
@@ -209,12 +264,18 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.client.begin(&self.response, added);
     }
 
-    fn poll_body(&mut self, download: &mut Flow, cx: &mut Context<'_>) -> Poll<Result<(), Failure>> {
+    fn poll_body(
+        &mut self,
+        download: &mut Flow,
+        (held, last): (&mut Held, &mut Option<Last>),
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Failure>> {
         if !self.upload.is_over() && self.poll_upload(cx).is_err() {
             // The response tells the upstream's view of it.
             self.upload.abandon();
         }
-        let waits = match download.drive(self.server, self.client, cx) {
+        let mut taker = Taker { client: &mut *self.client, held, last };
+        let waits = match download.drive(self.server, &mut taker, cx) {
             Ok(Waits::Nobody) => return Poll::Ready(Ok(())),
             Ok(Waits::Source) => For::UpstreamBody,
             Ok(Waits::Sink) => For::ClientRoom,
@@ -247,10 +308,15 @@ impl<'e, C: Client, S: Server> Exchange<'e, C, S> {
         self.alarm.poll(cx)
     }
 
-    /// Whether the request can be sent again, since the upstream cannot have acted on it.
+    /// Whether the request can be sent again after the upstream closed a connection without a word: it
+    /// may have acted on it, so only where that changes nothing.
     pub(crate) fn is_replayable(&self, request: &RequestHead) -> bool {
-        let untouched = self.upload.moved == 0 && !self.upload.is_done();
-        !self.heard && (untouched || request.method.is_idempotent() && self.upload.moved == 0)
+        !self.heard && request.method.is_safe() && request.body == Decoder::Empty
+    }
+
+    /// Whether nothing of the request's body was taken from the client.
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.upload.moved == 0
     }
 
     /// Whether both messages were whole, and the upstream would take another.

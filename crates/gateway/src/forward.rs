@@ -15,6 +15,7 @@ use crate::h1::encode::Encoder;
 use crate::h1::lines::{Kind, Line};
 use crate::h1::request::RequestHead;
 use crate::h1::write::{line, number_line};
+use crate::plan::Plan;
 use crate::settings::Rewrite;
 
 /// Where a connection's requests come from.
@@ -24,8 +25,8 @@ pub(crate) struct Origin {
     /// The peer's address as text.
     pub(crate) text: Box<str>,
     pub(crate) scheme: Scheme,
-    /// Whether what the peer says of where requests come from is believed.
-    pub(crate) trust: Trust,
+    /// Whether what the peer says of where requests come from is believed, and by which plan.
+    judged: Cell<(u64, Trust)>,
     /// How many bytes of bodies that came over the connection are kept here, until they are passed on.
     pub(crate) kept: Cell<usize>,
 }
@@ -56,15 +57,37 @@ pub(crate) struct Forwarded<'f> {
     /// For clients that sent none.
     pub(crate) address: &'f dyn std::fmt::Display,
     pub(crate) origin: &'f Origin,
+    pub(crate) trust: Trust,
+    /// A header more that is believed from proxies alone.
+    pub(crate) hearsay: Option<&'f HeaderName>,
     /// Whether it is to bring a CAPTCHA, if it passed a guard: then nobody else says so.
     pub(crate) captcha: Option<Captcha>,
+    /// The id that our log knows it by, if it goes there: then the upstream's can know it by the same.
+    pub(crate) correlation: Option<&'f HeaderValue>,
 }
 
+/// Where the id of a request stands.
+const CORRELATION: &[u8] = b"x-correlation-id";
+
 impl Origin {
-    pub(crate) fn new(peer: IpAddr, scheme: Scheme, trust: Trust) -> Self {
+    pub(crate) fn new(peer: IpAddr, scheme: Scheme) -> Self {
         // A client of a socket for both families is known by its IPv4 address.
         let peer = peer.to_canonical();
-        Self { peer, text: peer.to_string().into(), scheme, trust, kept: Cell::new(0) }
+        let judged = Cell::new((u64::MAX, Trust::Nobody));
+        Self { peer, text: peer.to_string().into(), scheme, judged, kept: Cell::new(0) }
+    }
+
+    /// Whether what the peer says of where requests come from is believed. A connection may outlive the
+    /// plan that it was accepted under.
+    pub(crate) fn trust(&self, plan: &Plan) -> Trust {
+        let (number, trust) = self.judged.get();
+        if number == plan.number {
+            return trust;
+        }
+        let trusted = plan.settings.trusted_proxies.trusts(self.peer);
+        let trust = if trusted { Trust::Proxy } else { Trust::Nobody };
+        self.judged.set((plan.number, trust));
+        trust
     }
 }
 
@@ -146,9 +169,13 @@ impl Forwarded<'_> {
     /// Writes the lines that are the same however the upstream speaks.
     fn write_lines(&self, request: &RequestHead, out: &mut BytesMut) {
         let mut heard = Heard::default();
-        let trusted = self.origin.trust == Trust::Proxy;
+        let trusted = self.trust == Trust::Proxy;
         request.lines.write(out, |Line { name, kind, .. }| match kind {
-            Kind::Plain => self.captcha.is_none() || !captcha::is_hint(name),
+            Kind::Plain => {
+                let told = self.hearsay.is_none_or(|header| passes(name, header, self.trust));
+                told && (self.captcha.is_none() || !captcha::is_hint(name))
+                    && (self.correlation.is_none() || !name.eq_ignore_ascii_case(CORRELATION))
+            }
             Kind::Expect => request.expects,
             Kind::Hearsay => trusted,
             _ => false,
@@ -164,6 +191,9 @@ impl Forwarded<'_> {
         self.write_origin(request, &heard, out);
         if self.captcha == Some(Captcha::Required) {
             out.extend_from_slice(captcha::LINE);
+        }
+        if let Some(correlation) = self.correlation {
+            line(out, CORRELATION, correlation.as_bytes());
         }
         if request.trailers {
             out.extend_from_slice(b"te: trailers\r\n");
@@ -206,12 +236,21 @@ impl Forwarded<'_> {
                 number_line(out, b"content-length", length);
                 Encoder::Plain
             }
-            Decoder::Chunked(_) | Decoder::UntilClose => {
+            Decoder::Chunked(_) | Decoder::UntilClose | Decoder::Broken(_) => {
                 out.extend_from_slice(b"transfer-encoding: chunked\r\n");
                 Encoder::Chunked
             }
         }
     }
+}
+
+/// Whether a line may be passed on, given a header that is believed from proxies alone. One that servers
+/// may take for it, because they cannot tell `-` from `_`, is nobody's.
+fn passes(name: &[u8], header: &HeaderName, trust: Trust) -> bool {
+    let header = header.as_str().as_bytes();
+    let plain = |byte: &u8| if *byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    let alike = name.len() == header.len() && name.iter().map(plain).eq(header.iter().map(plain));
+    !alike || trust == Trust::Proxy && name.eq_ignore_ascii_case(header)
 }
 
 /// Adds header lines to a map.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tollgate_core::Clock;
-use tollgate_engine::{Engine, Leases, Pacer};
+use tollgate_core::{Clock, Span};
+use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
 
 use crate::listen;
 use crate::meter::Meters;
@@ -37,7 +37,7 @@ pub struct Parts {
     /// Who lets requests wait that exceed a limit which says so. Other doors that have the same limits
     /// have the same one.
     pub pacer: Pacer,
-    /// Who looks after what connections hold. Whoever made it tends it.
+    /// Who looks after what connections and requests hold. Whoever made it lets it run.
     pub leases: Arc<Leases>,
 }
 
@@ -77,9 +77,9 @@ impl Gateway {
             clock,
             pacer,
             leases,
-            node: fastrand::u64(..),
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
+            complaints: LogTrickle::every(Span::from_secs(10)),
         });
         let (orders, _) = watch::channel(Order::Serve);
         let gateway = Self { shared, orders, threads: Mutex::default(), addresses };
@@ -194,7 +194,9 @@ impl std::fmt::Display for StartError {
         match self {
             Self::Settings(bad) => bad.fmt(f),
             Self::Listen { address, error } => {
-                write!(f, "cannot listen on {address}: {error}; is it in use already?")
+                write!(f, "cannot listen on {address}: {error}")?;
+                let taken = error.kind() == io::ErrorKind::AddrInUse;
+                f.write_str(if taken { "; another program listens there already" } else { "" })
             }
             Self::Thread(error) => write!(f, "cannot start a thread: {error}"),
         }

@@ -4,6 +4,7 @@ mod client;
 mod prefixed;
 mod request;
 mod stream;
+pub(crate) mod trunk;
 pub(crate) mod upstream;
 
 use std::cell::Cell;
@@ -120,7 +121,8 @@ async fn answer(
     mut respond: h2::server::SendResponse<Bytes>,
 ) {
     let (parts, body) = request.into_parts();
-    let request = match request::read(parts, &body) {
+    let most_lines = visit.worker.local().plan.settings.bounds.head_lines;
+    let request = match request::read(parts, &body, most_lines) {
         Ok(request) => request,
         Err(refused) => {
             let problem = problem_of(refused);

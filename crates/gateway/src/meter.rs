@@ -87,6 +87,9 @@ const STATUSES: [&str; 43] = [
     "429", "431", "451", "499", "500", "501", "502", "503", "504", "2xx", "3xx", "4xx", "5xx",
 ];
 
+/// Where what is no status of a response is counted: it is nobody's success.
+const NONE: u8 = STATUSES.len() as u8 - 1;
+
 /// Where a status is among [`STATUSES`].
 static PLACES: [u8; 600] = places();
 
@@ -96,7 +99,7 @@ const fn places() -> [u8; 600] {
     let mut status = 0;
     while status < 600 {
         let class = status / 100;
-        places[status] = (if class < 2 { 0 } else { classes + class - 2 }) as u8;
+        places[status] = if class < 2 { NONE } else { (classes + class - 2) as u8 };
         status += 1;
     }
     let mut place = 0;
@@ -140,7 +143,7 @@ fn find<M: Default>(book: &Book<M>, worker: usize, name: &Arc<str>) -> Arc<M> {
 impl RouteMeter {
     /// Counts a request that was answered, or was not.
     pub(crate) fn note(&self, status: u16, micros: u64) {
-        let place = PLACES.get(usize::from(status)).copied().unwrap_or(0);
+        let place = PLACES.get(usize::from(status)).copied().unwrap_or(NONE);
         self.statuses[usize::from(place)].add(1);
         let slot = BOUNDS.iter().position(|bound| micros <= u64::from(*bound)).unwrap_or(BOUNDS.len());
         self.latency[slot].add(1);
@@ -208,5 +211,10 @@ mod tests {
         }
         assert_eq!(STATUSES[usize::from(PLACES[429])], "429");
         assert_eq!(STATUSES[usize::from(PLACES[299])], "2xx");
+        let meter = RouteMeter::default();
+        [0, 99, 100, 600, 999].into_iter().for_each(|odd| meter.note(odd, 1));
+        meter.note(101, 1);
+        let counted = |label| meter.statuses[STATUSES.iter().position(|one| *one == label).unwrap()].value();
+        assert_eq!((counted("101"), counted("5xx")), (1, 5));
     }
 }

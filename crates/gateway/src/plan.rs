@@ -1,11 +1,14 @@
 //! Settings, checked and made ready to be used.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use http::HeaderName;
 use rustls::pki_types::ServerName;
 use tollgate_web::path;
 
+use crate::h1::lines::{Kind, kind_of};
 use crate::route::{Shadowed, Table};
 use crate::settings::{Bounds, GuardSettings, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
 use crate::tls;
@@ -13,11 +16,18 @@ use crate::upstream::Upstream;
 
 /// What workers go by. They share it.
 pub(crate) struct Plan {
+    /// No other plan of this process has it.
+    pub(crate) number: u64,
     pub(crate) settings: Settings,
     pub(crate) table: Table,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// The header that clients' addresses are read from, if it would otherwise be passed on like any.
+    pub(crate) hearsay: Option<HeaderName>,
 }
+
+/// The number of the next plan.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// What holds for the requests of a route.
 #[derive(Debug)]
@@ -102,7 +112,11 @@ impl Plan {
         let routes = settings.routes.iter().map(|route| Route::new(route, &settings, &upstreams));
         let routes = routes.collect::<Result<Vec<_>, _>>()?;
         let table = Table::new(&settings.routes).map_err(BadSettings::Shadowed)?;
-        Ok(Self { table, routes, upstreams, settings })
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let header = settings.trusted_proxies.header();
+        let plain = kind_of(header.as_str().as_bytes()) == Kind::Plain;
+        let hearsay = plain.then(|| header.clone());
+        Ok(Self { number, table, routes, upstreams, hearsay, settings })
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod guarding;
+pub(crate) mod held;
 pub(crate) mod limits;
 mod note;
 mod over_http2;
@@ -56,12 +57,15 @@ struct Case<'c> {
     path: &'c str,
     query: Option<&'c [u8]>,
     host: &'c str,
+    /// The id that it is known by, if it goes into the log.
+    logged: Option<&'c Correlation>,
 }
 
 /// Passes a request on, within its limits.
 pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &RequestHead) -> Passed {
     let local = visit.worker.local();
-    let mut note = Note::new(visit, request);
+    let logged = note::is_logged(visit, &local).then(|| given(request).settled());
+    let mut note = Note::new(visit, request, logged.as_ref());
     let (path, query) = split_target(&request.target);
     let found = read(path).and_then(|path| {
         let host = visit.host(request.host.as_deref())?;
@@ -71,19 +75,20 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
     let (path, host, route) = match found {
         Ok((path, host, Found::Route(route))) => (path, host, route),
         Ok((path, _, found)) => {
-            let answer = lost(found, correlation(request));
+            let answer = lost(found, correlation(request, logged.as_ref()));
             note.path = &path;
             note.end(&local, answer.status.as_u16());
             return Passed::Answer(Box::new(answer));
         }
         Err(problem) => {
             note.end(&local, problem.status.as_u16());
-            return Passed::Refused(Box::new(problem.answer(&correlation(request)).into()));
+            return Passed::Refused(Box::new(problem.answer(&correlation(request, logged.as_ref())).into()));
         }
     };
     note.path = &path;
     note.route = Some(route);
-    let case = Case { visit, request, local, route, path: &path, query, host: &host };
+    let case =
+        Case { visit, request, local, route, path: &path, query, host: &host, logged: logged.as_ref() };
     let passed = match case.weigh(client, &mut note).await {
         None => {
             note.status = CLIENT_GONE;
@@ -101,6 +106,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
             };
             if let Err(answer) = &passed {
                 admitted.answered(visit, answer.status.as_u16());
+                admitted.held.end().await;
             }
             passed
         }
@@ -136,8 +142,13 @@ fn lost(found: Found, correlation: Correlation) -> Answer {
     answer.into()
 }
 
+/// The id that a request is known by: that of its line in the log, or else the client's.
+fn correlation(request: &RequestHead, logged: Option<&Correlation>) -> Correlation {
+    logged.map_or_else(|| given(request), Correlation::clone)
+}
+
 /// The id that the client wants to see again.
-fn correlation(request: &RequestHead) -> Correlation {
+fn given(request: &RequestHead) -> Correlation {
     const NAME: &str = "x-correlation-id";
     let Some(value) = request.value(NAME).and_then(|value| HeaderValue::from_bytes(value).ok()) else {
         return Correlation::default();
@@ -165,7 +176,13 @@ impl Case<'_> {
     }
 
     fn problem(&self, problem: &Problem) -> Answer {
-        problem.answer(&correlation(self.request)).into()
+        let mut answer = problem.answer(&self.correlation());
+        self.local.plan.settings.credentials.ask_in(answer.headers_mut());
+        answer.into()
+    }
+
+    fn correlation(&self) -> Correlation {
+        correlation(self.request, self.logged)
     }
 
     /// Asks what the request is allowed to do, before anything of it is passed on. `None` if the client

@@ -103,7 +103,8 @@ pub struct UpstreamSettings {
     /// When an address is left out for a while.
     pub health: Health,
     /// Whether a request goes to another address when the first cannot be connected to, so that
-    /// nothing of it was sent. Default: yes.
+    /// nothing of it was sent; and one that changes nothing is sent again when a connection that was
+    /// used before closed without a word. Default: yes.
     pub retry: bool,
 }
 

@@ -1,11 +1,11 @@
 //! A connection's bytes, with or without TLS.
 
 use std::io;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 
 use bytes::BytesMut;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
@@ -43,6 +43,20 @@ impl Stream {
         match self {
             Self::Plain(stream) => stream.poll_read_ready(cx).map(|_| ()),
             Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+
+    /// Whether the peer has closed the connection, even if what it sent before was not read yet.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(stream) => stream.get_ref().0,
+        };
+        let ready = pin!(stream.ready(Interest::READABLE));
+        match ready.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(Ok(ready)) => ready.is_read_closed(),
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
         }
     }
 }

@@ -25,7 +25,12 @@ pub(crate) fn server(tls: &TlsSettings, http2: bool) -> Result<Arc<ServerConfig>
         .map_err(|error| error.to_string())?
         .with_no_client_auth()
         .with_single_cert(certificates, key)
-        .map_err(|error| format!("the certificate and the key cannot be used: {error}"))?;
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(_) => {
+                "the key is not the one that the certificate was made for".to_owned()
+            }
+            error => format!("the certificate and the key cannot be used: {error}"),
+        })?;
     if http2 {
         config.alpn_protocols.push(b"h2".to_vec());
     }

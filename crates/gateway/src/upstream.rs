@@ -7,14 +7,12 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use h2::client::SendRequest;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 
 use crate::alarm::{Alarm, Alarms};
 use crate::h1::side::Side;
-use crate::http2::upstream;
+use crate::http2::trunk::Trunk;
 use crate::settings::{Address, UpstreamSettings};
 
 pub(crate) use connect::Unreachable;
@@ -44,7 +42,7 @@ struct Place {
     /// Until when it is left out, once it failed too often.
     out_until: Cell<u32>,
     /// The connection that all share, if HTTP/2 is spoken, and until when it is kept unused.
-    shared: RefCell<Option<(SendRequest<Bytes>, u32)>>,
+    shared: RefCell<Option<(Trunk, u32)>>,
 }
 
 struct Idle {
@@ -117,12 +115,18 @@ impl Pool {
         Ok(Borrowed { side: Side::new(made?), place, reused: false })
     }
 
-    /// The connection to an address that all requests share, if there is one that still can be used.
-    pub(crate) async fn reuse_shared(&self, place: usize) -> Option<SendRequest<Bytes>> {
-        let shared = self.places[place].shared.borrow().as_ref().map(|(send, _)| send.clone())?;
-        let ready = shared.ready().await.ok();
+    /// The connection to an address that all requests share, if there is one that still can be used. One
+    /// on which too many were given up is left to those who are on it.
+    pub(crate) async fn reuse_shared(&self, place: usize) -> Option<Trunk> {
+        let shared = &self.places[place].shared;
+        let trunk = {
+            let mut kept = shared.borrow_mut();
+            kept.take_if(|(trunk, _)| trunk.is_strained());
+            kept.as_ref().map(|(trunk, _)| trunk.clone())?
+        };
+        let ready = trunk.ready().await.ok();
         let until = self.alarms.after(self.upstream.settings.idle_timeout);
-        let mut kept = self.places[place].shared.borrow_mut();
+        let mut kept = shared.borrow_mut();
         match (&ready, &mut *kept) {
             (Some(_), Some((_, kept_until))) => *kept_until = until,
             (None, kept) => *kept = None,
@@ -132,17 +136,13 @@ impl Pool {
     }
 
     /// A new connection to an address, for all requests to share.
-    pub(crate) async fn connect_shared(
-        &self,
-        place: usize,
-        alarm: &Alarm,
-    ) -> Result<SendRequest<Bytes>, Unreachable> {
+    pub(crate) async fn connect_shared(&self, place: usize, alarm: &Alarm) -> Result<Trunk, Unreachable> {
         let address = &self.places[place].address;
         let made = connect::connect(&self.upstream, address, alarm).await;
         let begun = match made {
             Ok(stream) => {
                 let timeout = self.upstream.settings.connect_timeout;
-                let begun = alarm.within(timeout, Box::pin(upstream::begin(stream))).await;
+                let begun = alarm.within(timeout, Box::pin(Trunk::begin(stream, &self.alarms))).await;
                 begun.map_err(|_| Unreachable::Late).and_then(|begun| {
                     begun.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
                 })
@@ -152,10 +152,10 @@ impl Pool {
         if let Err(reason) = &begun {
             self.failed(place, reason);
         }
-        let send = begun?;
+        let trunk = begun?;
         let until = self.alarms.after(self.upstream.settings.idle_timeout);
-        *self.places[place].shared.borrow_mut() = Some((send.clone(), until));
-        send.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
+        *self.places[place].shared.borrow_mut() = Some((trunk.clone(), until));
+        trunk.ready().await.map_err(|error| Unreachable::Refused(std::io::Error::other(error)))
     }
 
     /// Takes a connection back, to be used again.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::{Engine, Leases, Pacer};
+use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
 
 use crate::alarm::{Alarms, TICK};
 use crate::h1::write::Answer;
@@ -29,10 +29,10 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) pacer: Pacer,
     pub(crate) leases: Arc<Leases>,
-    /// What the ids of this process's connections begin with: no other's do.
-    pub(crate) node: u64,
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
+    /// Where connections cannot be accepted, that goes on for a while.
+    pub(crate) complaints: LogTrickle,
 }
 
 /// Whether a gateway serves, or ends.
@@ -60,8 +60,6 @@ pub(crate) struct Worker {
     /// The last answer of our own, which has left: its memory serves the next.
     spare: Cell<Option<Box<Answer>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
-    /// How many connections were counted by their policy.
-    visits: Cell<u64>,
 }
 
 /// A plan with what one worker needs beside it.
@@ -98,7 +96,6 @@ impl Worker {
             date: RefCell::default(),
             spare: Cell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
-            visits: Cell::new(0),
         });
         worker.read_clock();
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());

@@ -178,6 +178,34 @@ async fn a_client_that_does_not_wait_for_its_answer_ends_the_upstreams_work_too(
 }
 
 #[tokio::test]
+async fn a_client_that_sends_ahead_and_does_not_wait_is_noticed_too_and_loses_nothing_if_it_does() {
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let upstream = Upstream::start(move |mut line| {
+        let mut gate = gate.clone();
+        async move {
+            while line.request().await.is_some() {
+                gate.wait_for(|open| *open).await.unwrap();
+                line.send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx").await;
+            }
+        }
+    })
+    .await;
+    let stage = Stage::new(settings(upstream.address)).await;
+    let many = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(2_000);
+    let (mut patient, mut hasty) = (stage.client().await, stage.client().await);
+    patient.send(&many).await;
+    hasty.send(&many).await;
+    until("both are under way", || upstream.requests().len() == 2).await;
+    drop(hasty);
+    let gone = "tollgate_gateway_requests_total{route=\"all\",status=\"499\"}";
+    until("it is noticed", || stage.metric(gone) == 1.0).await;
+    open.send_replace(true);
+    for _ in 0..2_000 {
+        assert_eq!(patient.reply().await.text(), "x");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_does_not_read_is_cut_off() {
     let upstream = Upstream::start(|mut line| async move {
         line.request().await;

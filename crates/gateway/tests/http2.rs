@@ -133,6 +133,9 @@ async fn what_is_refused_in_http_1_is_refused_in_http_2() {
         (400, ask(Request::get("http://example.com/").header("content_length", "1"))),
         (400, ask(Request::get("http://example.com/").header("x_forwarded_for", "1.1.1.1"))),
         (400, ask(Request::get("http://example.com/").header("expect", "wonders"))),
+        (400, ask(Request::get("http://example.com/").header("x-tier", " gold"))),
+        (400, ask(Request::get("http://example.com/").header("x-tier", "gold\t"))),
+        (400, ask(Request::get("http://example.com/").header("cookie", "a=1").header("cookie", "b=2 "))),
         (405, ask(Request::builder().method("TRACE").uri("http://example.com/"))),
         (413, Request::post("http://example.com/").body(Full::new(Bytes::from_static(&[7; 11]))).unwrap()),
     ] {
@@ -144,6 +147,33 @@ async fn what_is_refused_in_http_1_is_refused_in_http_2() {
     }
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(upstream.connections(), 0);
+}
+
+#[tokio::test]
+async fn lines_are_bounded_and_cookies_are_one() {
+    let upstream = Upstream::saying("x").await;
+    let mut few = settings(upstream.address);
+    few.bounds.head_lines = 5;
+    let stage = Stage::new(few).await;
+    let mut send = http2::connect(stage.address).await;
+    for (status, lines) in [(200, 5), (431, 6)] {
+        for name in ["x-many", "x"] {
+            let mut request = get("/");
+            for number in 0..lines {
+                let name = if name == "x" { format!("x-{number}") } else { name.to_owned() };
+                let name = http::HeaderName::try_from(name).unwrap();
+                request.headers_mut().append(name, "1".parse().unwrap());
+            }
+            send.ready().await.unwrap();
+            assert_eq!(send.send_request(request).await.unwrap().status(), status, "{lines} of {name}");
+        }
+    }
+    let mut request = get("/");
+    for _ in 0..10 {
+        request.headers_mut().append("cookie", "a=1".parse().unwrap());
+    }
+    send.ready().await.unwrap();
+    assert_eq!(send.send_request(request).await.unwrap().status(), 200);
 }
 
 #[tokio::test]

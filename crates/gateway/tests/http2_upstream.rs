@@ -207,6 +207,94 @@ async fn an_upstream_that_was_restarted_is_found_again() {
 }
 
 #[tokio::test]
+async fn clients_that_hang_up_do_not_hurt_those_who_wait() {
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (open, gate) = tokio::sync::watch::channel(false);
+    let counted = Arc::clone(&seen);
+    let server = serve(move |request: Request<Incoming>| {
+        let mut gate = gate.clone();
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            if request.uri().path() == "/slow" {
+                gate.wait_for(|open| *open).await.unwrap();
+            }
+            Response::new(whole("here"))
+        }
+    })
+    .await;
+    let stage = Stage::new(over_http2(server.address)).await;
+    // So that all of them share a connection.
+    assert_eq!(stage.fetch("/").await.status, 200);
+    const SLOW: &str = "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n";
+    let mut patient = Vec::new();
+    for _ in 0..3 {
+        let mut client = stage.client().await;
+        client.send(SLOW).await;
+        patient.push(client);
+    }
+    until("those who wait are under way", || seen.load(Ordering::SeqCst) == 4).await;
+    let gone = "tollgate_gateway_requests_total{route=\"all\",status=\"499\"}";
+    for round in 1..=35 {
+        let mut client = stage.client().await;
+        client.send(SLOW).await;
+        until("it is under way", || seen.load(Ordering::SeqCst) == 4 + round).await;
+        drop(client);
+        until("it is given up", || stage.metric(gone) == round as f64).await;
+    }
+    assert_eq!(stage.fetch("/").await.status, 200);
+    open.send_replace(true);
+    for mut client in patient {
+        assert_eq!(client.reply().await.text(), "here");
+    }
+    let connections = server.connections.load(Ordering::SeqCst);
+    assert_eq!(connections, 9, "each gets four that are given up, and no more");
+}
+
+/// Answers the first request of each connection, and does this with the second.
+async fn rude(second: fn(&mut h2::server::SendResponse<Bytes>)) -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            let mut connection = h2::server::handshake(stream).await.unwrap();
+            let mut first = true;
+            while let Some(Ok((_, mut respond))) = connection.accept().await {
+                counted.fetch_add(1, Ordering::SeqCst);
+                if std::mem::take(&mut first) {
+                    respond.send_response(Response::new(()), true).unwrap();
+                } else {
+                    second(&mut respond);
+                    connection.graceful_shutdown();
+                }
+            }
+        }
+    });
+    (address, seen)
+}
+
+#[tokio::test]
+async fn what_an_upstream_says_it_has_not_looked_at_is_sent_again_and_nothing_else_is() {
+    let refuse: fn(&mut h2::server::SendResponse<Bytes>) =
+        |respond| respond.send_reset(h2::Reason::REFUSED_STREAM);
+    let fail: fn(&mut h2::server::SendResponse<Bytes>) =
+        |respond| respond.send_reset(h2::Reason::INTERNAL_ERROR);
+    for (second, retry, status, requests) in
+        [(refuse, true, 200, 3), (refuse, false, 502, 2), (fail, true, 502, 2)]
+    {
+        let (address, seen) = rude(second).await;
+        let mut settings = over_http2(address);
+        settings.upstreams[0].retry = retry;
+        let stage = Stage::new(settings).await;
+        assert_eq!(stage.fetch("/").await.status, 200);
+        assert_eq!(stage.ask("DELETE / HTTP/1.1\r\nHost: a\r\n\r\n").await.status, status);
+        assert_eq!(seen.load(Ordering::SeqCst), requests);
+    }
+}
+
+#[tokio::test]
 async fn what_goes_wrong_is_told_as_with_http_1() {
     let silent = serve(|_| std::future::pending()).await;
     let mut impatient = over_http2(silent.address);
@@ -230,6 +318,9 @@ async fn what_goes_wrong_is_told_as_with_http_1() {
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(client.head().await.status, 200);
     assert!(!client.rest().await.ends_with(b"0\r\n\r\n"), "nobody may take it for whole");
+
+    let odd = serve(|_| async { Response::builder().status(600).body(whole("x")).unwrap() }).await;
+    assert_eq!(Stage::new(over_http2(odd.address)).await.fetch("/").await.status, 502);
 
     let plain = support::Upstream::saying("x").await;
     let reply = Stage::new(over_http2(plain.address)).await.fetch("/").await;

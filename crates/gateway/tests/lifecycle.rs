@@ -9,6 +9,7 @@ use support::{Client, PATIENCE, Stage, Upstream, route, settings, until};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tollgate_gateway::NeedsRestart;
+use tollgate_web::TrustedProxies;
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -91,6 +92,32 @@ async fn new_settings_hold_for_the_next_request_and_not_for_the_one_under_way() 
     go.notify_one();
     assert_eq!(busy.reply().await.text(), "held");
     assert_eq!(busy.ask(GET).await.text(), "new", "the same connection");
+}
+
+#[tokio::test]
+async fn whom_to_trust_changes_for_connections_that_are_open() {
+    let upstream = Upstream::saying("x").await;
+    let mut trusting = settings(upstream.address);
+    trusting.trusted_proxies =
+        TrustedProxies::new(vec!["127.0.0.1/32".parse().unwrap()], tollgate_web::address::X_FORWARDED_FOR);
+    let stage = Stage::new(trusting.clone()).await;
+    let mut client = stage.client().await;
+    let mut send = support::http2::connect(stage.address).await;
+    for (settings, told) in [
+        (trusting.clone(), "192.0.2.7, 127.0.0.1"),
+        (settings(upstream.address), "127.0.0.1"),
+        (trusting, "192.0.2.7, 127.0.0.1"),
+    ] {
+        stage.gateway.replace(settings).unwrap();
+        client.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 192.0.2.7\r\n\r\n").await;
+        let request = http::Request::get("http://a/").header("x-forwarded-for", "192.0.2.7");
+        let request = request.body(http_body_util::Empty::<hyper::body::Bytes>::new()).unwrap();
+        send.ready().await.unwrap();
+        assert_eq!(send.send_request(request).await.unwrap().status(), 200);
+        for seen in upstream.requests().iter().rev().take(2) {
+            assert_eq!(seen.header("x-forwarded-for"), Some(told));
+        }
+    }
 }
 
 #[tokio::test]

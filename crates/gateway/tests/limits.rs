@@ -8,11 +8,12 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use support::rules::{alone, rule, together};
-use support::{Client, Stage, Upstream, route, settings};
+use support::{Client, Stage, Upstream, route, settings, until};
 use tollgate_core::{Policies, Rule, Span};
 use tollgate_gateway::Settings;
 use tollgate_gateway::settings::RouteSettings;
-use tollgate_web::identity::{ApiKey, ApiKeys};
+use tollgate_store::SystemClock;
+use tollgate_web::identity::{ApiKey, ApiKeys, TokenKey, TokenSettings, Tokens};
 use tollgate_web::{AnswerSettings, Answers, Credentials, TrustedProxies};
 
 /// The route `all` under this policy.
@@ -154,10 +155,20 @@ async fn who_has_to_say_who_they_are_is_told_so() {
     let reply = stage.ask(ask("/", "X-API-Key: secret\r\n")).await;
     assert_eq!((reply.status, reply.header("x-ratelimit-type")), (429, Some("consumer")));
     let reply = stage.ask(ask("/", "")).await;
-    assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")), "{}", reply.text());
+    assert_eq!((reply.status, reply.header("www-authenticate")), (401, None), "{}", reply.text());
     assert_eq!(stage.ask(ask("/", "X-API-Key: guess\r\n")).await.status, 401);
     let reply = stage.ask(ask("/open", "X-API-Key: guess\r\n")).await;
     assert_eq!(reply.status, 200, "where nobody asks who they are, nobody has to prove it");
+
+    let keys = vec![TokenKey::Secret(vec![7; 32])];
+    let tokens = TokenSettings { keys, ..TokenSettings::default() };
+    let tokens = Tokens::new(tokens, Arc::new(SystemClock::new())).unwrap();
+    let mut settings = stage.gateway.settings();
+    settings.credentials = Arc::new(Credentials::new(None, Some(tokens)));
+    stage.gateway.replace(settings).unwrap();
+    until("tokens are accepted", || stage.gateway.settings().credentials.takes_tokens()).await;
+    let reply = stage.ask(ask("/", "")).await;
+    assert_eq!((reply.status, reply.header("www-authenticate")), (401, Some("Bearer")), "{}", reply.text());
 }
 
 #[tokio::test]

@@ -124,6 +124,26 @@ async fn where_a_request_came_from_is_what_we_say_unless_the_peer_is_trusted() {
 }
 
 #[tokio::test]
+async fn the_header_that_addresses_are_read_from_is_passed_on_for_proxies_alone() {
+    let upstream = Upstream::saying("x").await;
+    let told = "GET / HTTP/1.1\r\nHost: a\r\nCF-Connecting-IP: 192.0.2.7\r\nCF_Connecting-IP: 192.0.2.8\r\n\
+        CF-Connecting-IPs: x\r\n\r\n";
+    for (trusted, passed) in [("127.0.0.0/8", Some("192.0.2.7")), ("10.0.0.0/8", None)] {
+        let mut settings = settings(upstream.address);
+        settings.trusted_proxies = tollgate_web::TrustedProxies::new(
+            vec![trusted.parse().unwrap()],
+            "cf-connecting-ip".parse().unwrap(),
+        );
+        let stage = Stage::new(settings).await;
+        stage.ask(told).await;
+        let seen = upstream.requests().pop().unwrap();
+        assert_eq!(seen.header("cf-connecting-ip"), passed);
+        assert_eq!(seen.header("cf_connecting-ip"), None, "many servers take it for the other");
+        assert_eq!(seen.header("cf-connecting-ips"), Some("x"));
+    }
+}
+
+#[tokio::test]
 async fn prefixes_are_replaced_segment_by_segment() {
     let upstream = Upstream::saying("x").await;
     let with = |prefix: &str, replacement: &str| {

@@ -275,3 +275,21 @@ async fn settings_that_cannot_be_meant_are_refused_in_words() {
     let error = Gateway::start(taken, parts).unwrap_err();
     assert!(matches!(error, StartError::Listen { .. }), "several workers share, but not with strangers");
 }
+
+#[tokio::test]
+async fn a_semicolon_is_a_character_like_any_other_but_after_dots() {
+    let upstream = Upstream::saying("x").await;
+    let mut settings = settings(upstream.address);
+    settings.routes.push(route("orders", "/orders/*"));
+    let stage = Stage::new(settings).await;
+    let count = |route: &str, status: u16| {
+        stage.metric(&format!("tollgate_gateway_requests_total{{route=\"{route}\",status=\"{status}\"}}"))
+    };
+    for (path, status, taken) in
+        [("/orders/7;x", 200, "orders"), ("/orders;x/7", 200, "all"), ("/orders/..;/7", 400, "unmatched")]
+    {
+        let before = count(taken, status);
+        assert_eq!(stage.fetch(path).await.status, status, "{path}");
+        support::until(path, || count(taken, status) == before + 1.0).await;
+    }
+}

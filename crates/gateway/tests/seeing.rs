@@ -104,9 +104,10 @@ async fn the_access_log_says_who_asked_what_and_keeps_queries_to_itself() {
     let policies = alone(vec![rule("ip", &["ip"], &["1/hour"])]);
     let stage = Stage::with_policies(logged.clone(), policies).await;
     stage.fetch("/a/../b?token=secret").await;
-    stage.fetch("/c?token=secret").await;
+    until("the first is logged", || lines.of("access").len() == 1).await;
+    let refused = stage.fetch("/c?token=secret").await;
+    until("both are logged", || lines.of("access").len() == 2).await;
     let found = lines.of("access");
-    assert_eq!(found.len(), 2, "{found:#?}");
     for part in [
         "method=\"GET\"",
         "route=\"all\"",
@@ -121,15 +122,33 @@ async fn the_access_log_says_who_asked_what_and_keeps_queries_to_itself() {
     ] {
         assert!(found[0].contains(part), "{part} is missing in {}", found[0]);
     }
-    assert!(found[1].contains("status=429") && !found[1].contains("upstream="), "{}", found[1]);
+    let (passed_on, told) = (upstream.request().head, refused.header("x-correlation-id").unwrap());
+    let made_up = passed_on.lines().find_map(|line| line.strip_prefix("x-correlation-id: ")).unwrap();
+    assert!(found[0].contains(&format!("correlation=\"{made_up}\"")), "{made_up} is not in {}", found[0]);
+    assert!(!found[0].contains("policy="), "it was not refused: {}", found[0]);
+    for part in [
+        "status=429",
+        "decided=\"store\"",
+        "policy=\"ip\"",
+        "rule=\"ip\"",
+        &format!("correlation=\"{told}\""),
+    ] {
+        assert!(found[1].contains(part), "{part} is missing in {}", found[1]);
+    }
+    assert!(!found[1].contains("upstream="), "{}", found[1]);
     assert!(!found.concat().contains("secret"));
+
+    let mut client = stage.client().await;
+    let refused = client.ask("GET / HTTP/1.1\r\nHost: a\r\nX-Correlation-ID: mine\r\n\r\n").await;
+    assert_eq!(refused.header("x-correlation-id"), Some("mine"));
+    until("it is logged", || lines.of("access").len() == 3).await;
+    assert!(lines.of("access")[2].contains("correlation=\"mine\""));
 
     logged.access_log = AccessLog::OneIn(NonZeroU32::new(10).unwrap());
     stage.gateway.replace(logged).unwrap();
-    let mut client = stage.client().await;
     for _ in 0..1_000 {
         client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
     }
-    let sampled = lines.of("access").len() - 2;
+    let sampled = lines.of("access").len() - 3;
     assert!((20..500).contains(&sampled), "about one in ten of a thousand, not {sampled}");
 }

@@ -110,7 +110,11 @@ fn a_key_that_does_not_fit_is_told_at_the_start() {
         let stage = Stage::new(settings(upstream.address)).await;
         let parts = stage.parts.clone();
         for (certificates, key, words) in [
-            (certificate.as_str(), other.as_str(), "cannot be used"),
+            (
+                certificate.as_str(),
+                other.as_str(),
+                "the key is not the one that the certificate was made for",
+            ),
             (certificate.as_str(), "", "the key cannot be read"),
             ("", other.as_str(), "there is no certificate"),
         ] {

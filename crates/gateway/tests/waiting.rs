@@ -65,13 +65,17 @@ async fn who_goes_away_while_waiting_gives_the_place_back() {
     let upstream = Upstream::saying("x").await;
     let stage = Stage::in_real_time(paced(&upstream), alone(vec![pacing("1/hour burst 1", 7_200_000)])).await;
     assert_eq!(stage.fetch("/").await.status, 200);
-    let mut waiting = stage.client().await;
-    waiting.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello").await;
-    until("it waits", || stage.parts.pacer.waiting() == 1).await;
-    drop(waiting);
-    until("it gave up its place", || stage.parts.pacer.waiting() == 0).await;
     let gone = "tollgate_gateway_requests_total{route=\"all\",status=\"499\"}";
-    until("it is counted", || stage.metric(gone) == 1.0).await;
+    // However much it sent ahead.
+    for (count, length) in [(1.0, 5), (2.0, 64 * 1024)] {
+        let mut waiting = stage.client().await;
+        waiting.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")).await;
+        waiting.send(vec![b'x'; length]).await;
+        until("it waits", || stage.parts.pacer.waiting() == 1).await;
+        drop(waiting);
+        until("it gave up its place", || stage.parts.pacer.waiting() == 0).await;
+        until("it is counted", || stage.metric(gone) == count).await;
+    }
     assert_eq!(upstream.requests().len(), 1);
 }
 

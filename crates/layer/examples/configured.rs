@@ -14,7 +14,7 @@ use axum::routing::get;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::config::{self, StoreConfig, Sync};
-use tollgate_engine::{Engine, Fallback, Parts};
+use tollgate_engine::{Engine, Fallback, Leases, Parts};
 use tollgate_redis::RedisStore;
 use tollgate_store::file::{FileOptions, FileStore, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -26,13 +26,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let config = config::load(Some(Path::new(&file)), std::env::vars())?;
     let engine = Arc::new(Engine::start(config.policies, open(&config.store).await?).await?);
     tokio::spawn(tend(Arc::clone(&engine)));
+    let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
+    let kept = Arc::clone(&leases);
+    tokio::spawn(async move { kept.run().await });
 
     let limited = TollgateLayer::new(Arc::clone(&engine), "api")
         .peer(|extensions| extensions.get::<ConnectInfo<SocketAddr>>().map(|info| info.0.ip()))
         .trusted_proxies(config.clients.proxies)
         .credentials(config.clients.credentials)
         .fields(config.clients.aliases)
-        .answers(config.answers);
+        .answers(config.answers)
+        .leases(leases);
     let registry = Arc::new(registry(&engine));
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }).layer(limited))

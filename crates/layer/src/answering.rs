@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use http::Response;
+use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
 
@@ -15,7 +16,7 @@ use crate::service::Body;
 
 pin_project! {
     /// The answer to come: the service's, or a refusal.
-    pub struct Answering<F, R, E> {
+    pub struct Answering<F, R: HttpBody, E> {
         #[pin]
         stage: Stage<F, R, E>,
     }
@@ -23,7 +24,7 @@ pin_project! {
 
 pin_project! {
     #[project = StageOf]
-    enum Stage<F, R, E> {
+    enum Stage<F, R: HttpBody, E> {
         Refused { answer: Option<Response<Bytes>> },
         Passed { #[pin] future: F, passed: Option<Passed>, terms: Arc<Terms> },
         Later { future: Later<R, E> },
@@ -32,7 +33,7 @@ pin_project! {
 
 type Later<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + Send>>;
 
-impl<F, R, E> Answering<F, R, E> {
+impl<F, R: HttpBody, E> Answering<F, R, E> {
     /// The refusal is known.
     pub(crate) fn refused(answer: Response<Bytes>) -> Self {
         Self { stage: Stage::Refused { answer: Some(answer) } }
@@ -49,7 +50,7 @@ impl<F, R, E> Answering<F, R, E> {
     }
 }
 
-impl<F, R, E> Future for Answering<F, R, E>
+impl<F, R: HttpBody, E> Future for Answering<F, R, E>
 where
     F: Future<Output = Result<Response<R>, E>>,
 {
@@ -68,7 +69,7 @@ where
                     .pending
                     .and_then(|pending| terms.engine.answered_at_once(pending, answer.status().as_u16()));
                 debug_assert!(owed.is_none(), "an engine that decides at once takes back at once");
-                Poll::Ready(Ok(passed.headers.say(answer)))
+                Poll::Ready(Ok(passed.headers.say(answer, passed.lease)))
             }
             StageOf::Later { future } => future.as_mut().poll(context),
         }

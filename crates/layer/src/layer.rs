@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Extensions;
-use tollgate_engine::Engine;
+use tollgate_core::{Clock, Timestamp};
+use tollgate_engine::{Engine, Leases};
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 use tower::Layer;
 
@@ -27,6 +28,25 @@ pub(crate) struct Terms {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) aliases: Aliases,
     pub(crate) peer: Option<FindPeer>,
+    pub(crate) keeping: Keeping,
+}
+
+/// Who keeps what requests hold.
+#[derive(Clone)]
+pub(crate) enum Keeping {
+    /// Somebody who looks after it, wherever the counters are.
+    Tended(Arc<Leases>),
+    /// Nobody looks after it: what ends by itself, or has to be released elsewhere, cannot be kept.
+    Untended(Arc<Leases>),
+}
+
+/// The clock of what never ends by itself.
+struct Timeless;
+
+impl Clock for Timeless {
+    fn now(&self) -> Timestamp {
+        Timestamp::ZERO
+    }
 }
 
 /// Finds who is connected, in what the server put into the extensions of a request.
@@ -36,6 +56,7 @@ impl TollgateLayer {
     /// Requests pass this policy. The field `route` is the policy's name unless something else is said.
     pub fn new(engine: Arc<Engine>, policy: impl Into<Arc<str>>) -> Self {
         let policy = policy.into();
+        let leases = Leases::new(Arc::clone(&engine), Arc::new(Timeless));
         Self {
             terms: Arc::new(Terms {
                 engine,
@@ -46,6 +67,7 @@ impl TollgateLayer {
                 credentials: Arc::default(),
                 aliases: Aliases::default(),
                 peer: None,
+                keeping: Keeping::Untended(Arc::new(leases)),
             }),
         }
     }
@@ -86,6 +108,16 @@ impl TollgateLayer {
     #[must_use]
     pub fn answers(self, answers: Answers) -> Self {
         self.with(|terms| terms.answers = answers)
+    }
+
+    /// Who looks after what requests hold by rules with `at once`. Whoever made it has it
+    /// [run](Leases::run); several layers may share it. Without, a policy may only have `at once` without
+    /// `for`, on a store of this process: there is nothing to renew, and releasing waits for nobody. A
+    /// request of any other that holds something is answered with 500, since its place might be free
+    /// before it ends, or never.
+    #[must_use]
+    pub fn leases(self, leases: Arc<Leases>) -> Self {
+        self.with(|terms| terms.keeping = Keeping::Tended(leases))
     }
 
     fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {

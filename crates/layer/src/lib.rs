@@ -39,12 +39,18 @@
 //! A request that passes has the rate-limit headers on its answer. One that does not is answered with
 //! 429 and a problem (RFC 9457), or, if it is gRPC, with the status `RESOURCE_EXHAUSTED`; the service
 //! never sees it. Rules with `count_when` count what the service answers.
+//!
+//! Rules with `at once` hold a place from the decision until the last of the answer is handed over,
+//! or the request or its answer is dropped: see [`TollgateLayer::leases`]. A connection that goes over
+//! to another protocol is not followed: its place is free once the answer that says so has left.
 
 mod answering;
+mod body;
 mod layer;
 mod passing;
 mod service;
 
 pub use answering::Answering;
+pub use body::Held;
 pub use layer::TollgateLayer;
 pub use service::Tollgate;

@@ -6,16 +6,20 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body::Body as HttpBody;
 use http_body_util::Either;
+use tollgate_core::limit::Holding;
 use tollgate_core::policy::{Mistake, Policy};
 use tollgate_core::{Attempt, Decision};
 use tollgate_engine::engine::Fault;
 use tollgate_engine::pending::Pending;
+use tollgate_engine::{Lease, Leases};
 use tollgate_web::answer::Problem;
 use tollgate_web::facts::{Asked, BadFact, Source};
 use tollgate_web::{Correlation, Facts, Identity, host, path};
 
-use crate::layer::Terms;
+use crate::body::Held;
+use crate::layer::{Keeping, Terms};
 use crate::service::Body;
 
 /// What is known of a request that passed.
@@ -24,15 +28,18 @@ pub(crate) struct Passed {
     pub(crate) headers: Headers,
     /// What is given back if the answer does not count.
     pub(crate) pending: Option<Pending>,
+    /// What it holds until its answer has left.
+    pub(crate) lease: Option<Lease>,
 }
 
 /// Headers to be put on an answer.
 pub(crate) struct Headers(HeaderMap);
 
 impl Headers {
-    /// Puts them on an answer, in the place of what the service said under the same names.
-    pub(crate) fn say<R>(self, answer: Response<R>) -> Response<Body<R>> {
-        let mut answer = answer.map(Either::Left);
+    /// Puts them on an answer, in the place of what the service said under the same names. What its
+    /// request holds goes with its body.
+    pub(crate) fn say<R: HttpBody>(self, answer: Response<R>, lease: Option<Lease>) -> Response<Body<R>> {
+        let mut answer = answer.map(|body| Either::Left(Held::new(body, lease)));
         answer.headers_mut().extend(self.0);
         answer
     }
@@ -46,10 +53,19 @@ impl Terms {
     }
 
     async fn decide(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
-        let problem = |problem: Problem| problem.answer(&Correlation::of(&parts.headers));
+        let problem = |problem: Problem| {
+            let mut answer = problem.answer(&Correlation::of(&parts.headers));
+            self.credentials.ask_in(answer.headers_mut());
+            answer
+        };
         let pinned = self.engine.pin();
         let policy = pinned.policies.find(&self.policy).map_err(|mistake| problem(misled(&mistake)))?;
-        let identity = self.identity(parts).map_err(problem)?;
+        // Without a peer nobody knows whose request it is.
+        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
+        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
+        let fields = policy.fields().chain(listed.iter().map(|name| &**name));
+        let asks = fields.filter_map(|field| self.aliases.source(field)).any(|source| source.is_proved());
+        let identity = if asks { self.identity(parts).map_err(problem)? } else { Identity::default() };
         let path =
             path::normal(parts.uri.path()).map_err(|bad| problem(Problem::bad_request(bad.to_string())))?;
         let host = host_of(parts).map_err(problem)?;
@@ -65,13 +81,12 @@ impl Terms {
             identity: &identity,
             body: None,
         };
-        // Without a peer nobody knows whose request it is.
-        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
-        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, &self.aliases, &mut asked).map_err(|bad| problem(unfit(&bad)))?;
         let pairs = asked.pairs();
-        let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: None };
+        let leases = self.leases(policy).map_err(problem)?;
+        let id = leases.map(Leases::fresh_id);
+        let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: id.as_deref() };
         let mut decision = Decision::blank();
         self.engine
             .decide_into(&pinned, &attempt, &mut decision)
@@ -82,7 +97,23 @@ impl Terms {
         }
         let mut headers = HeaderMap::new();
         self.answers.headers(&decision, &mut headers);
-        Ok(Passed { headers: Headers(headers), pending: self.engine.pending(&decision) })
+        let lease = leases.zip(id.as_deref()).map(|(leases, id)| leases.keep(&decision, id));
+        Ok(Passed { headers: Headers(headers), pending: self.engine.pending(&decision), lease })
+    }
+
+    /// Who keeps what a request of this policy holds; nobody if it holds nothing.
+    fn leases(&self, policy: &Policy) -> Result<Option<&Leases>, Problem> {
+        match (policy.holding(), &self.keeping) {
+            (Holding::Nothing, _) => Ok(None),
+            (_, Keeping::Tended(leases)) => Ok(Some(leases)),
+            (Holding::UntilReleased, Keeping::Untended(leases)) if self.engine.answers_at_once() => {
+                Ok(Some(leases))
+            }
+            (_, Keeping::Untended(_)) => {
+                let detail = "a rule limits what is `at once`, and nobody looks after what is held: tell the layer who does, by `TollgateLayer::leases`";
+                Err(Problem::misconfigured(detail))
+            }
+        }
     }
 
     /// Who sent the request: as an earlier layer says, or else by what it proves itself with.

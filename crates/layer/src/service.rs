@@ -6,10 +6,12 @@ use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
 use http::{Request, Response};
+use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use tower::Service;
 
 use crate::answering::Answering;
+use crate::body::Held;
 use crate::layer::Terms;
 
 /// A service behind limits.
@@ -20,14 +22,14 @@ pub struct Tollgate<S> {
 }
 
 /// The body of an answer: the service's, or that of a refusal.
-pub(crate) type Body<R> = Either<R, Full<Bytes>>;
+pub(crate) type Body<R> = Either<Held<R>, Full<Bytes>>;
 
 impl<S, B, R> Service<Request<B>> for Tollgate<S>
 where
     S: Service<Request<B>, Response = Response<R>> + Clone + Send + 'static,
     S::Future: Send,
     B: Send + 'static,
-    R: Send + 'static,
+    R: HttpBody + Send + 'static,
 {
     type Response = Response<Body<R>>;
     type Error = S::Error;
@@ -54,7 +56,7 @@ where
                     // What the store does not take back now is offered again.
                     let _ = terms.engine.answered(pending, answer.status().as_u16()).await;
                 }
-                Ok(passed.headers.say(answer))
+                Ok(passed.headers.say(answer, passed.lease))
             });
         }
         match at_once(terms.pass(&parts)) {

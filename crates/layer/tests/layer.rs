@@ -146,6 +146,19 @@ async fn who_an_earlier_layer_recognised_is_who_is_limited() {
 }
 
 #[tokio::test]
+async fn a_key_that_no_rule_asks_for_is_the_services_own_business() {
+    use tollgate_web::identity::{ApiKeys, X_API_KEY};
+    for (field, status) in [("route", 200), ("consumer", 401)] {
+        let keys = ApiKeys::new(X_API_KEY, Vec::new()).unwrap();
+        let layer = TollgateLayer::new(engine(vec![rule(&[field], "1/min")]).await, "p")
+            .credentials(tollgate_web::Credentials::new(Some(keys), None));
+        let app = Router::new().route("/", get(|| async {})).layer(layer);
+        let request = Request::get("/").header("x-api-key", "its own").body(Body::empty()).unwrap();
+        assert_eq!(app.oneshot(request).await.unwrap().status(), status, "{field}");
+    }
+}
+
+#[tokio::test]
 async fn grpc_is_refused_in_its_own_words() {
     let app = Router::new()
         .route("/", get(|| async {}))

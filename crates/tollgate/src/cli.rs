@@ -35,6 +35,9 @@ pub struct ConfigFile {
 /// Where the configuration is that is looked at, and for whom.
 #[derive(Args, Clone, Debug)]
 pub struct Checked {
+    /// The configuration file, as with --config
+    #[arg(value_name = "FILE")]
+    pub path: Option<PathBuf>,
     /// Where the configuration is.
     #[command(flatten)]
     pub file: ConfigFile,
@@ -94,13 +97,14 @@ pub fn run(
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
-        Command::CheckConfig(Checked { file, json }) => {
+        Command::CheckConfig(Checked { path, file, json }) => {
             let format = if json { Format::Json } else { Format::Words };
-            check_config::run(file.config.as_deref(), environment, format, out, err).map_err(Into::into)
+            check_config::run(path.or(file.config).as_deref(), environment, format, out, err)
+                .map_err(Into::into)
         }
-        Command::Doctor(Checked { file, json }) => {
+        Command::Doctor(Checked { path, file, json }) => {
             let format = if json { Format::Json } else { Format::Words };
-            doctor::run(file.config.as_deref(), environment, format, out, err)
+            doctor::run(path.or(file.config).as_deref(), environment, format, out, err)
         }
         Command::Serve(file) => crate::serve::run(file.config, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Schema => print_schema(out).map_err(Into::into),

@@ -9,6 +9,7 @@ pub mod apart;
 pub mod clients;
 mod counting;
 mod deserialize;
+mod drain;
 mod escape;
 pub mod explain;
 mod fields;
@@ -22,12 +23,15 @@ mod limits;
 pub mod listen;
 mod lists;
 pub mod log;
+mod outlasting;
 mod policies;
 pub mod problem;
 mod raw;
 mod rules;
 pub mod store;
+pub mod strays;
 mod tree;
+mod unproved;
 mod variables;
 mod zones;
 
@@ -36,7 +40,7 @@ use std::io::Read;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
-use tollgate_core::Policies;
+use tollgate_core::{Policies, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_web::Answers;
 
@@ -48,6 +52,7 @@ pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
 pub use problem::{ConfigError, Problem};
 pub use store::{StoreConfig, Sync};
+pub use strays::Stray;
 pub use tree::Place;
 
 use problem::Findings;
@@ -65,8 +70,8 @@ const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
 ///
 /// Without a file, [`STARTER`] is the configuration. With one, what it leaves out is: listen on
 /// `127.0.0.1:8080`, no API keys, the store in the file `tollgate.redb` flushed every ten seconds
-/// with at most 1,000,000 keys, a pretty log at level info, nobody on the lists, no rules and no
-/// policies.
+/// with at most 1,000,000 keys, a pretty log at level info, ten seconds for requests under way at the
+/// end, nobody on the lists, no rules and no policies.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where the server listens.
@@ -77,6 +82,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// What is logged, and how.
     pub log: LogConfig,
+    /// How long requests that are under way may take once the program was told to end.
+    pub drain: Span,
     /// What is limited.
     pub policies: Policies,
     /// Who clients are, to the doors that stand between them and a service.
@@ -87,13 +94,15 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// Who is told of locks, by guard.
     pub webhooks: Webhooks,
+    /// Variables of the environment that look like settings, and are ignored.
+    pub strays: Vec<Stray>,
 }
 
 /// Something that can be used, and may not be what was meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Warning {
-    /// The policy it is about.
-    pub policy: String,
+    /// The policy it is about, if it is about one.
+    pub policy: Option<String>,
     /// What to know.
     pub message: String,
     /// What to do about it.
@@ -105,9 +114,14 @@ impl Config {
     pub fn warnings(&self) -> Vec<Warning> {
         let apart = self.apart().into_iter().map(|apart| {
             let (message, remedy) = (apart.words(), apart.remedy());
-            Warning { policy: apart.policy, message, remedy }
+            Warning { policy: Some(apart.policy), message, remedy }
         });
-        apart.chain(self.escapes()).chain(self.lockouts()).collect()
+        let of_policies = apart
+            .chain(self.escapes())
+            .chain(self.unproved())
+            .chain(self.lockouts())
+            .chain(self.outlasting());
+        of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
     }
 }
 
@@ -200,17 +214,30 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
-    let (guards, webhooks) = guards::mean(&written_guards, &policies, environment, &mut findings);
+    let policy_names = guards::written_policies(&written_policies, &written_guards);
+    let guard_names: Vec<&str> = written_guards.0.iter().map(|(name, _)| name.as_str()).collect();
+    let (guards, webhooks) =
+        guards::mean(&written_guards, &policies, &policy_names, environment, &mut findings);
     let store = store.map(|store| store.tagged(tags));
     let clients = clients::mean(&written.clients.unwrap_or_default(), environment, &mut findings);
+    let drain = drain::mean(written.drain.as_deref(), &mut findings);
     let answers = answers::mean(&written.answers.unwrap_or_default(), &mut findings);
-    let known = gateway::Known { policies: &policies, guards: &guards, clients: &clients, answers: &answers };
+    let known = gateway::Known {
+        policies: &policies,
+        guards: &guards,
+        clients: &clients,
+        answers: &answers,
+        api: listen.map(|listen| listen.http),
+        written_policies: &policy_names,
+        written_guards: &guard_names,
+    };
     let gateway = written.gateway.as_ref().and_then(|written| gateway::mean(written, known, &mut findings));
     let made = listen.zip(store).map(|(listen, store)| Config {
         listen,
         keys: keys.into_usable(),
         store,
         log: log::mean(&written.log.unwrap_or_default()),
+        drain,
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
             .with_roster(roster)
             .with_guards(guards),
@@ -218,6 +245,7 @@ fn mean(
         answers,
         gateway,
         webhooks,
+        strays: strays::find(environment, tree),
     });
     findings.conclude(made)
 }

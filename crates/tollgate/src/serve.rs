@@ -1,6 +1,7 @@
 //! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
 
 mod assemble;
+mod descriptors;
 mod greeting;
 mod listener;
 pub mod log;
@@ -10,13 +11,14 @@ mod reload;
 mod stalling;
 mod tending;
 
-use std::io::Write;
+use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
@@ -26,17 +28,14 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, apart};
+use crate::config::{Config, StoreConfig, Stray, apart};
 use assemble::{Assembly, access_keys};
 use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
 
-/// How long open requests may take to end once the program was told to.
-const DRAIN: Duration = Duration::from_secs(3);
-
-/// How long before that whoever still waits for a turn is told that it does not come: in time for the
-/// answer.
+/// How long before requests under way are cut whoever still waits for a turn is told that it does not
+/// come: in time for the answer.
 const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
@@ -52,10 +51,24 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
+    warn_of_strays(&config.strays);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
+    descriptors::raise(config.gateway.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
+}
+
+/// Says so if variables of the environment look like settings, and are none.
+fn warn_of_strays(strays: &[Stray]) {
+    for Stray { name, meant } in strays {
+        tracing::warn!(
+            component = "config",
+            variable = name,
+            meant,
+            "this variable is ignored: two underscores separate levels"
+        );
+    }
 }
 
 /// Says so if the store is whoever answers for it.
@@ -95,6 +108,16 @@ fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     })
 }
 
+/// Opens the listener of the HTTP interface.
+async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
+    let taken = |error: &io::Error| match error.kind() {
+        io::ErrorKind::AddrInUse => "; another program listens there already",
+        _ => "",
+    };
+    let opened = TcpListener::bind(address).await;
+    opened.map_err(|error| anyhow!("cannot listen on {address}: {error}{}", taken(&error)))
+}
+
 async fn serve(
     config: Config,
     source: Source,
@@ -130,9 +153,7 @@ async fn serve(
         forward_auth,
         registry,
     };
-    let listener = TcpListener::bind(config.listen.http)
-        .await
-        .with_context(|| format!("cannot listen on {}: is it in use already?", config.listen.http))?;
+    let listener = listen(config.listen.http).await?;
     let mut hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -152,13 +173,14 @@ async fn serve(
         }
     }
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
+    let drain = reloader.drain();
     let gateway_ends = async {
         if let Some(gateway) = &gateway {
-            gateway.end(DRAIN).await;
+            gateway.end(drain).await;
         }
     };
-    let mut drained = pin!(async { tokio::join!(server.end(DRAIN), gateway_ends) });
-    if timeout(DRAIN - TELL_BEFORE, &mut drained).await.is_err() {
+    let mut drained = pin!(async { tokio::join!(server.end(drain), gateway_ends) });
+    if timeout(drain.saturating_sub(TELL_BEFORE), &mut drained).await.is_err() {
         pacer.end();
         drained.await;
     }

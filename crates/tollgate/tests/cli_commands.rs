@@ -291,6 +291,16 @@ at                    policy  verdict  rule    key       cost  retry in
 }
 
 #[test]
+fn decisions_are_looked_for_by_the_server() {
+    let server = Responder::always(Reply::Json(200, r#"{"decisions":[]}"#));
+    let filters = ["--policy", "api", "--rule", "client", "--key", "a b,c", "--verdict", "deny"];
+    let run = server.run(&[&["decisions"][..], &filters].concat());
+    assert_eq!((run.code, run.out.as_str()), (0, "no such decisions\n"));
+    let query = "limit=100&policy=api&rule=client&key=a%20b%2Cc&verdict=deny";
+    assert_eq!(server.only().line, format!("GET /api/v1/decisions?{query}"));
+}
+
+#[test]
 fn config_shows_rules_overrides_and_policies() {
     let answer = r#"{"enabled":true,"rules":{"domain":{"by":["domain"],"limits":["1000/hour","10000/day"],"overrides":{"example.com":["5000/hour"],"free.example":[]},"on_exceed":"reject","enabled":true},"global":{"by":[],"limits":["50000/hour"],"overrides":{},"on_exceed":"defer","enabled":false}},"policies":{"mail.accept":["global","domain"]},"global":{"messages_per_hour":50000,"messages_per_day":0}}"#;
     let server = Responder::always(Reply::Json(200, answer));

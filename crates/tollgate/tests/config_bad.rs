@@ -80,6 +80,14 @@ t.toml:2:7: not valid TOML: unclosed array, expected `]`",
 fn unknown_keys_are_refused_with_the_near_name() {
     check_yaml(&[
         ("rulez: {}", "t.yaml:1:1: rulez: unknown key `rulez`; did you mean `rules`?"),
+        (
+            "rules:\nclient: { by: ip, limits: 5/s }\n",
+            "t.yaml:2:1: client: unknown key `client`; did you mean `clients`, or is it a rule, to be indented below `rules`?",
+        ),
+        (
+            "policies:\napi: [client]\n",
+            "t.yaml:2:1: api: unknown key `api`; the keys here are `enabled`, `listen`, `keys`, `store`, `log`, `drain`, `clients`, `answers`, `gateway`, `fields`, `rules`, `blocklist`, `allowlist`, `policies`, `guards`; is it a policy, to be indented below `policies`?",
+        ),
         ("log: { lvl: info }", "t.yaml:1:8: log.lvl: unknown key `lvl`; did you mean `level`?"),
         ("listen: { port: 80 }", "t.yaml:1:11: listen.port: unknown key `port`; the keys here are `http`"),
         (
@@ -153,6 +161,12 @@ fn limits_are_refused_at_the_character_where_they_go_wrong() {
             "t.yaml:3:19: rules.a.limits[1]: a period is `s`, `min`, `hour`, `day`, `week`, `month` or a duration such as `15m`
     1000/fortnight
          ^",
+        ),
+        (
+            "rules: { a: { limits: 10r/s } }",
+            "t.yaml:1:23: rules.a.limits: write `10/s`
+    10r/s
+      ^",
         ),
         (
             "rules: { a: { limits: 5 } }",
@@ -448,6 +462,17 @@ t.yaml:1:33: keys[1]: keep one of `token_env`, `token_file` and `token_sha256`",
             "t.yaml:1:84: keys[1].token_env: the token is the same as that of `a`: give each key its own",
         ),
         ("keys: [{ role: read, token_env: LONG }]", "t.yaml:1:8: keys[0]: the key `name` is missing"),
+    ]);
+}
+
+#[test]
+fn an_end_that_takes_too_long_is_refused() {
+    check_yaml(&[
+        ("drain: 11m", "t.yaml:1:8: drain: `11m` is too long: at most `10m` is allowed"),
+        (
+            "drain: soon",
+            "t.yaml:1:8: drain: a duration is a number and a unit, as in `30s`, `15m` or `1h30m`\n    soon\n    ^",
+        ),
     ]);
 }
 

@@ -107,6 +107,13 @@ fn mistakes_about_clients_are_named() {
         ),
         ("answers: { headers: x }", "answers.headers: `x` is none of `x-ratelimit`, `ietf`, `none`"),
     ]);
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("keys.json").display().to_string();
+    std::fs::write(&file, r#"{"keys":[]}"#).unwrap();
+    let empty = load(&format!("clients: {{ tokens: {{ jwks_file: '{file}' }} }}")).unwrap_err();
+    let (_, told) = empty.split_once(": ").unwrap();
+    let wanted = format!("clients.tokens.jwks_file: the file `{file}`: there is no key in this set");
+    assert_eq!(told, wanted);
     let short = load("clients: { tokens: { secret_env: KEY } }").unwrap_err();
     assert!(short.contains("clients.tokens.secret_env: ") && !short.contains("0123456789"), "{short}");
     let unknown = load("answers: { detail: 'wait {retry} s' }").unwrap_err();
@@ -135,9 +142,9 @@ fn the_hash_of_a_word_that_is_guessed_first_is_no_token() {
 fn a_rule_by_what_the_client_says_is_warned_of() {
     let with = |by: &str| {
         let rules = format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n");
-        load(&format!("{rules}clients: {{ fields: {{ tenant: header.x-tenant }} }}\n{GATEWAY}"))
-            .unwrap()
-            .warnings()
+        let proofs = "tokens: { secret_env: SECRET }, api_keys: { keys: [{ name: a, token_env: KEY }] }";
+        let clients = format!("clients: {{ fields: {{ tenant: header.x-tenant }}, {proofs} }}");
+        load(&format!("{rules}{clients}\n{GATEWAY}")).unwrap().warnings()
     };
     for by in ["ip", "route", "[route, subject]", "claim.plan", "consumer", "api_key"] {
         assert_eq!(with(by), [], "{by}");
@@ -147,4 +154,37 @@ fn a_rule_by_what_the_client_says_is_warned_of() {
         assert_eq!(warnings.len(), 1, "{by}");
         assert!(warnings[0].message.contains("which the client chooses"), "{by}: {}", warnings[0].message);
     }
+}
+
+#[test]
+fn a_rule_by_what_nobody_can_prove_is_warned_of() {
+    const TOKENS: &str = "tokens: { secret_env: SECRET }";
+    const KEYS: &str = "api_keys: { keys: [{ name: a, consumer: ada, token_env: KEY }] }";
+    const PROXIES: &str = "trusted_proxies: 10.0.0.0/8";
+    let warned = |by: &str, clients: &str, gateway: &str| {
+        let rules = format!("rules: {{ a: {{ by: {by}, limits: 1/s }} }}\npolicies: {{ p: [a] }}\n");
+        let fields = "fields: { user: subject }";
+        let config = load(&format!("{rules}clients: {{ {fields}, {clients} }}\n{gateway}")).unwrap();
+        let warnings = config.warnings();
+        assert!(warnings.iter().all(|warning| warning.message.contains("no client can prove")), "{by}");
+        warnings.len() == 1
+    };
+    for (by, clients, unproved) in [
+        ("subject", "", true),
+        ("user", KEYS, true),
+        ("claim.plan", KEYS, true),
+        ("claim.plan", TOKENS, false),
+        ("[route, api_key]", TOKENS, true),
+        ("api_key", KEYS, false),
+        ("consumer", "", true),
+        ("consumer", KEYS, false),
+        ("consumer", TOKENS, false),
+        ("ip", "", false),
+    ] {
+        assert_eq!(warned(by, clients, GATEWAY), unproved, "{by} with {clients}");
+    }
+    assert!(!warned("consumer", "", ""), "whoever asks the API says who it is about");
+    assert!(warned("consumer", PROXIES, ""), "proxies ask at forward-auth");
+    let other = GATEWAY.replace("policy: p", "path: /*");
+    assert!(!warned("consumer", PROXIES, &other), "no route has the policy");
 }

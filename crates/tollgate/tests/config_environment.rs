@@ -71,6 +71,53 @@ fn other_variables_are_left_alone() {
 }
 
 #[test]
+fn a_variable_that_lacks_an_underscore_is_warned_of() {
+    let strays = |variables: &[(&str, &str)]| -> Vec<(String, String)> {
+        let strays = load(variables).unwrap().strays.into_iter();
+        strays.map(|stray| (stray.name, stray.meant)).collect()
+    };
+    let found = strays(&[
+        ("TOLLGATE_STORE", "memory"),
+        ("TOLLGATE_LISTEN_HTTP", "0.0.0.0:80"),
+        ("TOLLGATE_RULES_SENDER_LIMITS", "1/s"),
+        ("TOLLGATE_STORE_FLUSH_INTERVAL", "1s"),
+        ("TOLLGATE_LISTEN__HTTP", "0.0.0.0:80"),
+    ]);
+    let found: Vec<(&str, &str)> =
+        found.iter().map(|(name, meant)| (name.as_str(), meant.as_str())).collect();
+    assert_eq!(
+        found,
+        [
+            ("TOLLGATE_LISTEN_HTTP", "TOLLGATE__LISTEN__HTTP"),
+            ("TOLLGATE_LISTEN__HTTP", "TOLLGATE__LISTEN__HTTP"),
+            ("TOLLGATE_RULES_SENDER_LIMITS", "TOLLGATE__RULES__SENDER__LIMITS"),
+            ("TOLLGATE_STORE", "TOLLGATE__STORE"),
+            ("TOLLGATE_STORE_FLUSH_INTERVAL", "TOLLGATE__STORE__FLUSH_INTERVAL"),
+        ]
+    );
+    for section in config::schema()["properties"].as_object().unwrap().keys() {
+        let name = format!("TOLLGATE_{}", section.to_uppercase());
+        assert_eq!(strays(&[(&name, "x")]).len(), 1, "{name}");
+    }
+    let other = [
+        ("TOLLGATE_CONFIG", "x"),
+        ("TOLLGATE_SERVER", "x"),
+        ("TOLLGATE_TOKEN", "x"),
+        ("TOLLGATE_ADMIN_TOKEN", "x"),
+        ("TOLLGATE_GATEWAY_SERVICE_HOST", "10.0.0.1"),
+        ("TOLLGATE_GATEWAY_PORT_8000_TCP_ADDR", "10.0.0.1"),
+        ("TOLLGATE_STORED", "x"),
+        ("TOLLGATE__STORE", "memory"),
+    ];
+    assert_eq!(strays(&other), []);
+    let named = [
+        ("TOLLGATE_KEYS_OPS", "0123456789abcdef"),
+        ("TOLLGATE__KEYS__0", "{ name: ops, role: admin, token_env: TOLLGATE_KEYS_OPS }"),
+    ];
+    assert_eq!(strays(&named), [], "the configuration names it");
+}
+
+#[test]
 fn the_starter_can_be_changed_by_variables() {
     let variables = [("TOLLGATE__RULES__CLIENT__LIMITS".to_owned(), "1/s burst 2".to_owned())];
     let config = config::load(None, variables.into_iter()).unwrap();

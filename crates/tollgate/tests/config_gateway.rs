@@ -41,6 +41,42 @@ fn the_shortest_section_says_where_to_listen_and_whom_to_pass_requests_to() {
 }
 
 #[test]
+fn what_a_killed_gateway_would_hold_for_ever_is_warned_of() {
+    let warned = |store: &str, rules: &str, policies: &str, gateway: &str| {
+        let text = format!(
+            "store: {store}\nrules: {{ {rules} }}\npolicies: {{ {policies} }}\ngateway: {{ listen: 127.0.0.1:0, upstreams: {{ s: a:1 }}, {gateway} }}\n"
+        );
+        let config = config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap();
+        config.warnings().into_iter().map(|warning| (warning.message, warning.remedy)).collect::<Vec<_>>()
+    };
+    let (p, by_route) = ("p: [a]", "routes: { r: { upstream: s, policy: p } }");
+    let [(message, remedy)] = &warned("{ file: x.redb }", "a: { limits: 2 at once }", p, by_route)[..] else {
+        panic!("it is warned of once");
+    };
+    assert_eq!(
+        message,
+        "the rule a holds `2 at once`, and what a gateway holds when it is killed is never released"
+    );
+    assert!(remedy.starts_with("write `2 at once for 30s`"), "{remedy}");
+    let key = "a: { by: ip, limits: 1/s, overrides: { 192.0.2.1: 2 at once } }";
+    assert_eq!(warned("{ redis: 'redis://127.0.0.1' }", key, p, by_route).len(), 1);
+    let connections = "connections: p, routes: { r: { upstream: s } }";
+    assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once }", p, connections).len(), 1);
+    let guarded = "a: { by: user, limits: ladder 4 +2s }, b: { limits: 2 at once }";
+    let login = "routes: { r: { upstream: s, guard: { name: g, fields: { user: form.user } } } }, bounds: {} }\nguards: { g: { policy: p }";
+    assert_eq!(warned("{ file: x.redb }", guarded, "p: [a, b]", login).len(), 1);
+    assert_eq!(warned("memory", "a: { limits: 2 at once }", p, by_route), [], "it ends with the process");
+    assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once for 30s }", p, by_route), []);
+    assert_eq!(warned("{ file: x.redb }", "a: { enabled: false, limits: 2 at once }", p, by_route), []);
+    let elsewhere = "routes: { r: { upstream: s } }";
+    assert_eq!(
+        warned("{ file: x.redb }", "a: { limits: 2 at once }", p, elsewhere),
+        [],
+        "not at the gateway"
+    );
+}
+
+#[test]
 fn everything_that_can_be_said_is_understood() {
     let settings = load(
         "
@@ -116,6 +152,23 @@ fn what_is_missing_or_misspelled_is_named() {
 t.yaml:4:56: gateway.routes: there is no route: name one, as in `{ all: { path: /*, upstream: shop } }`",
         ),
     ]);
+}
+
+#[test]
+fn a_mistake_in_a_rule_does_not_make_its_policy_or_guard_missing() {
+    let text = "
+rules: { api: { by: ip, limits: 10 per second }, own: { by: user, limits: ladder 3 lok 15m } }
+policies: { api: [api], login: [own] }
+guards: { login: { policy: login } }
+gateway:
+  listen: 127.0.0.1:0
+  connections: api
+  upstreams: { shop: a:1 }
+  routes: { api: { upstream: shop, policy: api, guard: { name: login, fields: { user: form.user } } } }
+";
+    let error = config::load_str(text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap_err();
+    let places: Vec<&str> = error.problems.iter().map(|problem| problem.path.as_str()).collect();
+    assert_eq!(places, ["rules.api.limits", "rules.own.limits"], "{error}");
 }
 
 #[test]
@@ -212,5 +265,64 @@ fn addresses_files_and_numbers_that_cannot_be_are_refused() {
         let first = error.lines().next().unwrap();
         let (_, message) = first.split_once(": ").unwrap();
         assert_eq!(message, expected);
+    }
+}
+
+#[test]
+fn what_the_gateway_would_refuse_is_told_where_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let certificate = file("c.pem", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n");
+    let key = file("k.pem", "-----BEGIN PRIVATE KEY-----\n!\n-----END PRIVATE KEY-----\n");
+    let routes = "{ one: { path: /a, upstream: s }, two: { upstream: s, path: /a } }";
+    for (gateway, place, expected) in [
+        (
+            format!("{{ listen: 127.0.0.1:0, upstreams: {{ s: a:1 }}, routes: {routes} }}"),
+            "gateway.routes.two",
+            "route `two` can never be taken: `one` fits the same requests".to_owned(),
+        ),
+        (
+            format!(
+                "{{ upstreams: {{ s: a:1 }}, routes: {{ r: {{ upstream: s }} }}, listen: [127.0.0.1:0, {{ address: 127.0.0.1:1, tls: {{ certificate: '{certificate}', key: '{key}' }} }}] }}"
+            ),
+            "gateway.listen[1].tls",
+            format!("certificate `{certificate}` and key `{key}`: the certificates cannot be read"),
+        ),
+    ] {
+        let error = load(&gateway).unwrap_err();
+        let (_, told) = error.split_once(": ").unwrap();
+        assert!(told.starts_with(&format!("{place}: {expected}")), "{error}");
+    }
+}
+
+#[test]
+fn the_gateway_and_the_api_cannot_share_a_port() {
+    let load = |api: &str, gateway: &str| {
+        let keys = "keys: [{ name: a, role: admin, token_sha256: 3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b }]";
+        let text = format!(
+            "listen: {{ http: '{api}' }}\n{keys}\ngateway: {{ listen: '{gateway}', upstreams: {{ s: a:1 }}, routes: {{ r: {{ upstream: s }} }} }}"
+        );
+        config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()).map_err(|error| error.to_string())
+    };
+    for (api, gateway) in
+        [("127.0.0.1:80", "127.0.0.1:80"), ("127.0.0.1:80", "0.0.0.0:80"), ("[::]:80", "[::1]:80")]
+    {
+        let error = load(api, gateway).unwrap_err();
+        let expected = format!(
+            "t.yaml:3:20: gateway.listen: `{gateway}` is where the HTTP interface listens (`listen.http`, {api}): give one of them another port"
+        );
+        assert_eq!(error, expected);
+    }
+    for (api, gateway) in [
+        ("127.0.0.1:80", "127.0.0.1:81"),
+        ("127.0.0.1:80", "127.0.0.2:80"),
+        ("127.0.0.1:0", "127.0.0.1:0"),
+        ("127.0.0.1:80", "[::1]:80"),
+    ] {
+        assert!(load(api, gateway).is_ok(), "{api} and {gateway}");
     }
 }

@@ -49,7 +49,10 @@ fn meaning(config: &Config) -> String {
             format!("{} {rules:?} {}", policy.name, policy.allow_unmatched)
         })
         .collect();
-    format!("{rules:#?}\n{policies:#?}\n{:?} {:?} {:?}", config.listen, config.store, config.log)
+    format!(
+        "{rules:#?}\n{policies:#?}\n{:?} {:?} {:?} {:?}",
+        config.listen, config.store, config.log, config.drain
+    )
 }
 
 const FULL_YAML: &str = r#"
@@ -60,6 +63,7 @@ keys:
   - { name: app, role: check, token_sha256: 3a7bd3e2360a3d29eea436fcfb7e44c735d117c42d1c1835420b6b9942dd4f1b }
 store: { file: ./counts.redb, flush_interval: 3s, sync: always, max_keys: 5000 }
 log: { format: json, level: debug }
+drain: 30s
 fields: { tenant: text, client: ip, peer: { ip: { v4: 24, v6: 56 } }, to: address, host: domain }
 rules:
   global: { limits: [50000/hour, 500000/day] }
@@ -81,6 +85,7 @@ policies:
 const FULL_TOML: &str = r#"
 enabled = false
 listen.http = "0.0.0.0:9090"
+drain = "30s"
 policies = { "mail.accept" = ["global", "domain"], login = { rules = ["peers"], allow_unmatched = true } }
 
 [[keys]]
@@ -142,6 +147,7 @@ fn every_setting_means_what_it_says() {
     assert!(!config.policies.enabled);
     assert_eq!(config.listen.http, SocketAddr::from(([0, 0, 0, 0], 9090)));
     assert_eq!(config.log, LogConfig { format: LogFormat::Json, level: Level::Debug });
+    assert_eq!(config.drain, Span::from_secs(30));
     assert_eq!(
         config.store,
         StoreConfig::File {
@@ -190,6 +196,7 @@ fn what_is_left_out_has_the_documented_default() {
         assert!(config.policies.enabled);
         assert_eq!(config.listen.http, SocketAddr::from(([127, 0, 0, 1], 8080)));
         assert_eq!(config.log, LogConfig { format: LogFormat::Pretty, level: Level::Info });
+        assert_eq!(config.drain, Span::from_secs(10));
         assert!(config.keys.is_empty() && config.policies.rules().is_empty());
         assert_eq!(
             config.store,
@@ -201,6 +208,11 @@ fn what_is_left_out_has_the_documented_default() {
             }
         );
     }
+}
+
+#[test]
+fn requests_under_way_may_be_left_no_time_at_the_end() {
+    assert_eq!(yaml("drain: 0s").drain, Span::ZERO);
 }
 
 #[test]

@@ -108,6 +108,27 @@ rules:
 }
 
 #[test]
+fn check_config_warns_of_what_the_server_would_stumble_over() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("lost.yaml"), "store: { file: nowhere/counts.redb }\n").unwrap();
+    // The file can be named without the option, and what is named so comes first.
+    let variables = [("TOLLGATE_CONFIG", "other.yaml"), ("TOLLGATE_LISTEN_HTTP", "127.0.0.1:1")];
+    let output = tollgate(directory.path(), &["check-config", "lost.yaml"], &variables);
+    assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
+    let told = text(&output.stdout);
+    for expected in [
+        "\nthe store's file is to be in nowhere, and there is no such directory: the server would not start\n  remedy: ",
+        "\nthe environment variable TOLLGATE_LISTEN_HTTP is ignored: two underscores separate levels\n  remedy: call it TOLLGATE__LISTEN__HTTP\n",
+    ] {
+        assert!(told.contains(expected), "{expected:?} is missing in\n{told}");
+    }
+    std::fs::create_dir(directory.path().join("nowhere")).unwrap();
+    let output = tollgate(directory.path(), &["check-config", "lost.yaml", "--json"], &[]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["warnings"], serde_json::json!([]));
+}
+
+#[test]
 fn check_config_without_a_file_explains_the_starter() {
     let directory = tempfile::tempdir().unwrap();
     let output = tollgate(directory.path(), &["check-config"], &[]);

@@ -38,7 +38,7 @@ fn the_starter_fits_the_schema() {
 fn every_form_of_every_setting_fits_the_schema() {
     let schema = Schema::compile();
     let texts = [
-        "enabled: false\nlisten: { http: 127.0.0.1:1 }\nlog: { format: json, level: warn }\nstore: memory",
+        "enabled: false\ndrain: 0s\nlisten: { http: 127.0.0.1:1 }\nlog: { format: json, level: warn }\nstore: memory",
         "keys: [{ name: ops, role: admin, token_env: X }, { name: b, role: check, token_file: ./t }]",
         "store: { memory: { max_keys: 5 } }",
         "store: { file: a, flush_interval: 1s, sync: always, max_keys: 5 }",

@@ -41,6 +41,7 @@ fn a_denial_is_one_flat_object_with_exactly_these_members() {
         "level": "warn",
         "component": "ratelimit",
         "msg": "rate limit exceeded",
+        "policy": "p",
         "denied_by": "one",
         "key": "ada \"x\"\n",
         "retry_after": "30m",

@@ -85,6 +85,18 @@ fn a_peer_that_never_sends_the_rest_does_not_hold_it_up() {
 }
 
 #[test]
+fn how_long_it_waits_is_configured_and_can_be_reloaded() {
+    let home = Home::with(&format!("drain: 10m\n{CONFIG}"));
+    let server = home.start();
+    let (_slow, _) = half_sent(&server);
+    home.configure(&format!("drain: 0s\n{CONFIG}"));
+    server.post("/api/v1/reload", &json!(null)).ok();
+    let ended = server.end_by(Signal::TERM);
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(ended.log.contains("still open and are cut"), "{}", ended.log);
+}
+
+#[test]
 fn requests_that_arrived_before_the_signal_are_all_answered() {
     let home = Home::with(CONFIG);
     let server = home.start();

@@ -35,10 +35,25 @@ impl TrustedProxies {
         Self { nets: nets.into_iter().map(canonical).collect(), header }
     }
 
+    /// The header in which the client's address is looked for.
+    pub fn header(&self) -> &HeaderName {
+        &self.header
+    }
+
+    /// Whether nobody's word is taken.
+    pub fn is_none(&self) -> bool {
+        self.nets.is_empty()
+    }
+
     /// Whether this peer's word is taken.
     pub fn trusts(&self, peer: IpAddr) -> bool {
         let peer = peer.to_canonical();
         self.nets.iter().any(|net| net.contains(&peer))
+    }
+
+    /// Whether the peer names a client, and is not believed.
+    pub fn ignores(&self, peer: IpAddr, headers: &HeaderMap) -> bool {
+        headers.contains_key(&self.header) && !self.trusts(peer)
     }
 
     /// The client's address. An IPv4 address inside an IPv6 one is IPv4.

@@ -41,7 +41,8 @@ pub struct AnswerSettings {
     /// such as a time to wait, the usual detail is said instead.
     pub detail: Option<String>,
     /// Their whole body: JSON with placeholders. Texts stand inside of quotes, numbers outside; a
-    /// number that there is none of is `null`.
+    /// number that there is none of is `null`. A text that says a number or a period among other things,
+    /// where there is none, is the usual detail instead.
     pub body: Option<String>,
     /// Which headers say what is left.
     pub headers: HeaderSets,
@@ -208,7 +209,8 @@ impl Answers {
             return json.piece("}");
         }
         if let Some(body) = &self.body {
-            return body.write(json, |blank, json| self.fill(blank, refusal, id, json));
+            let known = |blank| is_known(blank, refusal);
+            return body.write(json, &known, &mut |blank, json| self.fill(blank, refusal, id, json));
         }
         json.bytes().extend_from_slice(&self.opening);
         self.add_detail(refusal, id, json);
@@ -220,7 +222,7 @@ impl Answers {
     fn add_detail(&self, refusal: &Refusal<'_, '_>, id: &str, json: &mut Json) {
         match &self.detail {
             Some(detail) if detail.blanks().all(|blank| is_known(blank, refusal)) => {
-                detail.write(json, |blank, json| self.fill(blank, refusal, id, json));
+                detail.write(json, &|_| true, &mut |blank, json| self.fill(blank, refusal, id, json));
             }
             _ => refusal.add_default_detail(json),
         }
@@ -280,7 +282,7 @@ fn body_template(text: &str) -> Result<Template, BadTemplate> {
     let template = Template::parse("body", text, Form::Json)?;
     for number in [Some(1), None] {
         let mut json = Json::with_capacity(text.len());
-        template.write(&mut json, |blank, json| match blank.is_number() {
+        template.write(&mut json, &|_| true, &mut |blank, json| match blank.is_number() {
             true => json.maybe(number),
             // Neither a number nor a word that means something, so it has to be inside of quotes.
             false => json.add("a \"text\""),

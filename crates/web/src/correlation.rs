@@ -26,6 +26,13 @@ impl Correlation {
         Self { given: headers.get(CORRELATION_ID).filter(fit).cloned() }
     }
 
+    /// The same with an id for sure: one that is made up now, if the caller sent none. It is the same
+    /// wherever it is said from here on.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { given: Some(self.id().into()) }
+    }
+
     /// The id: the caller's, or one that is made up now.
     pub fn id(&self) -> Id {
         Id(self.given.clone().map_or_else(|| Form::Made(made_up()), Form::Given))

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use http::HeaderMap;
+use http::header::WWW_AUTHENTICATE;
 
 pub use api_keys::{ApiKey, ApiKeys, BadKeys, X_API_KEY};
 pub use claims::Claims;
@@ -74,6 +75,23 @@ impl Credentials {
     /// These are accepted; with neither, everybody is anybody.
     pub fn new(api_keys: Option<ApiKeys>, tokens: Option<Tokens>) -> Self {
         Self { api_keys, tokens }
+    }
+
+    /// Whether API keys are accepted.
+    pub fn takes_api_keys(&self) -> bool {
+        self.api_keys.is_some()
+    }
+
+    /// Whether tokens are accepted.
+    pub fn takes_tokens(&self) -> bool {
+        self.tokens.is_some()
+    }
+
+    /// Puts right what the headers of an answer ask for: a token is asked for only where one is accepted.
+    pub fn ask_in(&self, headers: &mut HeaderMap) {
+        if self.tokens.is_none() {
+            headers.remove(WWW_AUTHENTICATE);
+        }
     }
 
     /// Who a request with these headers comes from.

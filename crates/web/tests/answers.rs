@@ -247,6 +247,24 @@ fn a_detail_that_cannot_be_filled_is_said_in_our_own_words() {
 }
 
 #[test]
+fn a_text_of_a_body_that_cannot_be_filled_is_the_usual_detail() {
+    let template = r#"{"say": "At most {number} requests per {period}", "wait": "{retry_after} s, \"{rule}\"", "period": "{period}", "code": "x-{code}"}"#;
+    let answers =
+        Answers::new(AnswerSettings { body: Some(template.to_owned()), ..AnswerSettings::default() });
+    let answers = answers.unwrap();
+    let said = |limit: &str| {
+        let bench = Bench::new(vec![rule("user", &["user"], &[limit])]);
+        body(&refusal(&bench, &answers, &ALICE))
+    };
+    assert_eq!(
+        said("2/min"),
+        json!({ "say": "At most 2 requests per minute", "wait": "60 s, \"user\"", "period": "minute", "code": "x-" })
+    );
+    let usual = "user alice exceeded 2 at once; retry when a hold has ended";
+    assert_eq!(said("2 at once"), json!({ "say": usual, "wait": usual, "period": "", "code": "x-" }));
+}
+
+#[test]
 fn a_number_that_there_is_none_of_is_null() {
     let template = r#"{"retry": {retry_after}, "number": {number}, "period": "{period}"}"#;
     let answers =

@@ -116,17 +116,33 @@ fn the_claim_that_names_the_consumer_is_a_choice() {
 
 #[test]
 fn who_sends_no_token_is_anybody() {
-    for value in [None, Some("Basic dXNlcjpwYXNz"), Some("Bearer"), Some("Bearing x"), Some("")] {
+    for value in [None, Some("Basic dXNlcjpwYXNz"), Some("Bear"), Some("Bearing x"), Some("")] {
         let headers =
             value.map(|value| (AUTHORIZATION, HeaderValue::from_static(value))).into_iter().collect();
         assert!(secret().recognise(&headers).unwrap().subject.is_none(), "{value:?}");
     }
 }
 
+fn authorized(value: String) -> Result<Identity, BadCredential> {
+    let headers = [(AUTHORIZATION, HeaderValue::try_from(value).unwrap())];
+    secret().recognise(&headers.into_iter().collect())
+}
+
 #[test]
-fn the_scheme_is_read_in_any_case() {
-    let headers = [(AUTHORIZATION, HeaderValue::try_from(format!("bEARER  {}", hs256(&good()))).unwrap())];
-    assert!(secret().recognise(&headers.into_iter().collect()).unwrap().subject.is_some());
+fn the_scheme_is_read_in_any_case_and_with_any_blanks() {
+    for scheme in ["bEARER  ", "Bearer\t", "bearer \t ", "\tBEARER "] {
+        let identity = authorized(format!("{scheme}{}", hs256(&good()))).unwrap();
+        assert_eq!(identity.subject.as_deref(), Some("alice"), "{scheme:?}");
+    }
+}
+
+#[test]
+fn what_only_begins_like_a_token_is_not_nobodys() {
+    for scheme in ["Bearer", "bearer:", "Bearer=", "Bearer,", "BearerToken ", "Bearer\u{a0}", "Bearer\" "] {
+        let said = authorized(format!("{scheme}{}", hs256(&good())));
+        assert_eq!(said.unwrap_err(), BadCredential::Malformed, "{scheme:?}");
+    }
+    assert_eq!(authorized("Bearer ".into()).unwrap_err(), BadCredential::Malformed);
 }
 
 #[test]

@@ -41,6 +41,18 @@ pub struct Hold {
     pub renewed: Timestamp,
 }
 
+/// What an attempt holds, and until when.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Holding {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Something that ends when it is released, and not before.
+    UntilReleased,
+    /// Something that also ends by itself unless it is renewed.
+    ForATime,
+}
+
 impl InFlight {
     /// The most held at once.
     pub fn max(&self) -> u64 {

@@ -8,6 +8,7 @@
 
 mod dialect;
 mod told;
+mod warned;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use serde_json::{Map, Value};
 use tollgate_core::{Attempt, Decision, Limit, Policy};
 use tollgate_engine::{Engine, Snapshot};
 use tollgate_web::facts::{Asked, Source};
-use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Problem, TrustedProxies};
+use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, Problem, TrustedProxies};
 
 use super::App;
 use super::auth::PROXY_TOKEN;
@@ -32,6 +33,7 @@ use super::path;
 use super::problem::{CORRELATION_ID, PROBLEM_JSON};
 use dialect::Dialect;
 use told::{Query, Told};
+pub(crate) use warned::Warned;
 
 /// What the door for proxies is told, as it is configured.
 #[derive(Debug)]
@@ -110,7 +112,13 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
         Ok(query) => decide(&app, &parts, &query, &correlation).await,
         Err(problem) => Err(problem),
     };
-    let response = dialect.say(answered.unwrap_or_else(|problem| problem.answer(&correlation)));
+    let answered = answered.unwrap_or_else(|problem| {
+        app.warned.note(&problem, parts.uri.path(), app.meters.now());
+        let mut answer = problem.answer(&correlation);
+        app.forward_auth.0.load().credentials.ask_in(answer.headers_mut());
+        answer
+    });
+    let response = dialect.say(answered);
     app.meters.note(index, response.status(), started);
     response.map(Body::from)
 }
@@ -127,13 +135,19 @@ async fn decide(
     let policy = policy(&pinned, &parts.uri)?;
     let told = Told::read(query.dialect, &parts.headers)?;
     let Peer(peer) = parts.extensions.get().copied().expect("whoever serves the router tells the peer");
-    let identity = settings.credentials.recognise(&parts.headers)?;
     let wanted = app.engine.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
     let asks = |is: fn(Source<'_>) -> bool| {
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
         fields.filter_map(|field| settings.aliases.source(field)).any(is)
     };
+    let identity = match asks(|source| source.is_proved()) {
+        true => settings.credentials.recognise(&parts.headers)?,
+        false => Identity::default(),
+    };
+    if asks(|source| source == Source::Ip) && settings.trusted_proxies.ignores(peer, &parts.headers) {
+        app.warned.note_untrusted(peer, app.meters.now());
+    }
     let path = if asks(|source| source == Source::Path) { told.path()? } else { "".into() };
     let host = if asks(|source| source == Source::Host) { told.host()? } else { "".into() };
     let facts = Facts {

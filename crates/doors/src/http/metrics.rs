@@ -16,6 +16,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
+use tollgate_core::Timestamp;
 use tollgate_engine::{Engine, Pacer};
 
 use super::App;
@@ -65,6 +66,11 @@ impl HttpMeters {
 
     pub(crate) fn start(&self) -> u64 {
         self.stopwatch.raw()
+    }
+
+    /// A time that only goes forward, from no moment in particular.
+    pub(crate) fn now(&self) -> Timestamp {
+        Timestamp::from_micros(self.stopwatch.delta_as_nanos(0, self.stopwatch.raw()) / 1_000)
     }
 
     /// Counts a request that was answered.

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::Serialize;
+use tollgate_engine::journal::Entry;
 
 use super::App;
 use super::auth::Role;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::page::limit;
+use super::path;
+use super::problem::Problem;
 use super::shown::{self, Moment, json};
 
 #[derive(Serialize, JsonSchema)]
@@ -110,7 +113,13 @@ struct TotalShown<'t> {
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let journal = Operation::new("/api/v1/decisions", "Show the latest decisions")
-        .query(&[("limit", "how many, 100 unless said otherwise, 1000 at most")])
+        .query(&[
+            ("limit", "how many, 100 unless said otherwise, 1000 at most"),
+            ("policy", "only those of this policy"),
+            ("rule", "only those that this rule refused"),
+            ("key", "only those about this key, as it is shown"),
+            ("verdict", "only `allow`, `wait`, `defer` or `deny`"),
+        ])
         .answers::<JournalShown>();
     let top = Operation::new("/api/v1/top", "Show who is refused most")
         .query(&[("limit", "how many, 20 unless said otherwise, 1000 at most")])
@@ -121,8 +130,43 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     ]
 }
 
+/// Which decisions are to be shown.
+#[derive(Default)]
+struct Wanted {
+    policy: Option<String>,
+    rule: Option<String>,
+    key: Option<String>,
+    verdict: Option<String>,
+}
+
+impl Wanted {
+    fn of(ask: &Ask) -> Result<Self, Problem> {
+        let said = |name| ask.query(name).map(path::decode).transpose();
+        let verdict = said("verdict")?;
+        if verdict.as_ref().is_some_and(|verdict| !VERDICTS.contains(&verdict.as_str())) {
+            return Err(Problem::bad_request("`verdict` is `allow`, `wait`, `defer` or `deny`"));
+        }
+        Ok(Self { policy: said("policy")?, rule: said("rule")?, key: said("key")?, verdict })
+    }
+
+    fn has(&self, entry: &Entry) -> bool {
+        let same = |wanted: &Option<String>, found: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| found == Some(wanted))
+        };
+        same(&self.policy, Some(&entry.policy))
+            && same(&self.rule, entry.rule.as_deref())
+            && same(&self.key, entry.key.as_deref())
+            && same(&self.verdict, Some(shown::verdict(entry.verdict)))
+    }
+}
+
+/// How verdicts are called.
+const VERDICTS: [&str; 4] = ["allow", "wait", "defer", "deny"];
+
 async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
-    let entries = app.engine.journal.latest(limit(&ask, 100)?).into_iter().map(|entry| EntryShown {
+    let (wanted, most) = (Wanted::of(&ask)?, limit(&ask, 100)?);
+    let entries = app.engine.journal.latest_of(most, |entry| wanted.has(entry));
+    let entries = entries.into_iter().map(|entry| EntryShown {
         at: Moment(entry.at),
         policy: entry.policy,
         verdict: shown::verdict(entry.verdict),

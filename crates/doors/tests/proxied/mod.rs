@@ -82,7 +82,9 @@ pub struct Seen {
 /// A door whose rules are those of the examples: each client may order three times an hour.
 pub fn door(kind: StoreKind) -> Limiter {
     let orders = Rule { on_outage: "deny".parse().unwrap(), ..rule("orders", &["route", "ip"], &["3/hour"]) };
-    let rules = vec![Arc::new(orders), Arc::new(rule("page", &["method", "host", "path"], &["1000/hour"]))];
+    let page = rule("page", &["method", "host", "path"], &["1000/hour"]);
+    let consumer = rule("consumer", &["consumer"], &["1000/hour"]);
+    let rules: Vec<Arc<Rule>> = [orders, page, consumer].map(Arc::new).into();
     let orders = Policy::new("orders".into(), rules.clone(), false);
     let key = |token: &str, role| AccessKey { name: token.into(), role, hash: Sha256::digest(token).into() };
     let keys = vec![key(TOKEN, Role::Check), key("a-token-of-a-reader", Role::Read)];

@@ -285,10 +285,12 @@ impl Engine {
             Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
             None => String::from("never"),
         };
-        let (denied_by, code) = (&*line.rule.name, line.rule.code.as_deref());
+        let (policy, denied_by) = (&*decision.policy().name, &*line.rule.name);
+        let code = line.rule.code.as_deref();
         if held_back > 0 {
             tracing::warn!(
                 component = "ratelimit",
+                policy,
                 denied_by,
                 code,
                 key = &*key,
@@ -299,6 +301,7 @@ impl Engine {
         } else {
             tracing::warn!(
                 component = "ratelimit",
+                policy,
                 denied_by,
                 code,
                 key = &*key,

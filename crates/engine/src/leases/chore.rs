@@ -6,16 +6,18 @@ use std::sync::Arc;
 use tollgate_core::store::{HoldsOrder, HoldsReport, Spot, StoreError};
 use tollgate_core::{Plan, Timestamp};
 
+use super::inbox::Inbox;
 use super::ledger::Site;
 use crate::engine::Engine;
 use crate::receipt::Home;
 use crate::ticket;
 
-/// One hold: its id and how much it weighs.
+/// One hold: its id, how much it weighs, and whose it is.
 #[derive(Clone, Debug)]
 pub(super) struct Held {
     pub(super) id: Arc<str>,
     pub(super) weight: u64,
+    pub(super) lease: u64,
 }
 
 /// Something for each home.
@@ -32,7 +34,7 @@ pub(super) struct Chore {
     /// The limits at the key in the store, and in the counters of this process.
     pub(super) plans: ByHome<Arc<Plan>>,
     pub(super) began: Timestamp,
-    pub(super) release: ByHome<Vec<Held>>,
+    pub(super) release: ByHome<Vec<Arc<str>>>,
     pub(super) renew: ByHome<Vec<Held>>,
     /// What is to be held in the store, and where it is held now.
     pub(super) claim: Vec<(Held, Option<Home>)>,
@@ -74,8 +76,22 @@ impl<T> ByHome<T> {
 }
 
 impl Chore {
-    /// Does it, as far as that can be done now.
-    pub(super) async fn done(mut self, engine: &Engine) -> Done {
+    /// Nothing yet.
+    pub(super) fn new(site: &Site, plans: ByHome<Arc<Plan>>, now: Timestamp) -> Self {
+        Self {
+            site: site.clone(),
+            plans,
+            began: now,
+            release: ByHome::default(),
+            renew: ByHome::default(),
+            claim: Vec::new(),
+            claims_lost: false,
+        }
+    }
+
+    /// Does it, as far as that can be done now. What was dropped meanwhile, which the inbox knows, is
+    /// neither lost nor claimed.
+    pub(super) async fn done(mut self, engine: &Engine, inbox: &Inbox) -> Done {
         let mut done = Done {
             site: self.site.clone(),
             began: self.began,
@@ -88,40 +104,48 @@ impl Chore {
         for home in [Home::Store, Home::Local] {
             // What cannot be done now is done when it is tried again.
             let _ = self.release_in(engine, home, &mut done).await;
-            let renewed = self.renew_in(engine, home, &mut done).await.is_ok();
+            let renewed = self.renew_in(engine, inbox, home, &mut done).await.is_ok();
             *done.renewed.of_mut(home) = renewed && !self.renew.of(home).is_empty();
         }
         if self.claims_lost {
             self.claim.extend(done.lost.iter().cloned().map(|held| (held, None)));
         }
-        let _ = self.claim_all(engine, &mut done).await;
+        let _ = self.claim_all(engine, inbox, &mut done).await;
         done
     }
 
     async fn release_in(&self, engine: &Engine, home: Home, done: &mut Done) -> Result<(), Gone> {
         for some in self.release.of(home).chunks(HoldsOrder::MOST_IDS) {
-            let ids: Vec<&str> = some.iter().map(|held| &*held.id).collect();
+            let ids: Vec<&str> = some.iter().map(|id| &**id).collect();
             self.order(engine, home, HoldsOrder::ReleaseMany(&ids)).await?;
-            done.released.extend(some.iter().map(|held| Arc::clone(&held.id)));
+            done.released.extend(some.iter().cloned());
         }
         Ok(())
     }
 
-    async fn renew_in(&self, engine: &Engine, home: Home, done: &mut Done) -> Result<(), Gone> {
+    async fn renew_in(
+        &self,
+        engine: &Engine,
+        inbox: &Inbox,
+        home: Home,
+        done: &mut Done,
+    ) -> Result<(), Gone> {
         for some in self.renew.of(home).chunks(HoldsOrder::MOST_IDS) {
             let ids: Vec<&str> = some.iter().map(|held| &*held.id).collect();
             let found = self.order(engine, home, HoldsOrder::RenewMany(&ids)).await?;
-            done.lost.extend(some.iter().filter(|held| !has(&found, &held.id)).cloned());
+            let lost = some.iter().filter(|held| !has(&found, &held.id) && !inbox.has_dropped(held.lease));
+            done.lost.extend(lost.cloned());
         }
         Ok(())
     }
 
-    async fn claim_all(&self, engine: &Engine, done: &mut Done) -> Result<(), Gone> {
+    async fn claim_all(&self, engine: &Engine, inbox: &Inbox, done: &mut Done) -> Result<(), Gone> {
         for some in self.claim.chunks(HoldsOrder::MOST_IDS) {
+            let some: Vec<_> = some.iter().filter(|(held, _)| !inbox.has_dropped(held.lease)).collect();
             let claims: Vec<(&str, u64)> = some.iter().map(|(held, _)| (&*held.id, held.weight)).collect();
             let found = self.order(engine, Home::Store, HoldsOrder::Claim(&claims, ticket::next())).await?;
             let (claimed, refused): (Vec<_>, Vec<_>) =
-                some.iter().partition(|(held, _)| has(&found, &held.id));
+                some.into_iter().partition(|(held, _)| has(&found, &held.id));
             done.refused |= !refused.is_empty();
             done.claimed.extend(claimed.iter().map(|(held, _)| Arc::clone(&held.id)));
             let moved = claimed.iter().filter(|(_, home)| *home == Some(Home::Local));

@@ -1,19 +1,27 @@
-//! What was kept and dropped since somebody looked: two lists that are only ever added to or taken
-//! away as a whole, so that nobody who adds to them waits for work to be done.
+//! What was kept and dropped since somebody looked: letters that are only ever put in, or taken out as
+//! a whole, so that nobody who puts one in waits for work to be done.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
+use tokio::sync::{Notify, oneshot};
+use tollgate_core::store::Spot;
 use tollgate_core::{Plan, Timestamp};
 
+use crate::engine::Engine;
 use crate::receipt::Home;
 
 /// Where leases are kept and dropped.
 pub(crate) struct Inbox {
+    engine: Arc<Engine>,
     letters: Mutex<Letters>,
+    /// Told when something was dropped that is still to be released.
+    pub(super) stirred: Notify,
     next: AtomicU64,
     /// How many leases are alive and looked after, and how many may be.
     live: AtomicUsize,
@@ -25,12 +33,19 @@ pub(crate) struct Inbox {
 /// What is new.
 #[derive(Default)]
 pub(super) struct Letters {
-    pub(super) kept: Vec<(u64, Kept)>,
-    pub(super) dropped: Vec<u64>,
+    pub(super) kept: HashMap<u64, Arc<Kept>>,
+    pub(super) dropped: HashSet<u64>,
+    /// Who waits for what was dropped to be released: told when these are dropped.
+    pub(super) waiting: Vec<Waiting>,
 }
+
+/// Somebody who waits until something is released.
+pub(super) type Waiting = oneshot::Sender<Infallible>;
 
 /// A lease as it began.
 pub(super) struct Kept {
+    /// Under which it is looked after; `None` if there were too many.
+    pub(super) number: Option<u64>,
     pub(super) id: Arc<str>,
     pub(super) weight: u64,
     pub(super) home: Home,
@@ -40,26 +55,71 @@ pub(super) struct Kept {
 }
 
 impl Inbox {
-    pub(super) fn new(most: usize) -> Self {
-        let (letters, next, live, lost) = Default::default();
-        Self { letters, next, live, most, lost }
+    pub(super) fn new(engine: Arc<Engine>, most: usize) -> Self {
+        let (letters, stirred, next, live, lost) = Default::default();
+        Self { engine, letters, stirred, next, live, most, lost }
     }
 
-    /// Begins to look after a lease, if there is room for one more, and gives it a number.
-    pub(super) fn keep(&self, kept: Kept) -> Option<u64> {
+    /// The same, for so many leases at most.
+    pub(super) fn with_most(&self, most: usize) -> Self {
+        Self::new(Arc::clone(&self.engine), most)
+    }
+
+    /// Begins to look after a lease, if there is room for one more.
+    pub(super) fn keep(&self, kept: Kept) -> Arc<Kept> {
         if self.live.fetch_add(1, Ordering::Relaxed) >= self.most {
             self.live.fetch_sub(1, Ordering::Relaxed);
             self.lost.inc_by(kept.sites.len() as u64);
-            return None;
+            return Arc::new(kept);
         }
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.letters.lock().kept.push((number, kept));
-        Some(number)
+        let kept = Arc::new(Kept { number: Some(number), ..kept });
+        self.letters.lock().kept.insert(number, Arc::clone(&kept));
+        kept
     }
 
-    pub(super) fn drop_lease(&self, number: u64) {
+    /// Releases a lease: here, if what it holds is in this process, and else by whoever tends it, who
+    /// is woken. Whoever waits for it is told then.
+    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<Waiting>) {
+        let here = self.releases_here(kept);
+        // The letter goes first: whoever misses the hold from here on finds out why.
+        let waiting = waiting.filter(|_| !here);
+        let told = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
+        if here {
+            let pinned = self.engine.pin();
+            for (plan, key) in &kept.sites {
+                let current = pinned.policies_of(kept.home).rule(plan.rule());
+                let plan = current.map_or(plan, |rule| rule.plan_at(key));
+                self.engine.release_at_once(kept.home, &Spot { plan, key }, &kept.id);
+            }
+        }
+        // What was held here may be held in a store that others share by now.
+        if told && (!here || self.engine.is_shared()) {
+            self.stirred.notify_one();
+        }
+    }
+
+    /// Whether what a lease holds is released as soon as it is dropped.
+    pub(super) fn releases_here(&self, kept: &Kept) -> bool {
+        self.engine.releases_at_once(kept.home)
+    }
+
+    /// Whether there is something to be told: whoever tends knows nothing of a lease that was released
+    /// before anybody looked.
+    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<Waiting>) -> bool {
         self.live.fetch_sub(1, Ordering::Relaxed);
-        self.letters.lock().dropped.push(number);
+        let mut letters = self.letters.lock();
+        let unread = released && letters.kept.remove(&number).is_some();
+        if !unread {
+            letters.dropped.insert(number);
+            letters.waiting.extend(waiting);
+        }
+        !unread
+    }
+
+    /// Whether a lease was dropped since somebody looked.
+    pub(super) fn has_dropped(&self, number: u64) -> bool {
+        self.letters.lock().dropped.contains(&number)
     }
 
     /// Takes everything out.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use smallvec::SmallVec;
 use tollgate_core::limit::{InFlight, Limit};
 use tollgate_core::{Plan, Span, Timestamp};
@@ -17,6 +17,8 @@ use crate::receipt::Home;
 #[derive(Default)]
 pub(super) struct Ledger {
     leases: HashMap<u64, Lasting>,
+    /// Where something has ended since it was last released.
+    stirred: HashSet<Site>,
     places: HashMap<Site, Place>,
 }
 
@@ -89,29 +91,30 @@ impl Ledger {
     /// Takes in what is new.
     pub(super) fn absorb(&mut self, letters: Letters) {
         for (number, kept) in letters.kept {
-            self.keep(number, kept);
+            self.keep(number, &kept);
         }
         for number in letters.dropped {
             if let Some(lasting) = self.leases.remove(&number) {
                 lasting.end(number, &mut self.places);
+                self.stirred.extend(lasting.sites);
             }
         }
     }
 
-    fn keep(&mut self, number: u64, kept: Kept) {
+    fn keep(&mut self, number: u64, kept: &Kept) {
         let member = Member { lease: number, weight: kept.weight, at: kept.at };
         let mut sites = SmallVec::new();
-        for (plan, key) in kept.sites {
-            let site = Site { rule: Arc::clone(plan.rule()), key };
-            let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(&plan, kept.at));
-            place.plan = plan;
+        for (plan, key) in &kept.sites {
+            let site = Site { rule: Arc::clone(plan.rule()), key: Arc::clone(key) };
+            let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(plan, kept.at));
+            place.plan = Arc::clone(plan);
             place.held.of_mut(kept.home).insert(&kept.id, member);
             if kept.home == Home::Local {
                 place.claim_at = kept.at;
             }
             sites.push(site);
         }
-        self.leases.insert(number, Lasting { id: kept.id, sites });
+        self.leases.insert(number, Lasting { id: Arc::clone(&kept.id), sites });
     }
 
     /// Ends all leases.
@@ -121,9 +124,20 @@ impl Ledger {
         }
     }
 
+    /// What is to be released now, where something has ended since it was last asked. What cannot be is
+    /// among all that is to be done.
+    pub(super) fn releases(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
+        let release = |site: Site| {
+            let place = self.places.get(&site)?;
+            place.release(&site, &Current::of(&site, pinned), reach, now)
+        };
+        self.stirred.drain().filter_map(release).collect()
+    }
+
     /// What is to be done now.
     pub(super) fn chores(&mut self, pinned: &Snapshot, reach: Reach, now: Timestamp) -> Vec<Chore> {
         let mut chores = Vec::new();
+        self.stirred.clear();
         self.places.retain(|site, place| {
             let current = Current::of(site, pinned);
             place.forget_run_out(&current, now);
@@ -141,9 +155,18 @@ impl Ledger {
     }
 }
 
+impl Reach {
+    fn homes(self) -> &'static [Home] {
+        match self {
+            Self::Everywhere => &[Home::Store, Home::Local],
+            Self::Local => &[Home::Local],
+        }
+    }
+}
+
 impl Lasting {
     /// Ends what this lease holds.
-    fn end(self, number: u64, places: &mut HashMap<Site, Place>) {
+    fn end(&self, number: u64, places: &mut HashMap<Site, Place>) {
         for site in &self.sites {
             if let Some(place) = places.get_mut(site) {
                 place.end(&self.id, number);
@@ -211,11 +234,32 @@ impl Place {
         }
     }
 
+    /// What is to be released here, if anything is.
+    fn release(&self, site: &Site, current: &Current<'_>, reach: Reach, now: Timestamp) -> Option<Chore> {
+        let mut chore = Chore::new(site, self.plans(current), now);
+        for home in reach.homes() {
+            *chore.release.of_mut(*home) = self.ended_in(*home);
+        }
+        reach.homes().iter().any(|home| !chore.release.of(*home).is_empty()).then_some(chore)
+    }
+
+    /// The limits here now.
+    fn plans(&self, current: &Current<'_>) -> ByHome<Arc<Plan>> {
+        let plan = |current: Option<&Arc<Plan>>| Arc::clone(current.unwrap_or(&self.plan));
+        ByHome { store: plan(current.store), local: plan(current.local) }
+    }
+
+    /// What is to be released in a home.
+    fn ended_in(&self, home: Home) -> Vec<Arc<str>> {
+        let ended = self.ended.iter().filter(|(_, ended)| ended.home == home);
+        ended.map(|(id, _)| Arc::clone(id)).collect()
+    }
+
     /// What is to be done here now, if anything is.
     fn chore(&self, site: &Site, current: &Current<'_>, reach: Reach, now: Timestamp) -> Option<Chore> {
         let limit = current.limit();
         let lease = limit.and_then(InFlight::lease);
-        let homes = if reach == Reach::Everywhere { &[Home::Store, Home::Local][..] } else { &[Home::Local] };
+        let homes = reach.homes();
         let due = |home: &Home| self.held.of(*home).is_due(lease, now);
         let ends = |home: &Home| self.ended.values().any(|ended| ended.home == *home);
         let claims = limit.is_some() && reach == Reach::Everywhere;
@@ -223,20 +267,9 @@ impl Place {
         if !claims_now && !homes.iter().any(|home| due(home) || ends(home)) {
             return None;
         }
-        let plan = |current: Option<&Arc<Plan>>| Arc::clone(current.unwrap_or(&self.plan));
-        let mut chore = Chore {
-            site: site.clone(),
-            plans: ByHome { store: plan(current.store), local: plan(current.local) },
-            began: now,
-            release: ByHome::default(),
-            renew: ByHome::default(),
-            claim: Vec::new(),
-            claims_lost: claims,
-        };
+        let mut chore = Chore { claims_lost: claims, ..Chore::new(site, self.plans(current), now) };
         for home in homes {
-            let ended = self.ended.iter().filter(|(_, ended)| ended.home == *home);
-            *chore.release.of_mut(*home) =
-                ended.map(|(id, _)| Held { id: Arc::clone(id), weight: 0 }).collect();
+            *chore.release.of_mut(*home) = self.ended_in(*home);
             if due(home) {
                 *chore.renew.of_mut(*home) = self.held.of(*home).members.iter().map(held).collect();
             }
@@ -284,7 +317,7 @@ impl Place {
 }
 
 fn held((id, member): (&Arc<str>, &Member)) -> Held {
-    Held { id: Arc::clone(id), weight: member.weight }
+    Held { id: Arc::clone(id), weight: member.weight, lease: member.lease }
 }
 
 fn in_flight(plan: &Plan) -> Option<&InFlight> {

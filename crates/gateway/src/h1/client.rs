@@ -13,7 +13,7 @@ use super::request::{RequestHead, Version};
 use super::response::ResponseHead;
 use super::side::Side;
 use super::write::{self, Answer, Manner, WithBody};
-use crate::alarm::Alarm;
+use crate::alarm::{Alarm, TICK};
 use crate::connection::Visit;
 use crate::exchange::Client;
 use crate::flow::{Fault, Piece, Sink, Source};
@@ -32,11 +32,13 @@ pub(crate) struct H1Client {
     pub(crate) side: Side,
     pub(crate) manner: Manner,
     worker: Rc<Worker>,
+    /// When to look again whether it is gone, if it has sent too much ahead for that to be noticed.
+    look: Option<Alarm>,
 }
 
 impl H1Client {
     pub(crate) fn new(side: Side, worker: Rc<Worker>) -> Self {
-        Self { side, manner: Manner { version: Version::Http11, close: true }, worker }
+        Self { side, manner: Manner { version: Version::Http11, close: true }, worker, look: None }
     }
 
     /// Gets ready for a request.
@@ -51,6 +53,7 @@ impl H1Client {
         // What is not asked for in full is not worth waiting for.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
         self.manner.close |= request.expects && !self.side.incoming.is_over();
+        self.manner.close |= matches!(self.side.incoming, Decoder::Broken(_));
         let with_body = if request.method == Method::HEAD { WithBody::No } else { WithBody::Yes };
         write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), with_body, self.manner);
         self.flush(visit).await
@@ -163,6 +166,22 @@ impl Client for H1Client {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.side.poll_gone(cx)
+        if self.side.poll_gone(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        if !self.side.is_full() {
+            return Poll::Pending;
+        }
+        // There is something to read, which nobody wants yet, so nothing tells when the end comes behind it.
+        let look = self.look.get_or_insert_with(|| self.worker.alarms.alarm());
+        loop {
+            if self.side.is_hung_up() {
+                return Poll::Ready(());
+            }
+            look.set(TICK);
+            if look.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
+        }
     }
 }

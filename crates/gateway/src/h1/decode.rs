@@ -23,6 +23,8 @@ pub(crate) enum Decoder {
     Chunked(Chunk),
     /// Whatever comes until the connection ends.
     UntilClose,
+    /// Nobody knows: something was wrong with it, and what comes after that is no message.
+    Broken(Wrong),
 }
 
 /// Where in a chunk we are.
@@ -59,9 +61,18 @@ impl Decoder {
         matches!(self, Self::Empty | Self::Length(0))
     }
 
-    /// Takes the next piece out of what was read.
+    /// Takes the next piece out of what was read. What was wrong once stays wrong.
     pub(crate) fn decode(&mut self, inbox: &mut BytesMut) -> Result<Decoded, Wrong> {
+        let decoded = self.advance(inbox);
+        if let Err(wrong) = decoded {
+            *self = Self::Broken(wrong);
+        }
+        decoded
+    }
+
+    fn advance(&mut self, inbox: &mut BytesMut) -> Result<Decoded, Wrong> {
         match self {
+            Self::Broken(wrong) => Err(wrong),
             Self::Empty | Self::Length(0) => {
                 *self = Self::Empty;
                 Ok(Decoded::End)

@@ -37,6 +37,11 @@ pub(crate) enum Body {
 /// What is wrong with a head, in words.
 pub(crate) type Wrong = &'static str;
 
+/// Whether a status is one that a response can have: clients know what its first digit means.
+pub(crate) fn is_status(status: &u16) -> bool {
+    (100..600).contains(status)
+}
+
 /// Takes a head out of what was read. Answers whether it was all there.
 pub(crate) fn take(inbox: &mut BytesMut, method: &Method, head: &mut ResponseHead) -> Result<bool, Wrong> {
     if inbox.is_empty() {
@@ -53,7 +58,7 @@ pub(crate) fn take(inbox: &mut BytesMut, method: &Method, head: &mut ResponseHea
         Ok(_) => return Err("the head of the response is too long"),
         Err(_) => return Err("the head of the response is malformed"),
     };
-    head.status = response.code.unwrap_or_default();
+    head.status = response.code.filter(is_status).ok_or("the status of the response is none")?;
     let version11 = response.version == Some(1);
     head.close = !version11;
     let reason = response.reason.unwrap_or_default();

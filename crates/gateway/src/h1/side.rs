@@ -94,10 +94,11 @@ impl Side {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    /// Whether the peer is gone. What it sends ahead is kept for later.
+    /// Whether the peer is gone. What it sends ahead is kept for later, up to a bound: one that
+    /// [is full](Self::is_full) is not looked at.
     pub(crate) fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
-            if self.inbox.len() >= MOST_AHEAD {
+            if self.is_full() {
                 return Poll::Pending;
             }
             ready!(self.stream.poll_readable(cx));
@@ -106,6 +107,16 @@ impl Side {
                 Ok(_) => {}
             }
         }
+    }
+
+    /// Whether so much was sent ahead that nothing more is read until it is used.
+    pub(crate) fn is_full(&self) -> bool {
+        self.inbox.len() >= MOST_AHEAD
+    }
+
+    /// Whether the peer has closed the connection, behind whatever was not read yet.
+    pub(crate) fn is_hung_up(&self) -> bool {
+        self.ended || self.stream.is_hung_up()
     }
 
     /// Ready when the peer has closed the connection, or has sent more than this meanwhile, which is

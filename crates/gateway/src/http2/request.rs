@@ -12,15 +12,18 @@ use crate::h1::decode::Decoder;
 use crate::h1::lines::{Kind, Lines, MOST_BYTES, words};
 use crate::h1::request::{Refused, RequestHead, Version, content_length, expectation, is_host};
 
-/// Reads a head.
-pub(super) fn read(parts: Parts, body: &RecvStream) -> Result<RequestHead, Refused> {
+/// Reads a head of at most so many lines.
+pub(super) fn read(parts: Parts, body: &RecvStream, most_lines: usize) -> Result<RequestHead, Refused> {
     let Parts { method, uri, mut headers, .. } = parts;
     if matches!(method, Method::CONNECT | Method::TRACE) {
         return Err(Refused::NotForUs);
     }
+    if headers.values().any(has_blank_ends) {
+        return Err(Refused::Malformed("the value of a header begins or ends with a blank"));
+    }
     join_cookies(&mut headers);
     let size: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len()).sum();
-    if size > MOST_BYTES {
+    if size > MOST_BYTES || headers.len() > most_lines {
         return Err(Refused::TooLarge);
     }
     let host = host(uri.authority().map(http::uri::Authority::as_str), &headers)?;
@@ -54,6 +57,13 @@ pub(super) fn read(parts: Parts, body: &RecvStream) -> Result<RequestHead, Refus
         says_length: length.is_some(),
         map: OnceCell::from(headers),
     })
+}
+
+/// Whether a value begins or ends with a blank, which is malformed here (RFC 9113, section 8.2.1): in
+/// HTTP/1 it is no part of a value, and whoever is passed it on would read another than was compared.
+fn has_blank_ends(value: &HeaderValue) -> bool {
+    let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
+    is_blank(value.as_bytes().first()) || is_blank(value.as_bytes().last())
 }
 
 /// The one host: `:authority`, or `Host`, or both if they agree.

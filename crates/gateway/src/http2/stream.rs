@@ -54,6 +54,11 @@ impl Sending {
         Self { stream, ..Self::default() }
     }
 
+    /// Whether it has not ended.
+    pub(super) fn is_open(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// Takes note that something broke.
     pub(super) fn note(&mut self, broken: bool) {
         self.broken |= broken;

@@ -1,59 +1,65 @@
 //! Upstreams that speak HTTP/2.
 
-use std::task::{Context, Poll};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
-use bytes::{Bytes, BytesMut};
-use h2::client::{Builder, ResponseFuture, SendRequest};
+use bytes::Bytes;
+use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream};
 use http::header::CONTENT_LENGTH;
 use http::{Method, StatusCode};
 
-use super::prefixed::Prefixed;
 use super::stream::{self, Sending};
-use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW};
+use super::trunk::{Care, Trunk};
 use crate::exchange::{Failure, Server};
 use crate::flow::{Fault, Piece, Sink, Source};
 use crate::h1::lines::Lines;
 use crate::h1::request::content_length;
-use crate::h1::response::{Body, ResponseHead};
-use crate::stream::Stream;
+use crate::h1::response::{Body, ResponseHead, is_status};
 
 /// A request to an upstream, and its response.
 pub(crate) struct H2Upstream {
-    response: ResponseFuture,
+    /// Until it has come, or never will.
+    response: Option<ResponseFuture>,
     sending: Sending,
     body: Option<RecvStream>,
-}
-
-/// The longest head of a response, in bytes.
-const MOST_HEAD: u32 = 60 * 1024;
-
-/// Begins to speak HTTP/2 over a connection, which goes on by itself.
-pub(crate) async fn begin(stream: Stream) -> Result<SendRequest<Bytes>, h2::Error> {
-    let mut builder = Builder::new();
-    builder
-        .enable_push(false)
-        .initial_connection_window_size(CONNECTION_WINDOW)
-        .initial_window_size(STREAM_WINDOW)
-        .max_send_buffer_size(SEND_BUFFER)
-        .max_header_list_size(MOST_HEAD);
-    let (send, connection) = builder.handshake(Prefixed::new(stream, BytesMut::new())).await?;
-    // It ends when nobody has a use for it, or when the upstream closes it, which its streams notice.
-    tokio::task::spawn_local(connection);
-    Ok(send)
+    care: Rc<Care>,
 }
 
 impl H2Upstream {
     /// Sends the head of a request.
-    pub(crate) fn new(
-        send: &mut SendRequest<Bytes>,
-        request: http::Request<()>,
-        body: HasBody,
-    ) -> Result<Self, Failure> {
+    pub(crate) fn new(trunk: &mut Trunk, request: http::Request<()>, body: HasBody) -> Result<Self, Failure> {
+        let (send, care) = trunk.parts();
         let sent = send.send_request(request, body == HasBody::No);
         let (response, stream) = sent.map_err(|_| Failure::UpstreamGone { heard: false })?;
         let sending = Sending::new((body == HasBody::Yes).then_some(stream));
-        Ok(Self { response, sending, body: None })
+        Ok(Self { response: Some(response), sending, body: None, care })
+    }
+
+    fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Result<http::Response<RecvStream>, h2::Error>> {
+        let Some(response) = &mut self.response else { return Poll::Pending };
+        let answered = ready!(Pin::new(response).poll(cx));
+        self.response = None;
+        Poll::Ready(answered)
+    }
+
+    /// The status of the response, if one comes.
+    #[cfg(test)]
+    pub(super) fn poll_status(&mut self, cx: &mut Context<'_>) -> Poll<Option<u16>> {
+        self.poll_head(cx).map(|answered| Some(answered.ok()?.status().as_u16()))
+    }
+}
+
+/// One that nobody waits for any more is reset, yet not before the upstream had time to look at it.
+impl Drop for H2Upstream {
+    fn drop(&mut self) {
+        let cut = self.sending.is_open() || self.body.as_ref().is_some_and(|body| !body.is_end_stream());
+        match self.response.take() {
+            Some(response) => self.care.forsake(response, std::mem::take(&mut self.sending)),
+            None if cut => self.care.burden(),
+            None => self.care.relieve(),
+        }
     }
 }
 
@@ -101,12 +107,15 @@ impl Server for H2Upstream {
         heard: &mut bool,
         cx: &mut Context<'_>,
     ) -> Result<Poll<()>, Failure> {
-        let (parts, body) = match std::pin::Pin::new(&mut self.response).poll(cx) {
+        let (parts, body) = match self.poll_head(cx) {
             Poll::Pending => return Ok(Poll::Pending),
             Poll::Ready(Ok(response)) => response.into_parts(),
             Poll::Ready(Err(error)) => return Err(failure(&error, *heard)),
         };
         *heard = true;
+        if !is_status(&parts.status.as_u16()) {
+            return Err(Failure::UpstreamMalformed("the status of the response is none"));
+        }
         let length =
             parts.headers.get(CONTENT_LENGTH).and_then(|value| content_length(value.as_bytes()).ok());
         let bare = *method == Method::HEAD
@@ -137,8 +146,7 @@ impl Server for H2Upstream {
 /// What became of a request that got no response.
 fn failure(error: &h2::Error, heard: bool) -> Failure {
     match error.reason() {
-        // Nobody has looked at it.
-        Some(Reason::REFUSED_STREAM) => Failure::UpstreamGone { heard: false },
+        Some(Reason::REFUSED_STREAM) if error.is_remote() => Failure::UpstreamRefused,
         Some(_) if error.is_reset() => Failure::UpstreamGone { heard: true },
         _ => Failure::UpstreamGone { heard },
     }

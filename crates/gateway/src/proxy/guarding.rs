@@ -11,14 +11,14 @@ use std::time::Duration;
 use arc_swap::Guard;
 use tollgate_core::{Limit, Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
-use tollgate_engine::{Engine, Snapshot};
+use tollgate_engine::{Engine, Lease, Leases, Snapshot};
+use tollgate_web::Problem;
 use tollgate_web::facts::{Asked, Pairs};
-use tollgate_web::{Problem, words};
 
 use super::ahead::{Ahead, Unread};
 use super::limits::{Admitted, proves, refusal};
 use super::note::Note;
-use super::{CLIENT_GONE, Case, Passed, correlation};
+use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
@@ -41,6 +41,8 @@ pub(super) struct Guarded {
     pub(super) captcha: Captcha,
     /// Whether the next one is to bring a CAPTCHA if this one fails.
     captcha_next: Captcha,
+    /// What it holds, until the request takes it over.
+    lease: Option<Lease>,
 }
 
 /// What became of a login before it was passed on.
@@ -68,8 +70,9 @@ impl Drop for Delayed {
 }
 
 impl Guarded {
-    fn new(guard: &Arc<GuardSettings>, begun: &mut Begun<'_>) -> Self {
+    fn new(guard: &Arc<GuardSettings>, leases: &Leases, begun: &mut Begun<'_>) -> Self {
         Self {
+            lease: begun.decision.charges.id.map(|id| leases.keep(&begun.decision, id)),
             guard: Arc::clone(guard),
             ticket: begun.ticket.take(),
             captcha: Captcha::required(begun.advice().captcha),
@@ -80,7 +83,7 @@ impl Guarded {
     /// A login while limits are switched off.
     fn uncounted(guard: &Arc<GuardSettings>) -> Self {
         let captcha = Captcha::NotRequired;
-        Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha }
+        Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha, lease: None }
     }
 
     /// Ends it by the status of its response. Answers whether the next one is to bring a CAPTCHA.
@@ -139,7 +142,10 @@ impl Case<'_> {
                 note.status = CLIENT_GONE;
                 return Ok(Passed::Cut);
             }
-            Ok(Weighed::Begun(guarded, ahead)) => {
+            Ok(Weighed::Begun(mut guarded, ahead)) => {
+                if let Some(lease) = guarded.lease.take() {
+                    admitted.held.add(lease);
+                }
                 admitted.guarded = Some(Box::new(guarded));
                 match ahead {
                     Some(ahead) => self.forward(&mut ahead.replay(client), admitted, note).await,
@@ -189,7 +195,8 @@ impl Case<'_> {
         facts.ask_beside(policy, listed, &guard.fields, &mut asked)?;
         let pairs = asked.pairs();
         self.check_complete(guard, policy, &pairs)?;
-        let login = Login { pinned: &pinned, guard, found, pairs: &pairs };
+        let id = self.id_for(policy);
+        let login = Login { pinned: &pinned, guard, found, pairs: &pairs, id: id.as_deref() };
         Ok(match self.begin(&login, client, note).await? {
             Some(Ok(guarded)) => Weighed::Begun(guarded, ahead),
             Some(Err(answer)) => Weighed::Refused(answer),
@@ -227,11 +234,12 @@ impl Case<'_> {
         let worker = &self.visit.worker;
         let mut left = login.guard.max_delay;
         loop {
-            let begun = worker.shared.engine.begin_guarded(login.pinned, login.found, login.pairs).await;
+            let Login { pinned, found, pairs, id, .. } = *login;
+            let begun = worker.shared.engine.begin_guarded_as(pinned, found, pairs, id).await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
-            note.decided = Some(words::origin(begun.decision.origin));
+            note.decide(&begun.decision);
             if begun.allowed() {
-                return Ok(Some(Ok(Guarded::new(login.guard, &mut begun))));
+                return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.leases, &mut begun))));
             }
             let room = worker.meter.delayed.value() < MOST_DELAYED;
             let pause = pause(&begun).filter(|pause| *pause <= left && room);
@@ -258,7 +266,7 @@ impl Case<'_> {
     /// The answer to a login that is not let through.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
         let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
-        let mut answer = refusal(answers, engine, &begun.decision, &correlation(self.request));
+        let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
             answer.lines.extend_from_slice(captcha::LINE);
         }
@@ -272,6 +280,8 @@ struct Login<'l> {
     guard: &'l Arc<GuardSettings>,
     found: &'l tollgate_core::Guard,
     pairs: &'l [(&'l str, &'l str)],
+    /// What it is known by, if it holds something.
+    id: Option<&'l str>,
 }
 
 /// How long a refused login has to wait, if the delay of a ladder is all that keeps it out. Never

@@ -8,15 +8,16 @@ use std::sync::{Arc, LazyLock};
 use arc_swap::Guard;
 use http::HeaderMap;
 use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
-use tollgate_engine::{Engine, Fault, Pending, Snapshot};
+use tollgate_engine::{Engine, Fault, Leases, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::{Asked, Body, Source};
 use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
+use super::Case;
 use super::guarding::Guarded;
-use super::note::Note;
-use super::{Case, correlation};
+use super::held::Held;
+use super::note::{Decided, Note};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
@@ -40,13 +41,19 @@ pub(super) struct Admitted {
     pending: Option<Box<Pending>>,
     /// What its response ends, if it is a login.
     pub(super) guarded: Option<Box<Guarded>>,
+    /// What it holds for as long as it is under way.
+    pub(super) held: Held,
 }
 
 impl Admitted {
-    fn new(answers: &Answers, engine: &Engine, decision: &Decision<'_>) -> Self {
+    fn new(answers: &Answers, engine: &Engine, leases: &Leases, decision: &Decision<'_>) -> Self {
         let mut lines = Lines(Vec::with_capacity(ROOM));
         answers.headers(decision, &mut lines);
-        Self { lines: lines.0, pending: engine.pending(decision).map(Box::new), guarded: None }
+        let mut held = Held::default();
+        if let Some(id) = decision.charges.id {
+            held.add(leases.keep(decision, id));
+        }
+        Self { lines: lines.0, pending: engine.pending(decision).map(Box::new), guarded: None, held }
     }
 
     /// Takes note of the response's status.
@@ -134,7 +141,8 @@ impl Case<'_> {
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        let id = self.id_for(policy);
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
         if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
             return Ok(AtOnce::Queue);
         }
@@ -143,7 +151,7 @@ impl Case<'_> {
         if !decided.map_err(|fault| self.fault(fault))? {
             return Ok(AtOnce::Later);
         }
-        note.decided = Some(words::origin(decision.origin));
+        note.decide(&decision);
         Ok(match decision.verdict {
             Verdict::Wait(_) => AtOnce::Queue,
             _ => AtOnce::Limited(self.conclude(&decision)),
@@ -178,13 +186,19 @@ impl Case<'_> {
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
+        let id = self.id_for(policy);
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
         let mut decision = Decision::blank();
         let decided = engine.decide_patiently(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
-        note.decided = Some(words::origin(decision.origin));
+        note.decide(&decision);
         let waits = matches!(decision.verdict, Verdict::Wait(_));
         Ok((!waits).then(|| self.conclude(&decision)))
+    }
+
+    /// What a request of this policy is to be known by, if it holds something.
+    pub(super) fn id_for(&self, policy: &Policy) -> Option<String> {
+        policy.holds().then(|| self.visit.worker.shared.leases.fresh_id())
     }
 
     /// Admits a request that no policy is about, unless it is from somebody who is barred.
@@ -194,7 +208,7 @@ impl Case<'_> {
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
             if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
-                note.decided = Some(words::origin(Origin::Barred));
+                note.decided = Some(Decided::new(words::origin(Origin::Barred)));
                 return Err(Problem::banned(&listing));
             }
         }
@@ -226,7 +240,7 @@ impl Case<'_> {
         };
         let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
-        let client = match origin.trust {
+        let client = match origin.trust(&self.local.plan) {
             Trust::Nobody => origin.peer,
             Trust::Proxy => settings.trusted_proxies.client(origin.peer, self.request.headers()),
         };
@@ -265,10 +279,10 @@ impl Case<'_> {
         let worker = &self.visit.worker;
         let engine = &worker.shared.engine;
         if decision.allowed() {
-            return Limited::Admitted(Admitted::new(answers, engine, decision));
+            return Limited::Admitted(Admitted::new(answers, engine, &worker.shared.leases, decision));
         }
         let mut answer = worker.blank_answer();
-        refuse(answers, engine, decision, &correlation(self.request), &mut answer);
+        refuse(answers, engine, decision, &self.correlation(), &mut answer);
         Limited::Refused(answer)
     }
 
@@ -298,7 +312,7 @@ impl Case<'_> {
 
 /// Whether a source is something that the client has to prove.
 pub(super) fn proves(source: Source<'_>) -> bool {
-    matches!(source, Source::Subject | Source::Claim(_) | Source::ApiKey | Source::Consumer)
+    source.is_proved()
 }
 
 /// Whether some rule lets those who exceed it wait.

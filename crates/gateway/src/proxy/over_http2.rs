@@ -1,8 +1,5 @@
 //! Passing a request on to an upstream that speaks HTTP/2.
 
-use bytes::Bytes;
-use h2::client::SendRequest;
-
 use super::limits::Admitted;
 use super::note::Note;
 use super::passing::Relayed;
@@ -11,11 +8,12 @@ use crate::exchange::{Client, Exchange, Failure};
 use crate::forward::Scheme;
 use crate::h1::decode::Decoder;
 use crate::h1::write::Answer;
+use crate::http2::trunk::Trunk;
 use crate::http2::upstream::{H2Upstream, HasBody};
 
 /// A connection that all requests to an address share.
 struct Shared {
-    send: SendRequest<Bytes>,
+    trunk: Trunk,
     place: usize,
     /// Whether others used it before.
     reused: bool,
@@ -41,7 +39,7 @@ impl Case<'_> {
             if !shared.reused {
                 return self.failed(failure, shared.place, note);
             }
-            // Nobody's fault: it was closed while nobody used it.
+            // Most likely nobody's fault: it was closed while nobody used it.
             shared = self.connect_shared(shared.place).await?;
         }
     }
@@ -59,12 +57,17 @@ impl Case<'_> {
         let malformed = Failure::ClientMalformed("the head cannot be said in HTTP/2");
         let head = head.ok_or(Refused::Final(malformed))?;
         let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };
-        let mut server = H2Upstream::new(&mut shared.send, head, has_body).map_err(Refused::Unseen)?;
+        let mut server = H2Upstream::new(&mut shared.trunk, head, has_body).map_err(Refused::Unseen)?;
         let alarm = &self.visit.alarm;
         let mut exchange = Exchange::new(client, &mut server, alarm, self.patience(), self.upload());
         match exchange.head(self.request).await {
             Ok(()) => Ok(self.relay(&mut exchange, admitted, note).await),
-            Err(failure @ Failure::UpstreamGone { heard: false }) if exchange.is_replayable(self.request) => {
+            Err(failure @ Failure::UpstreamGone { heard: false })
+                if self.retries() && exchange.is_replayable(self.request) =>
+            {
+                Err(Refused::Unseen(failure))
+            }
+            Err(failure @ Failure::UpstreamRefused) if self.retries() && exchange.is_untouched() => {
                 Err(Refused::Unseen(failure))
             }
             Err(failure) => Err(Refused::Final(failure)),
@@ -79,8 +82,8 @@ impl Case<'_> {
             let place = pool.choose();
             let waiting =
                 self.visit.alarm.within(pool.upstream.settings.connect_timeout, pool.reuse_shared(place));
-            if let Ok(Some(send)) = waiting.await {
-                return Ok(Shared { send, place, reused: true });
+            if let Ok(Some(trunk)) = waiting.await {
+                return Ok(Shared { trunk, place, reused: true });
             }
             left -= 1;
             match self.connect_shared(place).await {
@@ -93,14 +96,14 @@ impl Case<'_> {
     async fn connect_shared(&self, place: usize) -> Result<Shared, Answer> {
         let connected = self.pool().connect_shared(place, &self.visit.alarm).await;
         let connected = connected.inspect_err(|bad| self.blame_connecting(bad));
-        let send = connected.map_err(|bad| self.unreachable(&bad))?;
-        Ok(Shared { send, place, reused: false })
+        let trunk = connected.map_err(|bad| self.unreachable(&bad))?;
+        Ok(Shared { trunk, place, reused: false })
     }
 }
 
 /// Why there is no response.
 enum Refused {
-    /// Nobody can have acted on the request.
+    /// Nobody can have acted on the request, or it does not matter if somebody has.
     Unseen(Failure),
     /// Somebody may have, or it is not the upstream's fault.
     Final(Failure),

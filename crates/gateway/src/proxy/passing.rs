@@ -58,13 +58,13 @@ impl Case<'_> {
                 }
                 Ok(()) => {
                     let relayed = self.relay(&mut exchange, admitted, note).await;
-                    return Ok(self.put_away(relayed, borrowed));
+                    return Ok(self.put_away(relayed, borrowed, admitted));
                 }
                 Err(failure) => failure,
             };
             let lost = failure == Failure::UpstreamGone { heard: false };
-            if lost && borrowed.reused && exchange.is_replayable(self.request) {
-                // Nobody's fault: it was closed while nobody used it.
+            if lost && borrowed.reused && self.retries() && exchange.is_replayable(self.request) {
+                // Most likely nobody's fault: it was closed while nobody used it.
                 borrowed = self.connect(borrowed.place).await.map_err(|bad| self.unreachable(&bad))?;
                 continue;
             }
@@ -87,7 +87,8 @@ impl Case<'_> {
             exchange.begin(&admitted.lines);
             return Relayed::Switched;
         }
-        match exchange.body(&admitted.lines).await {
+        let Admitted { lines, held, .. } = admitted;
+        match exchange.body(lines, held).await {
             Ok(()) if exchange.is_whole() => Relayed::Reusable,
             Ok(()) => Relayed::Spent,
             Err(failure) => {
@@ -98,7 +99,7 @@ impl Case<'_> {
     }
 
     /// Puts the upstream's connection where it belongs after a response.
-    fn put_away(&self, relayed: Relayed, borrowed: Borrowed) -> Passed {
+    fn put_away(&self, relayed: Relayed, borrowed: Borrowed, admitted: &mut Admitted) -> Passed {
         match relayed {
             Relayed::Reusable if borrowed.side.is_at_rest() => {
                 self.pool().give_back(borrowed);
@@ -106,7 +107,10 @@ impl Case<'_> {
             }
             Relayed::Reusable | Relayed::Spent => Passed::Whole,
             Relayed::Cut => Passed::Cut,
-            Relayed::Switched => Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side))),
+            Relayed::Switched => {
+                let held = std::mem::take(&mut admitted.held);
+                Passed::Tunnel(Box::new(Tunnel::new(self.visit, borrowed.side, held)))
+            }
         }
     }
 
@@ -144,8 +148,12 @@ impl Case<'_> {
 
     /// How many addresses are tried.
     pub(super) fn tries(&self) -> usize {
-        let pool = self.pool();
-        if pool.upstream.settings.retry { pool.size().min(MOST_PLACES) } else { 1 }
+        if self.retries() { self.pool().size().min(MOST_PLACES) } else { 1 }
+    }
+
+    /// Whether what failed may be tried again.
+    pub(super) fn retries(&self) -> bool {
+        self.pool().upstream.settings.retry
     }
 
     pub(super) fn unreachable(&self, bad: &Unreachable) -> Answer {
@@ -195,7 +203,10 @@ impl Case<'_> {
             host,
             address,
             origin: &self.visit.origin,
+            trust: self.visit.origin.trust(&self.local.plan),
+            hearsay: self.local.plan.hearsay.as_ref(),
             captcha: admitted.guarded.as_ref().map(|guarded| guarded.captcha),
+            correlation: self.logged.and_then(|logged| logged.given.as_ref()),
         })
     }
 
@@ -214,7 +225,7 @@ impl Case<'_> {
     /// Counts a failure that is the upstream's.
     fn blame(&self, failure: Failure) {
         let error = match failure {
-            Failure::UpstreamGone { .. } => UpstreamError::Closed,
+            Failure::UpstreamGone { .. } | Failure::UpstreamRefused => UpstreamError::Closed,
             Failure::UpstreamLate => UpstreamError::Timeout,
             Failure::UpstreamStalled => UpstreamError::Stalled,
             Failure::UpstreamMalformed(_) => UpstreamError::Malformed,
@@ -233,6 +244,7 @@ impl Case<'_> {
         self.blame(failure);
         let reason = match failure {
             Failure::UpstreamGone { .. } => Some("it closed the connection"),
+            Failure::UpstreamRefused => Some("it did not take a request"),
             Failure::UpstreamLate => Some("it did not answer in time"),
             Failure::UpstreamStalled => Some("it did not take a request in time"),
             _ => None,
@@ -249,6 +261,7 @@ impl Case<'_> {
             Failure::ClientMalformed(wrong) => Problem::bad_request(wrong),
             Failure::BodyTooLong => Problem::too_large(self.most_bytes()),
             Failure::UpstreamGone { .. } => Problem::bad_gateway("the service closed the connection"),
+            Failure::UpstreamRefused => Problem::bad_gateway("the service did not take the request"),
             Failure::UpstreamMalformed(_) => Problem::bad_gateway("the service did not answer with HTTP"),
             Failure::UpstreamLate => Problem::gateway_timeout("the service did not answer in time"),
             Failure::UpstreamStalled => {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::held::Held;
 use crate::connection::Visit;
 use crate::h1::side::Side;
 use crate::tunnel;
@@ -10,6 +11,8 @@ use crate::worker::{Local, Worker};
 /// A connection that goes over to another protocol: the upstream's end of it.
 pub(crate) struct Tunnel {
     upstream: Side,
+    /// What it holds for as long as it lasts.
+    _held: Held,
     worker: Rc<Worker>,
 }
 
@@ -19,9 +22,9 @@ pub(super) fn has_room(visit: &Visit, local: &Local) -> bool {
 }
 
 impl Tunnel {
-    pub(super) fn new(visit: &Visit, upstream: Side) -> Self {
+    pub(super) fn new(visit: &Visit, upstream: Side, held: Held) -> Self {
         visit.worker.meter.tunnels.raise();
-        Self { upstream, worker: Rc::clone(&visit.worker) }
+        Self { upstream, _held: held, worker: Rc::clone(&visit.worker) }
     }
 
     /// Passes bytes both ways until there are none any more, or the gateway ends.

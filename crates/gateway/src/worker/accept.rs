@@ -14,7 +14,7 @@ use super::admit::Entry;
 use super::{Local, Order, Worker};
 use crate::alarm::Alarm;
 use crate::connection::{self, Visit};
-use crate::forward::{Origin, Scheme, Trust};
+use crate::forward::{Origin, Scheme};
 use crate::stream::Stream;
 
 /// A listener of one worker.
@@ -64,7 +64,10 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: w
         match accepted {
             Ok((stream, peer)) => kind.start(&worker, stream, peer),
             Err(error) => {
-                tracing::warn!(component = "gateway", %error, "a connection could not be accepted");
+                let shared = &worker.shared;
+                if let Some(held_back) = shared.complaints.admit(shared.clock.now()) {
+                    tracing::warn!(component = "gateway", %error, held_back, "a connection could not be accepted");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -96,10 +99,8 @@ impl Kind {
     fn start(&self, worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
         let counted = Counted::new(worker);
         let local = worker.local();
-        let proxies = &local.plan.settings.trusted_proxies;
-        let trust = if proxies.trusts(peer.ip()) { Trust::Proxy } else { Trust::Nobody };
         let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
-        let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme, trust)));
+        let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme)));
         // An answer is one small packet in most cases: do not wait for more to send.
         let _ = stream.set_nodelay(true);
         let (acceptor, http2) = (self.tls.clone(), self.http2);

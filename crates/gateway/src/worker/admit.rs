@@ -29,7 +29,7 @@ impl Worker {
         let Some(policy) = &local.plan.settings.connections else { return Entry::Open(None) };
         let engine = &self.shared.engine;
         let pinned = Guard::into_inner(engine.pin());
-        let id = self.next_id();
+        let id = self.shared.leases.fresh_id();
         match self.decide(&pinned, policy, &id, local, origin).await {
             Ok(entry) => entry,
             Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => Entry::Open(None),
@@ -51,7 +51,7 @@ impl Worker {
         let policy = pinned.policies.find(policy).map_err(Fault::Mistake)?;
         let address = origin.peer.to_string();
         // Whose connection it is is known by nobody if a proxy made it.
-        let known = origin.trust == Trust::Nobody;
+        let known = origin.trust(&local.plan) == Trust::Nobody;
         let is_address =
             |field: &&str| known && local.plan.settings.aliases.source(field) == Some(Source::Ip);
         let fields: SmallVec<[(&str, &str); 2]> =
@@ -67,11 +67,5 @@ impl Worker {
         }
         let answers = &local.plan.settings.answers;
         Ok(Entry::Refused(Box::new(refusal(answers, engine, &decision, &Correlation::default()))))
-    }
-
-    /// An id that no other connection has, on this node or another.
-    fn next_id(&self) -> String {
-        self.visits.set(self.visits.get() + 1);
-        format!("{:016x}-{}-{}", self.shared.node, self.number, self.visits.get())
     }
 }

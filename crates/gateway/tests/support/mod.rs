@@ -3,6 +3,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 pub(crate) mod client;
+pub(crate) mod distant;
 pub(crate) mod http2;
 pub(crate) mod rules;
 pub(crate) mod upstream;
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tollgate_core::{Clock, Policies, Timestamp};
+use tollgate_core::{Clock, Policies, Store, Timestamp};
 use tollgate_engine::{Engine, Leases, Pacer, PacerOptions};
 use tollgate_gateway::settings::{
     AccessLog, Address, Bounds, ListenerSettings, RouteSettings, Settings, UpstreamSettings,
@@ -66,7 +67,18 @@ impl Stage {
         clock: Arc<ManualClock>,
     ) -> Self {
         let store = Arc::new(MemoryStore::new(counts, 100_000));
-        let parts = tollgate_engine::Parts { store: store.clone(), records: store, fallback: None };
+        Self::over(settings, policies, store, clock).await
+    }
+
+    /// A gateway over another store.
+    pub(crate) async fn over(
+        settings: Settings,
+        policies: Policies,
+        store: Arc<dyn Store>,
+        clock: Arc<ManualClock>,
+    ) -> Self {
+        let records = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000));
+        let parts = tollgate_engine::Parts { store, records, fallback: None };
         let engine = Arc::new(Engine::start(policies, parts).await.unwrap());
         let parts = Parts {
             engine: Arc::clone(&engine),

@@ -80,7 +80,8 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
         print_gateway(gateway, out)?;
     }
     for Warning { policy, message, remedy } in config.warnings() {
-        writeln!(out, "\npolicy {policy}: {message}\n  remedy: {remedy}")?;
+        let about = policy.map_or_else(String::new, |policy| format!("policy {policy}: "));
+        writeln!(out, "\n{about}{message}\n  remedy: {remedy}")?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use super::table::{Sheet, Tone, or_dash};
 use super::{Session, words};
@@ -17,27 +17,74 @@ pub struct Decisions {
     /// Show at most so many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+    /// Show only those of this policy
+    #[arg(long, value_name = "NAME")]
+    policy: Option<String>,
+    /// Show only those that this rule refused
+    #[arg(long, value_name = "NAME")]
+    rule: Option<String>,
+    /// Show only those about this key, as it is shown here and in refusals
+    #[arg(long, value_name = "KEY")]
+    key: Option<String>,
+    /// Show only what was decided so
+    #[arg(long, value_enum)]
+    verdict: Option<Verdict>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Verdict {
+    Allow,
+    Wait,
+    Defer,
+    Deny,
+}
+
+impl Verdict {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Allow => "allow",
+            Self::Wait => "wait",
+            Self::Defer => "defer",
+            Self::Deny => "deny",
+        }
+    }
 }
 
 const EXAMPLES: &str = "\
 Examples:
   tollgate decisions --limit 20
-  tollgate decisions --json | jq '.decisions[] | select(.verdict == \"deny\")'
+  tollgate decisions --verdict deny --key 203.0.113.7
+  tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
 Newest first. Under a flood the server writes down only a part of its decisions.
 Exit codes: 0 shown, 2 an error.";
 
 impl Decisions {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.get(&Path::new(&["decisions"]).at_most(self.limit))?;
-        session.show(&answer, put)?;
+        let limit = self.limit.to_string();
+        let members = [
+            ("limit", Some(limit.as_str())),
+            ("policy", self.policy.as_deref()),
+            ("rule", self.rule.as_deref()),
+            ("key", self.key.as_deref()),
+            ("verdict", self.verdict.map(Verdict::name)),
+        ];
+        let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
+        let answer = session.client.get(&Path::new(&["decisions"]).with_query(members))?;
+        let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
+        session.show(&answer, |journal, out| put(journal, none, out))?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn filters(&self) -> bool {
+        let texts = [&self.policy, &self.rule, &self.key];
+        texts.into_iter().any(Option::is_some) || self.verdict.is_some()
     }
 }
 
-fn put(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
+fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
     if journal.decisions.is_empty() {
-        return writeln!(out, "no decisions yet");
+        return writeln!(out, "{none}");
     }
     let mut sheet = Sheet::new(&["at", "policy", "verdict", "rule", "key", ">cost", ">retry in"]);
     for entry in &journal.decisions {

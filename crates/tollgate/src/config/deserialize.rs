@@ -65,6 +65,13 @@ impl Mistake {
         Self { message, part: Part::Value, at: None }
     }
 
+    /// Asks whether something else was meant, beside what is asked already.
+    fn suspect(&mut self, what: Option<&str>) {
+        let Some(what) = what else { return };
+        let asked = self.message.strip_suffix('?').map(|asked| format!("{asked}, or is it {what}?"));
+        self.message = asked.unwrap_or_else(|| format!("{}; is it {what}?", self.message));
+    }
+
     fn at(mut self, path: impl FnOnce() -> Path) -> Self {
         self.at.get_or_insert_with(path);
         self
@@ -253,6 +260,18 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
     }
 }
 
+/// What a section that is not known looks like, if it looks like something that belongs into one.
+fn outdented(node: &Node) -> Option<&'static str> {
+    match &node.value {
+        Value::Table(entries) => {
+            let rule = entries.iter().any(|entry| matches!(&*entry.key, "limits" | "by"));
+            rule.then_some("a rule, to be indented below `rules`")
+        }
+        Value::List(_) => Some("a policy, to be indented below `policies`"),
+        _ => None,
+    }
+}
+
 struct Entries<'n> {
     path: &'n Path,
     entries: std::slice::Iter<'n, Entry>,
@@ -266,7 +285,12 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         self.current = self.entries.by_ref().find(|entry| !matches!(entry.node.value, Value::Reported));
         let Some(entry) = self.current else { return Ok(None) };
         let read: Result<_, Mistake> = seed.deserialize(entry.key.as_str().into_deserializer());
-        read.map(Some).map_err(|mistake| mistake.at(|| self.path.key(&entry.key)))
+        read.map(Some).map_err(|mut mistake| {
+            if mistake.part == Part::Key && self.path.is_root() {
+                mistake.suspect(outdented(&entry.node));
+            }
+            mistake.at(|| self.path.key(&entry.key))
+        })
     }
 
     fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Mistake> {

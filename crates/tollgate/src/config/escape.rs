@@ -21,7 +21,7 @@ impl Config {
         };
         let field = rule.by.iter().find(said)?;
         Some(Warning {
-            policy: policy.name.to_string(),
+            policy: Some(policy.name.to_string()),
             message: format!(
                 "the rule {} counts by `{}`, which the client chooses: who says something else in each request is counted afresh each time",
                 rule.name, field.name

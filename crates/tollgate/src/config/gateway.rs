@@ -5,12 +5,14 @@ mod listeners;
 mod routes;
 mod upstreams;
 
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tollgate_core::policy::nearest;
 use tollgate_core::{Guard, Policy, Span};
+use tollgate_gateway::BadSettings;
 use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
 use tollgate_web::Answers;
 
@@ -30,6 +32,11 @@ pub(super) struct Known<'k> {
     pub(super) guards: &'k [Guard],
     pub(super) clients: &'k Clients,
     pub(super) answers: &'k Answers,
+    /// Where the HTTP interface listens.
+    pub(super) api: Option<SocketAddr>,
+    /// The names that were written, whether or not what they stand for can be used.
+    pub(super) written_policies: &'k [&'k str],
+    pub(super) written_guards: &'k [&'k str],
 }
 
 /// What the gateway's section means.
@@ -39,7 +46,7 @@ pub(super) fn mean(
     findings: &mut Findings<'_>,
 ) -> Option<Settings> {
     let path = Path::of(&["gateway"]);
-    let listeners = listeners::mean(&written.listen, &path.key("listen"), findings);
+    let listeners = listeners::mean(&written.listen, known.api, &path.key("listen"), findings);
     let upstreams = upstreams::mean(&written.upstreams, &path.key("upstreams"), findings);
     let names: Vec<&str> = written.upstreams.0.iter().map(|(name, _)| name.as_str()).collect();
     let routes = routes::mean(&written.routes, &names, known, &path.key("routes"), findings);
@@ -64,16 +71,46 @@ pub(super) fn mean(
         answers: known.answers.clone(),
     };
     if let Err(bad) = settings.check() {
-        findings.value(&path, bad.to_string());
+        refuse(&bad, written, &settings, &path, findings);
     }
     Some(settings)
+}
+
+/// Reports what a gateway would refuse to start with, where it was written.
+fn refuse(
+    bad: &BadSettings,
+    written: &raw::Gateway,
+    settings: &Settings,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    match bad {
+        BadSettings::Shadowed(shadowed) => {
+            findings.key(&path.key("routes").key(&shadowed.route), bad.to_string());
+        }
+        BadSettings::NotNormal { route, .. } => {
+            findings.value(&path.key("routes").key(route).key("path"), bad.to_string());
+        }
+        BadSettings::BadUpstream { upstream, reason } => {
+            findings.value(&path.key("upstreams").key(upstream), reason.clone());
+        }
+        BadSettings::BadListener { address, reason } => {
+            let place = settings.listeners.iter().position(|listener| listener.address == *address);
+            listeners::refuse(&written.listen, place.unwrap_or(0), reason, &path.key("listen"), findings);
+        }
+        _ => findings.value(path, bad.to_string()),
+    }
 }
 
 /// The name of a policy that exists and that requests can pass.
 fn policy(name: &str, known: Known<'_>, path: &Path, findings: &mut Findings<'_>) -> Option<Arc<str>> {
     let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
-        let near = hint(nearest(name, known.policies.iter().map(|policy| &*policy.name)));
-        findings.value(path, format!("there is no policy `{}`{near}", shown(name)));
+        // What is wrong with one that was written is told where it stands.
+        let written = || known.written_policies.iter().copied();
+        if !written().any(|written| written == name) {
+            let near = hint(nearest(name, written()));
+            findings.value(path, format!("there is no policy `{}`{near}", shown(name)));
+        }
         return None;
     };
     known.clients.check(policy, path, findings);

@@ -39,6 +39,19 @@ pub(super) fn guarded(written: &Named<GuardForm>, policies: &Named<PolicyForm>) 
     rules.cloned().collect()
 }
 
+/// The names of all policies that were written, and of those that guards make.
+pub(super) fn written_policies<'w>(
+    policies: &'w Named<PolicyForm>,
+    guards: &'w Named<GuardForm>,
+) -> Vec<&'w str> {
+    let made = guards.0.iter().filter(|(_, form)| match form {
+        GuardForm::Word(_) => true,
+        GuardForm::Table(table) => table.policy.is_none(),
+    });
+    let written = policies.0.iter().map(|(name, _)| name.as_str());
+    written.chain(made.map(|(name, _)| name.as_str())).collect()
+}
+
 /// Makes the rules and policies of guards that have none.
 pub(super) fn make(
     written: &Named<GuardForm>,
@@ -157,6 +170,7 @@ fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option
 pub(super) fn mean(
     written: &Named<GuardForm>,
     policies: &[Policy],
+    written_policies: &[&str],
     environment: &HashMap<String, String>,
     findings: &mut Findings<'_>,
 ) -> (Vec<Guard>, Webhooks) {
@@ -174,8 +188,11 @@ pub(super) fn mean(
         let policy = table.policy.as_deref().unwrap_or(name);
         let found = policies.iter().find(|own| *own.name == *policy);
         let Some(policy) = found.or_else(|| {
-            if let Some(written) = &table.policy {
-                let near = hint(nearest(written, policies.iter().map(|policy| &*policy.name)));
+            // What is wrong with one that was written is told where it stands.
+            if let Some(written) =
+                table.policy.as_ref().filter(|name| !written_policies.contains(&name.as_str()))
+            {
+                let near = hint(nearest(written, written_policies.iter().copied()));
                 let written = shown(written);
                 findings.value(&path.key("policy"), format!("there is no policy `{written}`{near}"));
             }
@@ -266,7 +283,7 @@ impl Config {
             let notifies = ladders.flat_map(|ladder| ladder.steps()).any(|step| step.notify);
             let Some(webhook) = self.webhooks.get(&guard.name) else { continue };
             let warning = |message: String, remedy: &str| Warning {
-                policy: policy.name.to_string(),
+                policy: Some(policy.name.to_string()),
                 message,
                 remedy: remedy.to_owned(),
             };
@@ -299,7 +316,7 @@ fn locks_owner(guard: &Guard, rule: &Rule) -> Option<Warning> {
     }
     let by: Vec<&str> = rule.by.iter().map(|field| &*field.name).collect();
     Some(Warning {
-        policy: guard.policy.to_string(),
+        policy: Some(guard.policy.to_string()),
         message: format!(
             "the rule {} locks by {} alone, so whoever fails often enough locks the owner out too",
             rule.name,

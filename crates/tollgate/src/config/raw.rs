@@ -39,6 +39,10 @@ pub(super) struct Written {
     pub(super) store: Option<StoreForm>,
     /// What is logged, and how.
     pub(super) log: Option<Log>,
+    /// How long requests that are under way may take once the program was told to end, from `0s` to
+    /// `10m`.
+    #[schemars(default = "ten_seconds", example = "30s")]
+    pub(super) drain: Option<String>,
     /// Who clients are, to the gateway and to forward-auth.
     pub(super) clients: Option<clients::Clients>,
     /// How the gateway and forward-auth answer.
@@ -202,6 +206,11 @@ fn flow_text(schema: &mut Schema) {
 #[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
 fn yes() -> Option<bool> {
     Some(true)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
+fn ten_seconds() -> Option<String> {
+    Some("10s".to_owned())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use tollgate_core::Span;
 use tollgate_core::policy::nearest;
 
+use super::Warning;
 use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::{self, StoreForm, StoreTable};
@@ -63,6 +64,20 @@ impl StoreConfig {
             Self::Memory { .. } | Self::File { .. } => false,
             Self::Redis(_) => true,
         }
+    }
+
+    /// That the directory of its file is not there, if that is so: the server would not start.
+    pub(super) fn homeless(&self) -> Option<Warning> {
+        let Self::File { path, .. } = self else { return None };
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty())?;
+        (!directory.is_dir()).then(|| Warning {
+            policy: None,
+            message: format!(
+                "the store's file is to be in {}, and there is no such directory: the server would not start",
+                directory.display()
+            ),
+            remedy: "make the directory, where the server runs, for the user that it runs as".to_owned(),
+        })
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Assembly {
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
     /// The reverse proxy, which serves already.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// What connections hold.
+    /// What connections and requests hold.
     pub(crate) leases: Arc<Leases>,
     /// Who lets attempts wait, at every door.
     pub(crate) pacer: Pacer,
@@ -57,6 +57,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let gateway = config.gateway.as_ref().map(start).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
+        registry.register_collector(Box::new(leases.meters()));
     }
     Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases, pacer })
 }

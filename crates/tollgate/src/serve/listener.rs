@@ -18,7 +18,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tollgate_core::{Clock, Span};
 use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
+use tollgate_engine::LogTrickle;
+use tollgate_store::SystemClock;
 use tower::ServiceExt;
 
 use super::stalling::Impatient;
@@ -29,6 +32,8 @@ const MOST_CONNECTIONS: usize = 10_000;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take nothing of what it is sent.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often it is told that connections cannot be accepted.
+const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -63,6 +68,7 @@ async fn accept(
     mut stopped: watch::Receiver<bool>,
 ) -> GracefulShutdown {
     let connections = GracefulShutdown::new();
+    let (clock, complaints) = (SystemClock::new(), LogTrickle::every(COMPLAIN_EVERY));
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 * 1024);
@@ -75,7 +81,9 @@ async fn accept(
         let (stream, peer, permit) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(component = "server", %error, "a connection could not be accepted");
+                if let Some(held_back) = complaints.admit(clock.now()) {
+                    tracing::warn!(component = "server", %error, held_back, "a connection could not be accepted");
+                }
                 // Most likely there are no file descriptors left; some may be free in a moment.
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tollgate_core::Policies;
+use tollgate_core::{Policies, Span};
 use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
@@ -39,6 +39,8 @@ pub(crate) struct Reloader {
     in_force: InForce,
     /// The policies that were read last.
     policies: Mutex<Policies>,
+    /// How long requests under way may take at the end.
+    drain: Mutex<Span>,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
 }
@@ -84,8 +86,13 @@ impl InForce {
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
     pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
-        let policies = Mutex::new(started.policies.clone());
-        Self { source, started, in_force, policies, last: Mutex::new(last) }
+        let (policies, drain) = (Mutex::new(started.policies.clone()), Mutex::new(started.drain));
+        Self { source, started, in_force, policies, drain, last: Mutex::new(last) }
+    }
+
+    /// How long requests that are under way may take once the program was told to end.
+    pub(crate) fn drain(&self) -> Duration {
+        Duration::from_micros(self.drain.lock().as_micros())
     }
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
@@ -104,6 +111,7 @@ impl Reloader {
         // Tags are part of the store, which is the one that the server was started with.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));
+        *self.drain.lock() = config.drain;
         self.in_force.replace(config, &mut self.policies.lock());
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Looks after the engine, and after what connections hold, beside serving.
+//! Looks after the engine, and after what connections and requests hold, beside serving.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,18 +38,15 @@ impl Tending {
 }
 
 async fn tend(engine: Arc<Engine>, leases: Arc<Leases>, mut stopped: watch::Receiver<bool>) {
-    let tend_all = async || {
-        engine.tend().await;
-        leases.tend().await;
+    let tend_engine = async {
+        loop {
+            engine.tend().await;
+            tokio::time::sleep(EVERY).await;
+        }
     };
-    loop {
-        tokio::select! {
-            () = tend_all() => {}
-            _ = stopped.changed() => return,
-        }
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
-            _ = stopped.changed() => return,
-        }
+    tokio::select! {
+        () = tend_engine => {}
+        _ = leases.run() => {}
+        _ = stopped.changed() => {}
     }
 }

@@ -96,6 +96,11 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
         command.current_dir(self.directory()).env_clear().stdin(Stdio::null());
         command.env("TOLLGATE__LISTEN__HTTP", "127.0.0.1:0");
+        let config = std::fs::read_to_string(self.path("tollgate.yaml")).unwrap_or_default();
+        if !config.contains("drain:") {
+            // Unless a test is about that, its end waits no longer than it has to.
+            command.env("TOLLGATE__DRAIN", "3s");
+        }
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
     }

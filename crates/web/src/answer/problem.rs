@@ -119,6 +119,11 @@ impl Problem {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "/problems/gateway-timeout", "Gateway timeout", detail)
     }
 
+    /// What went wrong, in words.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
     /// Writes its body under this id.
     pub fn write(&self, id: &str, json: &mut Json) {
         let end = self.detail.char_indices().nth(MOST_DETAIL_CHARS).map_or(self.detail.len(), |(at, _)| at);

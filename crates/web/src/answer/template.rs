@@ -53,6 +53,11 @@ impl Blank {
     pub(super) fn is_number(self) -> bool {
         matches!(self, Self::RetryAfter | Self::Number | Self::Burst | Self::Remaining | Self::Status)
     }
+
+    /// Whether a sentence makes no sense if there is nothing to fill in.
+    fn is_measure(self) -> bool {
+        self.is_number() || self == Self::Period
+    }
 }
 
 /// A text with placeholders.
@@ -64,6 +69,9 @@ enum Piece {
     /// JSON, or a piece of it, as it is written.
     Fixed(Box<[u8]>),
     Blank(Blank),
+    /// The inside of a text of a body that has more in it than one of the placeholders that there may be
+    /// nothing for.
+    Sentence(Template),
 }
 
 /// What a template is.
@@ -116,30 +124,97 @@ impl Template {
         }
         fixed.push_str(rest);
         pieces.push(Piece::fixed(&fixed, form));
-        pieces.retain(|piece| !matches!(piece, Piece::Fixed(bytes) if bytes.is_empty()));
-        Ok(Self(pieces))
+        pieces.retain(|piece| !piece.is_empty());
+        Ok(Self(if form == Form::Json { sentences(pieces) } else { pieces }))
     }
 
-    /// What has to be filled in.
+    /// What has to be filled in. Sentences of a body see to themselves.
     pub(super) fn blanks(&self) -> impl Iterator<Item = Blank> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Blank(blank) => Some(*blank),
-            Piece::Fixed(_) => None,
+            Piece::Fixed(_) | Piece::Sentence(_) => None,
         })
     }
 
-    /// Writes it, and lets `fill` write what has to be filled in.
-    pub(super) fn write(&self, json: &mut Json, mut fill: impl FnMut(Blank, &mut Json)) {
+    /// Writes it, and lets `fill` write what has to be filled in. A sentence of a body that lacks
+    /// something becomes the detail.
+    pub(super) fn write(
+        &self,
+        json: &mut Json,
+        known: &impl Fn(Blank) -> bool,
+        fill: &mut impl FnMut(Blank, &mut Json),
+    ) {
         for piece in &self.0 {
             match piece {
                 Piece::Fixed(bytes) => json.bytes().extend_from_slice(bytes),
                 Piece::Blank(blank) => fill(*blank, json),
+                Piece::Sentence(sentence) => {
+                    if sentence.blanks().filter(|blank| blank.is_measure()).all(known) {
+                        sentence.write(json, known, fill);
+                    } else {
+                        fill(Blank::Detail, json);
+                    }
+                }
             }
         }
     }
 }
 
+/// Finds the sentences among the pieces of a body: what stands in quotes.
+fn sentences(pieces: Vec<Piece>) -> Vec<Piece> {
+    let (mut found, mut text, mut inside) = (Vec::new(), Vec::new(), false);
+    for piece in pieces {
+        let Piece::Fixed(bytes) = piece else {
+            if inside { &mut text } else { &mut found }.push(piece);
+            continue;
+        };
+        let (mut start, mut escaped) = (0, false);
+        for (at, byte) in bytes.iter().enumerate() {
+            let quotes = *byte == b'"' && !escaped;
+            escaped = inside && *byte == b'\\' && !escaped;
+            if quotes && inside {
+                text.push(Piece::Fixed(bytes[start..at].into()));
+                found.extend(as_sentence(std::mem::take(&mut text)));
+                start = at;
+            } else if quotes {
+                found.push(Piece::Fixed(bytes[start..=at].into()));
+                start = at + 1;
+            }
+            inside ^= quotes;
+        }
+        if inside { &mut text } else { &mut found }.push(Piece::Fixed(bytes[start..].into()));
+    }
+    found.extend(text);
+    joined(found)
+}
+
+/// The inside of a text, as a sentence if it is one that may lack something.
+fn as_sentence(mut text: Vec<Piece>) -> Vec<Piece> {
+    text.retain(|piece| !piece.is_empty());
+    let may_lack = text.iter().any(|piece| matches!(piece, Piece::Blank(blank) if blank.is_measure()));
+    if may_lack && text.len() > 1 { vec![Piece::Sentence(Template(text))] } else { text }
+}
+
+/// The same with fixed pieces beside each other made one.
+fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (joined.last_mut(), piece) {
+            (Some(Piece::Fixed(before)), Piece::Fixed(after)) => {
+                *before = [&**before, &after].concat().into()
+            }
+            (_, piece) => joined.push(piece),
+        }
+    }
+    joined.retain(|piece| !piece.is_empty());
+    joined
+}
+
 impl Piece {
+    fn is_empty(&self) -> bool {
+        matches!(self, Self::Fixed(bytes) if bytes.is_empty())
+    }
+
     fn fixed(text: &str, form: Form) -> Self {
         let mut json = Json::with_capacity(text.len());
         match form {

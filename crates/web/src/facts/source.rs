@@ -87,6 +87,12 @@ impl<'n> Source<'n> {
         }
     }
 
+    /// Whether its value is what the client has to prove. Nobody looks at proofs that no rule asks for: a
+    /// service may have its own.
+    pub fn is_proved(&self) -> bool {
+        matches!(self, Self::Subject | Self::Claim(_) | Self::ApiKey | Self::Consumer)
+    }
+
     /// Whether the body has to be read for it.
     pub fn is_of_body(&self) -> bool {
         matches!(self, Self::Form(_) | Self::Json(_))

@@ -198,6 +198,7 @@ impl fmt::Display for BadTokenKey {
             Self::NotJwks { line } => {
                 write!(f, "this is not a set of keys (`{{\"keys\": […]}}`); it goes wrong in line {line}")
             }
+            Self::NoneUsable { count: 0 } => f.write_str("there is no key in this set"),
             Self::NoneUsable { count } => {
                 write!(f, "none of the {count} keys of this set can verify signatures (RS, PS, ES256, ES384, EdDSA, HS)")
             }

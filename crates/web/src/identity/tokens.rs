@@ -136,7 +136,8 @@ impl Tokens {
         headers: &HeaderMap,
         identity: &mut Identity,
     ) -> Result<(), BadCredential> {
-        let Some(token) = only(headers, &AUTHORIZATION)?.and_then(bearer) else { return Ok(()) };
+        let Some(value) = only(headers, &AUTHORIZATION)? else { return Ok(()) };
+        let Some(token) = bearer(value)? else { return Ok(()) };
         if token.len() > Self::MOST_BYTES {
             return Err(BadCredential::Malformed);
         }
@@ -226,10 +227,18 @@ impl Tokens {
     }
 }
 
-/// The token of an `Authorization`; `None` if it is of another scheme.
-fn bearer(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked("Bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+/// The token of an `Authorization`; `None` if it is of another scheme. What only begins like this one is
+/// no other: a service may be less strict, and would take a token that was never looked at here.
+fn bearer(value: &[u8]) -> Result<Option<&[u8]>, BadCredential> {
+    const SCHEME: &[u8] = b"Bearer";
+    let Some((scheme, rest)) = value.split_at_checked(SCHEME.len()) else { return Ok(None) };
+    if !scheme.eq_ignore_ascii_case(SCHEME) {
+        return Ok(None);
+    }
+    match rest.first() {
+        Some(b' ' | b'\t') => Ok(Some(rest.trim_ascii())),
+        _ => Err(BadCredential::Malformed),
+    }
 }
 
 /// One part of a token, read.

@@ -10,19 +10,19 @@ use http::header::RETRY_AFTER;
 use http::{HeaderValue, StatusCode};
 use tollgate_core::{Attempt, Span};
 use tollgate_engine::pacer::{Ask, Unpaced};
+use tollgate_web::Problem;
 use tollgate_web::facts::Asked;
-use tollgate_web::{Problem, words};
 
 use super::{Admitted, Limited, policy_of, refusal};
 use crate::exchange::Client;
 use crate::h1::write::Answer;
-use crate::proxy::note::Note;
-use crate::proxy::{Case, correlation};
+use crate::proxy::Case;
+use crate::proxy::note::{Decided, Note};
 
 /// What was seen of a decision, wherever it was made.
 struct Seen {
     limited: Limited,
-    origin: &'static str,
+    decided: Decided,
 }
 
 impl Case<'_> {
@@ -56,26 +56,34 @@ impl Case<'_> {
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
         let pairs = asked.pairs();
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
-        let (plan, correlation) = (Arc::clone(&self.local.plan), correlation(self.request));
+        let id = self.id_for(policy);
+        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
+        let (plan, correlation) = (Arc::clone(&self.local.plan), self.correlation());
+        let leases = Arc::clone(&shared.leases);
         let see = move |engine: &tollgate_engine::Engine, decision: &tollgate_core::Decision<'_>| {
             let answers = &plan.settings.answers;
             let limited = if decision.allowed() {
-                Limited::Admitted(Admitted::new(answers, engine, decision))
+                Limited::Admitted(Admitted::new(answers, engine, &leases, decision))
             } else {
                 Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation)))
             };
-            Seen { limited, origin: words::origin(decision.origin) }
+            Seen { limited, decided: Decided::of(decision) }
         };
         let seen = match shared.pacer.acquire_with(Ask::from(attempt), see).await {
             Ok(paced) => paced.seen,
             Err(Unpaced::Denied { seen, .. }) => seen,
-            Err(Unpaced::TooLate { wait, .. }) => return Ok(self.crowded(Some(wait))),
-            Err(Unpaced::Full { .. }) => return Ok(self.crowded(None)),
+            Err(Unpaced::TooLate { wait, .. }) => {
+                note.decided = Some(Decided::queued(policy));
+                return Ok(self.crowded(Some(wait)));
+            }
+            Err(Unpaced::Full { .. }) => {
+                note.decided = Some(Decided::queued(policy));
+                return Ok(self.crowded(None));
+            }
             Err(Unpaced::Fault(fault)) => return Err(self.fault(fault)),
             Err(Unpaced::Ended) => return Err(Problem::unavailable("the gateway is ending")),
         };
-        note.decided = Some(seen.origin);
+        note.decided = Some(seen.decided);
         Ok(seen.limited)
     }
 
@@ -87,7 +95,7 @@ impl Case<'_> {
             "Rate limit exceeded",
             "too many requests wait for their turn already",
         );
-        let mut answer = problem.answer(&correlation(self.request));
+        let mut answer = problem.answer(&self.correlation());
         let seconds = wait.map_or(1, |wait| wait.as_secs_ceil().max(1));
         answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
         Limited::Refused(Box::new(Answer::from(answer)))

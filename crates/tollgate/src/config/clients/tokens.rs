@@ -49,13 +49,13 @@ pub(super) fn mean(
     match Tokens::new(settings, Arc::new(SystemClock::new())) {
         Ok(tokens) => Some(tokens),
         Err(error) => {
-            let at = match error {
-                BadTokens::Key { index, .. } => {
-                    names.get(index).map_or_else(|| path.clone(), |name| path.key(name))
+            match error {
+                BadTokens::Key { index, error } => {
+                    let name = names.get(index).copied().unwrap_or_default();
+                    findings.value(&path.key(name), format!("{}{error}", origin(written, name)));
                 }
-                BadTokens::NoKey | BadTokens::TooManyKeys { .. } => path.clone(),
-            };
-            findings.value(&at, error.to_string());
+                BadTokens::NoKey | BadTokens::TooManyKeys { .. } => findings.value(path, error.to_string()),
+            }
             None
         }
     }
@@ -94,6 +94,17 @@ fn keys(
         }
     }
     Some(keys)
+}
+
+/// Which file a key comes from, in front of what is wrong with it.
+fn origin(written: &Written, setting: &str) -> String {
+    let file = match setting {
+        "secret_file" => &written.secret_file,
+        "key_file" => &written.key_file,
+        "jwks_file" => &written.jwks_file,
+        _ => &None,
+    };
+    file.as_ref().map_or_else(String::new, |file| format!("the file `{}`: ", file.escape_debug()))
 }
 
 fn variable(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {

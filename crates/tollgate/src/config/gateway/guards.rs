@@ -42,8 +42,12 @@ pub(super) fn mean(
 /// The policy of a guard that exists.
 fn policy<'k>(name: &str, known: Known<'k>, path: &Path, findings: &mut Findings<'_>) -> Option<&'k Policy> {
     let Some(guard) = known.guards.iter().find(|guard| *guard.name == *name) else {
-        let near = hint(nearest(name, known.guards.iter().map(|guard| &*guard.name)));
-        findings.value(path, format!("there is no guard `{}`{near}", shown(name)));
+        // What is wrong with one that was written is told where it stands.
+        let written = || known.written_guards.iter().copied();
+        if !written().any(|written| written == name) {
+            let near = hint(nearest(name, written()));
+            findings.value(path, format!("there is no guard `{}`{near}", shown(name)));
+        }
         return None;
     };
     // A guard whose policy is missing was told of where it is written.

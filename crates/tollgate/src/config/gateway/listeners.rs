@@ -5,17 +5,18 @@ use std::net::SocketAddr;
 use tollgate_gateway::settings::{ListenerSettings, TlsSettings};
 
 use super::pem;
-use super::raw::{Listener, ListenerTls, Listeners};
+use super::raw::{Listener, ListenerTable, ListenerTls, Listeners};
 use crate::config::problem::{Findings, shown};
 use crate::config::tree::Path;
 
 pub(super) fn mean(
     written: &Listeners,
+    api: Option<SocketAddr>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<ListenerSettings>> {
     match written {
-        Listeners::One(listener) => one(listener, path, findings).map(|listener| vec![listener]),
+        Listeners::One(listener) => one(listener, api, path, findings).map(|listener| vec![listener]),
         Listeners::Several(listeners) if listeners.is_empty() => {
             findings.value(
                 path,
@@ -27,7 +28,7 @@ pub(super) fn mean(
             let mut meant: Vec<ListenerSettings> = Vec::new();
             for (index, listener) in listeners.iter().enumerate() {
                 let path = path.index(index);
-                let Some(listener) = one(listener, &path, findings) else { continue };
+                let Some(listener) = one(listener, api, &path, findings) else { continue };
                 let taken = |other: &ListenerSettings| {
                     other.address == listener.address && listener.address.port() != 0
                 };
@@ -41,13 +42,42 @@ pub(super) fn mean(
     }
 }
 
-fn one(written: &Listener, path: &Path, findings: &mut Findings<'_>) -> Option<ListenerSettings> {
+/// Reports what is wrong with a listener, by its place in the list.
+pub(super) fn refuse(
+    written: &Listeners,
+    place: usize,
+    reason: &str,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) {
+    let (listener, path) = match written {
+        Listeners::One(listener) => (Some(&**listener), path.clone()),
+        Listeners::Several(listeners) => (listeners.get(place), path.index(place)),
+    };
+    match listener {
+        Some(Listener::Table(ListenerTable { tls: Some(tls), .. })) => {
+            // Whole, since what tells two files apart is often the end.
+            let [certificate, key] = [&tls.certificate, &tls.key].map(|file| file.escape_debug());
+            let message = format!("certificate `{certificate}` and key `{key}`: {reason}");
+            findings.value(&path.key("tls"), message);
+        }
+        _ => findings.value(&path, reason.to_owned()),
+    }
+}
+
+fn one(
+    written: &Listener,
+    api: Option<SocketAddr>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<ListenerSettings> {
     match written {
         Listener::Address(text) => {
-            address(text, path, findings).map(|address| ListenerSettings { address, tls: None, http2: true })
+            let address = address(text, api, path, findings);
+            address.map(|address| ListenerSettings { address, tls: None, http2: true })
         }
         Listener::Table(table) => {
-            let address = address(&table.address, &path.key("address"), findings);
+            let address = address(&table.address, api, &path.key("address"), findings);
             let tls = match &table.tls {
                 None => Some(None),
                 Some(tls) => self::tls(tls, &path.key("tls"), findings).map(Some),
@@ -57,15 +87,35 @@ fn one(written: &Listener, path: &Path, findings: &mut Findings<'_>) -> Option<L
     }
 }
 
-fn address(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<SocketAddr> {
+fn address(
+    text: &str,
+    api: Option<SocketAddr>,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<SocketAddr> {
     let address = text.parse().ok();
-    if address.is_none() {
-        findings.value(
+    match address {
+        None => findings.value(
             path,
             format!("`{}` is not an address and a port, as in `0.0.0.0:8000` or `[::]:8000`", shown(text)),
-        );
+        ),
+        Some(address) => {
+            if let Some(api) = api.filter(|api| collide(*api, address)) {
+                findings.value(
+                    path,
+                    format!("`{address}` is where the HTTP interface listens (`listen.http`, {api}): give one of them another port"),
+                );
+            }
+        }
     }
     address
+}
+
+/// Whether only one of two listeners can be opened.
+fn collide(one: SocketAddr, other: SocketAddr) -> bool {
+    let all = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let same = one.ip() == other.ip() || all && one.is_ipv4() == other.is_ipv4();
+    same && one.port() == other.port() && one.port() != 0
 }
 
 fn tls(written: &ListenerTls, path: &Path, findings: &mut Findings<'_>) -> Option<TlsSettings> {

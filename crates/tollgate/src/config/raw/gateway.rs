@@ -129,8 +129,8 @@ pub(in crate::config) struct UpstreamTable {
     /// For how long it is left out; `10s` unless said otherwise.
     #[schemars(example = "10s")]
     pub(in crate::config) out_for: Option<String>,
-    /// Whether a request that may be repeated is sent to another address when it cannot have reached
-    /// the first; true unless said otherwise.
+    /// Whether a request is sent to another address when it cannot have reached the first, and one that
+    /// changes nothing again when a connection closed without a word; true unless said otherwise.
     pub(in crate::config) retry: Option<bool>,
 }
 

@@ -1,0 +1,50 @@
+//! What the log is told of proxies that ask wrongly: the client sees the answer, and who could mend it
+//! sees only the log. Once a minute is enough to be found.
+
+use std::net::IpAddr;
+
+use axum::http::StatusCode;
+use tollgate_core::{Span, Timestamp};
+use tollgate_engine::trickle::Trickle;
+use tollgate_web::Problem;
+
+/// How often each line is written at most.
+const PACE: Span = Span::from_secs(60);
+
+/// The lines, each at its pace.
+pub(crate) struct Warned {
+    wrong: Trickle,
+    untrusted: Trickle,
+}
+
+impl Default for Warned {
+    fn default() -> Self {
+        Self { wrong: Trickle::new(PACE, 1), untrusted: Trickle::new(PACE, 1) }
+    }
+}
+
+impl Warned {
+    /// A question that cannot be answered, through no fault of the client. `asked` is where it was asked.
+    pub(super) fn note(&self, problem: &Problem, asked: &str, now: Timestamp) {
+        if problem.status == StatusCode::INTERNAL_SERVER_ERROR && self.wrong.admits(now) {
+            let asked: String = asked.chars().take(256).collect();
+            tracing::warn!(
+                component = "forward-auth",
+                asked,
+                error = problem.detail(),
+                "a proxy asks what cannot be answered; its clients are told 500"
+            );
+        }
+    }
+
+    /// A proxy that says whom it asks for, and is not believed.
+    pub(super) fn note_untrusted(&self, peer: IpAddr, now: Timestamp) {
+        if self.untrusted.admits(now) {
+            tracing::warn!(
+                component = "forward-auth",
+                %peer,
+                "a proxy that is not among `clients.trusted_proxies` names its client: everybody behind it counts as one"
+            );
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Leases that are dropped just while they are looked after.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod support;
+
+use std::sync::Arc;
+
+use futures_lite::future::block_on;
+use parking_lot::Mutex;
+use support::{policies, rule};
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store};
+use tollgate_core::{Attempt, Charges, Clock, Outcome, Span, Timestamp};
+use tollgate_engine::{Engine, Lease, Leases, Parts};
+use tollgate_store::{ManualClock, MemoryStore};
+
+/// A store that lets go of a lease just before it does something about holds.
+struct Meddled {
+    memory: Arc<MemoryStore>,
+    meddling: Mutex<Option<(Before, Lease)>>,
+}
+
+/// Before what a lease is dropped.
+enum Before {
+    Renewal,
+    Claim,
+}
+
+impl Store for Meddled {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.memory.take(charges, outcome)
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.memory.peek(charges, outcome)
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        self.memory.give(charges, taken_at)
+    }
+
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        let mut meddling = self.meddling.lock();
+        let meets = matches!(
+            (&order, &*meddling),
+            (HoldsOrder::RenewMany(_), Some((Before::Renewal, _)))
+                | (HoldsOrder::Claim(..), Some((Before::Claim, _)))
+        );
+        let dropped = if meets { meddling.take() } else { None };
+        drop(meddling);
+        drop(dropped);
+        self.memory.holds(spot, order)
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.memory.forget(what)
+    }
+
+    fn answers_at_once(&self) -> bool {
+        true
+    }
+}
+
+struct Keeper {
+    clock: Arc<ManualClock>,
+    store: Arc<Meddled>,
+    engine: Arc<Engine>,
+    leases: Leases,
+}
+
+impl Keeper {
+    fn new() -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_000_000_000_000)));
+        let memory = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 1_000));
+        let store = Arc::new(Meddled { memory: Arc::clone(&memory), meddling: Mutex::new(None) });
+        let rules = vec![rule::rejecting("ip", &["ip"], &["2 at once for 30s"])];
+        let parts = Parts { store: Arc::clone(&store) as Arc<dyn Store>, records: memory, fallback: None };
+        let engine = block_on(Engine::start(policies(rules, &[("connect", &["ip"])]), parts)).unwrap();
+        let engine = Arc::new(engine);
+        let leases = Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>);
+        Self { clock, store, engine, leases }
+    }
+
+    fn connect(&self) -> Lease {
+        let (pinned, id) = (self.engine.pin(), self.leases.fresh_id());
+        let fields = [("ip", "192.0.2.1")];
+        let attempt = Attempt { policy: "connect", fields: &fields, cost: 1, id: Some(&id) };
+        let decision = block_on(self.engine.decide(&pinned, &attempt)).unwrap();
+        assert!(decision.allowed());
+        self.leases.keep(&decision, &id)
+    }
+
+    fn tend_after(&self, secs: u64) {
+        self.clock.advance(Span::from_secs(secs));
+        block_on(self.leases.tend());
+    }
+
+    fn held(&self) -> usize {
+        let pinned = self.engine.pin();
+        let plan = pinned.policies.rule("ip").unwrap().plan_at("192.0.2.1");
+        block_on(self.engine.holds(&Spot { plan, key: "192.0.2.1" }, HoldsOrder::List)).unwrap().holds.len()
+    }
+}
+
+#[test]
+fn what_is_dropped_just_before_it_is_renewed_is_neither_lost_nor_held_again() {
+    let keeper = Keeper::new();
+    let (_stays, goes) = (keeper.connect(), keeper.connect());
+    keeper.tend_after(1);
+    *keeper.store.meddling.lock() = Some((Before::Renewal, goes));
+    keeper.tend_after(10);
+    assert!(keeper.store.meddling.lock().is_none(), "it was renewed");
+    assert_eq!((keeper.held(), keeper.leases.meters().lost(), keeper.leases.meters().live()), (1, 0, 1));
+    keeper.tend_after(10);
+    assert_eq!((keeper.held(), keeper.leases.meters().lost()), (1, 0));
+}
+
+#[test]
+fn what_is_dropped_just_while_it_is_taken_again_is_let_go_of_the_next_time() {
+    let keeper = Keeper::new();
+    let goes = keeper.connect();
+    keeper.tend_after(1);
+    *keeper.store.meddling.lock() = Some((Before::Claim, goes));
+    keeper.tend_after(60);
+    assert!(keeper.store.meddling.lock().is_none(), "it had run out, and was claimed");
+    assert_eq!(keeper.leases.meters().lost(), 1);
+    keeper.tend_after(1);
+    assert_eq!(keeper.held(), 0);
+}

@@ -1,0 +1,239 @@
+//! A connection to an upstream that all requests share, and those on it that nobody waits for any more.
+//!
+//! A client that hangs up must not do harm to others. A stream that is reset right after it was opened
+//! looks to many servers like an attack ("rapid reset"), and they close the whole connection for it. So
+//! a request that is given up before its response begins lives on for a moment; and a connection on
+//! which many are given up gets no new ones.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
+
+use super::prefixed::Prefixed;
+use super::stream::Sending;
+use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW};
+use crate::alarm::{Alarm, Alarms};
+use crate::stream::Stream;
+
+/// The longest head of a response, in bytes.
+const MOST_HEAD: u32 = 60 * 1024;
+/// How long a request lives on that was given up before its response began.
+const GRACE: Duration = Duration::from_secs(1);
+/// How many of them live on at once; the oldest makes room for the next.
+const MOST_FORSAKEN: usize = 64;
+/// How much a request that was given up weighs against one that was not.
+const WEIGHT: u32 = 16;
+/// With so many more given up than one in [`WEIGHT`], a connection gets no new requests.
+const MOST_GIVEN_UP: u32 = 4;
+
+/// A connection that requests share.
+#[derive(Clone)]
+pub(crate) struct Trunk {
+    send: SendRequest<Bytes>,
+    care: Rc<Care>,
+}
+
+/// What all requests over a connection know of each other.
+pub(super) struct Care {
+    /// Those that nobody waits for, the oldest first.
+    forsaken: RefCell<VecDeque<Forsaken>>,
+    /// Rings when the time of the oldest is up.
+    alarm: Alarm,
+    alarms: Rc<Alarms>,
+    /// What was given up of late, weighed.
+    strain: Cell<u32>,
+}
+
+/// A request that nobody waits for.
+struct Forsaken {
+    response: ResponseFuture,
+    /// What it would have sent: a stream is reset when nobody has it in hand.
+    _sending: Sending,
+    until: u32,
+}
+
+impl Trunk {
+    /// Begins to speak HTTP/2 over a connection, which goes on by itself.
+    pub(crate) async fn begin(stream: Stream, alarms: &Rc<Alarms>) -> Result<Self, h2::Error> {
+        let mut builder = Builder::new();
+        builder
+            .enable_push(false)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .initial_window_size(STREAM_WINDOW)
+            .max_send_buffer_size(SEND_BUFFER)
+            .max_header_list_size(MOST_HEAD);
+        let (send, connection) = builder.handshake(Prefixed::new(stream, BytesMut::new())).await?;
+        let care = Rc::new(Care {
+            forsaken: RefCell::default(),
+            alarm: alarms.alarm(),
+            alarms: Rc::clone(alarms),
+            strain: Cell::new(0),
+        });
+        tokio::task::spawn_local(drive(connection, Rc::clone(&care)));
+        Ok(Self { send, care })
+    }
+
+    /// Waits until another request can be sent.
+    pub(crate) async fn ready(self) -> Result<Self, h2::Error> {
+        let Self { send, care } = self;
+        Ok(Self { send: send.ready().await?, care })
+    }
+
+    /// Whether so many requests over it were given up that new ones are better sent over another.
+    pub(crate) fn is_strained(&self) -> bool {
+        self.care.strain.get() >= MOST_GIVEN_UP * WEIGHT
+    }
+
+    pub(super) fn parts(&mut self) -> (&mut SendRequest<Bytes>, Rc<Care>) {
+        (&mut self.send, Rc::clone(&self.care))
+    }
+}
+
+/// Keeps a connection going. It ends when nobody has a use for it, or when the upstream closes it, which
+/// its streams notice.
+async fn drive(mut connection: Connection<Prefixed, Bytes>, care: Rc<Care>) {
+    let _ = poll_fn(|cx| {
+        care.settle(cx);
+        Pin::new(&mut connection).poll(cx)
+    })
+    .await;
+    care.forsaken.borrow_mut().clear();
+}
+
+impl Care {
+    /// Takes note that a request came to its end.
+    pub(super) fn relieve(&self) {
+        self.strain.set(self.strain.get().saturating_sub(1));
+    }
+
+    /// Takes note that a request was given up.
+    pub(super) fn burden(&self) {
+        self.strain.set(self.strain.get().saturating_add(WEIGHT));
+    }
+
+    /// Lets a request live on for a moment whose response has not begun.
+    pub(super) fn forsake(&self, response: ResponseFuture, sending: Sending) {
+        self.burden();
+        let mut forsaken = self.forsaken.borrow_mut();
+        if forsaken.len() == MOST_FORSAKEN {
+            forsaken.pop_front();
+        }
+        if forsaken.is_empty() {
+            self.alarm.set(GRACE);
+        }
+        forsaken.push_back(Forsaken { response, _sending: sending, until: self.alarms.after(GRACE) });
+    }
+
+    /// Resets those whose time is up, and those whose response has begun: it may be long, and nobody
+    /// makes room for it.
+    fn settle(&self, cx: &mut Context<'_>) {
+        let mut forsaken = self.forsaken.borrow_mut();
+        let now = self.alarms.now();
+        forsaken.retain_mut(|one| one.until > now && Pin::new(&mut one.response).poll(cx).is_pending());
+        while self.alarm.poll(cx) == Poll::Ready(()) {
+            match forsaken.front() {
+                Some(oldest) => self.alarm.set_at(oldest.until),
+                None => self.alarm.unset(),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use h2::server;
+    use http::{Request, Response};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::LocalSet;
+
+    use super::super::upstream::{H2Upstream, HasBody};
+    use super::*;
+
+    /// Both ends of a connection. The server does nothing yet.
+    async fn connected(alarms: &Rc<Alarms>) -> (Trunk, server::Connection<TcpStream, Bytes>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let (trunk, server) =
+            tokio::join!(Trunk::begin(Stream::Plain(stream), alarms), server::handshake(accepted));
+        (trunk.unwrap(), server.unwrap())
+    }
+
+    async fn ask(trunk: &Trunk) -> H2Upstream {
+        let mut ready = trunk.clone().ready().await.unwrap();
+        let request = Request::get("http://example.com/").body(()).unwrap();
+        H2Upstream::new(&mut ready, request, HasBody::No).unwrap_or_else(|_| panic!("it is ready"))
+    }
+
+    #[tokio::test]
+    async fn many_who_hang_up_at_once_do_not_cost_others_their_connection() {
+        let alarms = Alarms::new();
+        let ask_and_leave = async {
+            let (trunk, mut server) = connected(&alarms).await;
+            let mut patient = ask(&trunk).await;
+            for _ in 0..40 {
+                drop(ask(&trunk).await);
+            }
+            // All of it arrives before the server looks at any of it, as with one that is busy.
+            let mut left = Vec::new();
+            while left.len() < 41 {
+                let (_, respond) = server.accept().await.unwrap().unwrap();
+                left.push(respond);
+            }
+            left.remove(0).send_response(Response::new(()), true).unwrap();
+            let answered = poll_fn(|cx| patient.poll_status(cx));
+            let status = tokio::select! {
+                status = answered => status,
+                _ = server.accept() => panic!("the connection ends"),
+            };
+            assert_eq!(status, Some(200));
+            assert!(trunk.is_strained(), "new requests go elsewhere");
+            // The server hears of it once the time is up.
+            for _ in 0..11 {
+                alarms.tick();
+            }
+            for mut respond in left {
+                let told = poll_fn(|cx| respond.poll_reset(cx));
+                tokio::select! {
+                    reason = told => assert_eq!(reason.unwrap(), h2::Reason::CANCEL),
+                    _ = server.accept() => panic!("the connection ends"),
+                }
+            }
+        };
+        LocalSet::new().run_until(ask_and_leave).await;
+    }
+
+    #[tokio::test]
+    async fn a_few_who_hang_up_among_many_who_do_not_are_no_strain() {
+        let alarms = Alarms::new();
+        let ask_and_leave = async {
+            let (trunk, mut server) = connected(&alarms).await;
+            tokio::task::spawn_local(async move {
+                while let Some(Ok((_, mut respond))) = server.accept().await {
+                    respond.send_response(Response::new(()), true).unwrap();
+                }
+            });
+            for _ in 0..10 {
+                drop(ask(&trunk).await);
+                assert!(!trunk.is_strained());
+                for _ in 0..WEIGHT {
+                    let mut patient = ask(&trunk).await;
+                    assert_eq!(poll_fn(|cx| patient.poll_status(cx)).await, Some(200));
+                }
+            }
+            for _ in 0..MOST_GIVEN_UP {
+                assert!(!trunk.is_strained());
+                drop(ask(&trunk).await);
+            }
+            assert!(trunk.is_strained());
+        };
+        LocalSet::new().run_until(ask_and_leave).await;
+    }
+}

@@ -1,0 +1,46 @@
+//! A store that takes its time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store};
+use tollgate_core::{Charges, Clock, Outcome, Timestamp};
+use tollgate_store::{ManualClock, MemoryStore};
+
+/// Counters that are somewhere else, as far as anybody can tell.
+pub(crate) struct Distant(MemoryStore);
+
+impl Distant {
+    pub(crate) fn new(clock: &Arc<ManualClock>) -> Self {
+        Self(MemoryStore::new(Arc::clone(clock) as Arc<dyn Clock>, 1_000))
+    }
+}
+
+impl Store for Distant {
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.0.take(charges, outcome)
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        self.0.peek(charges, outcome)
+    }
+
+    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+        self.0.give(charges, taken_at)
+    }
+
+    /// What is ordered is done a while later.
+    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        if matches!(order, HoldsOrder::List) {
+            return self.0.holds(spot, order);
+        }
+        Answer::Later(Box::pin(async move {
+            tokio::time::sleep(Duration::from_millis(3)).await;
+            self.0.holds(spot, order).await
+        }))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        self.0.forget(what)
+    }
+}

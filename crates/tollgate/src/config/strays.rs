@@ -1,0 +1,96 @@
+//! Variables of the environment that look like settings, and are none: they have one underscore where two
+//! separate levels.
+
+use std::collections::HashMap;
+
+use super::tree::{Node, Value};
+use super::{Config, Warning};
+
+/// A variable that is ignored, and the one that was probably meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Its name.
+    pub name: String,
+    /// What to call it.
+    pub meant: String,
+}
+
+const PREFIX: &str = "TOLLGATE_";
+
+/// The sections of a configuration whose keys are names that the author chose: further levels follow.
+const NAMED: [&str; 4] = ["RULES", "POLICIES", "FIELDS", "GUARDS"];
+
+/// All others.
+const SECTIONS: [&str; 11] = [
+    "ENABLED",
+    "LISTEN",
+    "KEYS",
+    "STORE",
+    "LOG",
+    "DRAIN",
+    "CLIENTS",
+    "ANSWERS",
+    "GATEWAY",
+    "BLOCKLIST",
+    "ALLOWLIST",
+];
+
+/// The variables that look like settings. One that the configuration names is what it is said to be.
+pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<Stray> {
+    let strays = environment.keys().filter_map(|name| {
+        let meant = meant(name)?;
+        (!names(tree, name)).then(|| Stray { name: name.clone(), meant })
+    });
+    let mut strays: Vec<Stray> = strays.collect();
+    strays.sort_by(|one, other| one.name.cmp(&other.name));
+    strays
+}
+
+/// The setting that a variable looks like.
+fn meant(name: &str) -> Option<String> {
+    let rest = name.strip_prefix(PREFIX).filter(|rest| !rest.starts_with('_'))?;
+    let (section, below) =
+        rest.split_once('_').map_or((rest, None), |(section, below)| (section, Some(below)));
+    let upper = section.to_ascii_uppercase();
+    let named = NAMED.contains(&&*upper);
+    if !named && !SECTIONS.contains(&&*upper) {
+        return None;
+    }
+    match below {
+        // Kubernetes tells every container of the services beside it, which may be called so too.
+        Some(below) if of_a_service(below) => None,
+        Some(below) if named && !below.contains("__") => {
+            Some(format!("TOLLGATE__{section}__{}", below.replace('_', "__")))
+        }
+        Some(below) => Some(format!("TOLLGATE__{section}__{}", below.trim_start_matches('_'))),
+        None => Some(format!("TOLLGATE__{section}")),
+    }
+}
+
+fn of_a_service(below: &str) -> bool {
+    ["PORT", "SERVICE_HOST", "SERVICE_PORT"].iter().any(|word| {
+        let rest = below.strip_prefix(word);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+    })
+}
+
+/// Whether a text of the configuration is this name, as where it says which variable holds a token.
+fn names(node: &Node, name: &str) -> bool {
+    match &node.value {
+        Value::Text(text) => text == name,
+        Value::List(nodes) => nodes.iter().any(|node| names(node, name)),
+        Value::Table(entries) => entries.iter().any(|entry| names(&entry.node, name)),
+        _ => false,
+    }
+}
+
+impl Config {
+    /// What to know of variables that are ignored.
+    pub(super) fn ignored(&self) -> impl Iterator<Item = Warning> {
+        self.strays.iter().map(|Stray { name, meant }| Warning {
+            policy: None,
+            message: format!("the environment variable {name} is ignored: two underscores separate levels"),
+            remedy: format!("call it {meant}"),
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! Which rules never apply, because nobody could prove what they count by.
+
+use tollgate_core::{Policy, Rule};
+use tollgate_web::facts::{Aliases, Source};
+
+use super::{Config, Warning};
+
+impl Config {
+    /// The rules of policies that stand before a service, and count by what no request can prove.
+    pub(super) fn unproved(&self) -> Vec<Warning> {
+        let mut found = Vec::new();
+        for policy in self.policies.iter() {
+            if let Some(aliases) = self.aliases_of(policy) {
+                let rules = policy.rules.iter().filter(|rule| rule.enabled);
+                found.extend(rules.filter_map(|rule| self.unprovable(policy, rule, aliases)));
+            }
+        }
+        found
+    }
+
+    /// What the fields of a policy are called where requests pass it: at the gateway, or at forward-auth if
+    /// there are proxies to ask there. `None` if nobody but the API asks, which is told the fields.
+    fn aliases_of(&self, policy: &Policy) -> Option<&Aliases> {
+        let Some(gateway) = &self.gateway else {
+            return (!self.clients.proxies.is_none()).then_some(&self.clients.aliases);
+        };
+        if gateway.routes.iter().any(|route| route.policy.as_ref() == Some(&policy.name)) {
+            return Some(&self.clients.aliases);
+        }
+        let guards: Vec<&str> = self
+            .policies
+            .guards()
+            .iter()
+            .filter(|guard| guard.policy == policy.name)
+            .map(|guard| &*guard.name)
+            .collect();
+        let mut named = gateway.routes.iter().filter_map(|route| route.guard.as_ref());
+        named.find(|guard| guards.contains(&&*guard.name)).map(|guard| &guard.fields)
+    }
+
+    fn unprovable(&self, policy: &Policy, rule: &Rule, aliases: &Aliases) -> Option<Warning> {
+        let credentials = &self.clients.credentials;
+        let (keys, tokens) = (credentials.takes_api_keys(), credentials.takes_tokens());
+        let (field, needs) = rule.by.iter().find_map(|field| {
+            let needs = match aliases.source(&field.name)? {
+                Source::Subject | Source::Claim(_) if !tokens => "`clients.tokens`",
+                Source::ApiKey if !keys => "`clients.api_keys`",
+                Source::Consumer if !keys && !tokens => "`clients.api_keys` or `clients.tokens`",
+                _ => return None,
+            };
+            Some((&field.name, needs))
+        })?;
+        Some(Warning {
+            policy: Some(policy.name.to_string()),
+            message: format!(
+                "the rule {} counts by `{field}`, which no client can prove without {needs}: at the gateway and at forward-auth the rule never applies, and if no rule does the answer is 401",
+                rule.name
+            ),
+            remedy: format!("add {needs}, or count by `ip`"),
+        })
+    }
+}

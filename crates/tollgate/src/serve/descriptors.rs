@@ -1,0 +1,26 @@
+//! File descriptors: as many as the system lets this process have, since each connection needs one.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tollgate_gateway::settings::Settings;
+
+/// Raises the limit as far as it may be raised, and says so if the gateway may need more.
+pub(super) fn raise(gateway: Option<&Settings>) {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    let limit = if raised.is_ok() { maximum } else { current };
+    let needed = gateway.map_or(0, needed);
+    if let Some(limit) = limit.filter(|limit| *limit < needed) {
+        tracing::warn!(
+            component = "server",
+            limit,
+            needed,
+            "the system gives fewer file descriptors than connections may need: raise its limit, or lower `gateway.bounds.connections`"
+        );
+    }
+}
+
+/// How many connections there may be: each of a client may need one to an upstream.
+fn needed(settings: &Settings) -> u64 {
+    let each = 2 * settings.bounds.connections as u64;
+    each.saturating_mul(settings.workers.get() as u64)
+}
