@@ -316,9 +316,7 @@ impl Engine {
             Answer::Ready(_) => {}
             Answer::Later(_) => unreachable!("it says that it answers at once"),
         }
-        if let Some(shared) = &self.shared {
-            shared.denied.free(spot.plan, spot.key);
-        }
+        self.ordered(spot, HoldsOrder::ReleaseMany(&[id]));
     }
 
     /// Gives an order about holds where they are.
