@@ -12,7 +12,7 @@ use crate::Ticket;
 use crate::limit::{Draft, Limit, Page, Period, State};
 use crate::plan::Plan;
 use crate::reading::{Reading, When};
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// Text of the keys that had to be written; inline for all but unusually long ones.
 pub(crate) type KeyText = SmallVec<[u8; 128]>;
@@ -53,7 +53,8 @@ pub enum Fate {
     Back,
     /// The same, and a ladder forgets every failure before it as well: the attempt has succeeded.
     Clear,
-    /// It stays taken: the attempt has failed, and is only marked as over.
+    /// It stays counted: the attempt has failed, and is only marked as over. Since it is, what it held
+    /// ends.
     Keep,
 }
 
@@ -272,10 +273,18 @@ impl<'a> Charges<'a> {
                 match charge.fate {
                     Fate::Back => limit.give(state, &draft, taken_at),
                     Fate::Clear => limit.clear(state, &draft, taken_at),
+                    Fate::Keep if limit.holds() => limit.give(state, &draft, taken_at),
                     Fate::Keep => {}
                 }
             }
         }
+    }
+
+    /// How long after they were taken nothing of these charges counts any more. Where there is a ladder they
+    /// are too old then to be given back: an attempt that somebody was told of must not end twice.
+    pub fn ages_out(&self) -> Option<Span> {
+        let spans = self.list.iter().map(|charge| charge.plan.matters_for());
+        spans.max().filter(|_| self.list.iter().any(|charge| charge.plan.has_ladder()))
     }
 
     /// What the charges ask of a limit at a moment that their calendar covers.
@@ -356,6 +365,13 @@ impl<'a> Charges<'a> {
         for ((limit, state), reading) in limits.zip(states).zip(&mut outcome.readings) {
             *reading = limit.read(state, reading.when, draft);
         }
+    }
+}
+
+impl Charge<'_> {
+    /// Whether something is free again once it was given back.
+    pub fn frees(&self) -> bool {
+        self.fate != Fate::Keep || self.plan.limits().iter().any(Limit::holds)
     }
 }
 

@@ -30,6 +30,22 @@ impl<'l> Climb<'l> {
         self.ladder.step_at(self.failures())
     }
 
+    /// All steps of the ladder, lowest first.
+    pub fn steps(&self) -> &'l [Step] {
+        self.ladder.steps()
+    }
+
+    /// The steps up to the one that is reached if this attempt fails, lowest first.
+    pub fn steps_reached(&self) -> impl Iterator<Item = &'l Step> + use<'l> {
+        let failures = self.failures();
+        self.ladder.steps().iter().take_while(move |step| step.from <= failures)
+    }
+
+    /// When the last failure was.
+    pub fn last_at(&self) -> Timestamp {
+        self.forgotten_at() - self.ladder.forget()
+    }
+
     /// Whether this attempt, if it fails, is the one that climbs to the step reached.
     pub fn arrives(&self) -> bool {
         self.charged > 0 && self.held() != self.reached()
@@ -38,9 +54,7 @@ impl<'l> Climb<'l> {
     /// When the next attempt may come if this one fails, or this one may come again if it was refused:
     /// after the pause of the step reached.
     pub fn next_at(&self) -> Timestamp {
-        let reset = self.reading.reset.unwrap_or_default();
-        let last = reset - self.ladder.forget();
-        last + self.reached().map_or(Span::ZERO, |step| step.pause.span())
+        self.last_at() + self.reached().map_or(Span::ZERO, |step| step.pause.span())
     }
 
     /// When the lock that was reached ends, if it is one and the attempt is or would be kept out by it.

@@ -248,6 +248,18 @@ impl<'a> Decision<'a> {
         };
     }
 
+    /// Lets an attempt wait that was denied only because no time can be told, or none that its rules would
+    /// wait for, at which holds end by themselves. For whoever stands by until somebody releases one.
+    pub fn let_wait(&mut self) {
+        if self.verdict != Verdict::Deny || !self.denied_by().is_some_and(|line| line.may_be_released()) {
+            return;
+        }
+        let over = |line: &Line<'_>| line.exceeded() && !line.rule.observes();
+        if self.lines().filter(over).all(|line| line.may_be_released()) {
+            self.verdict = Verdict::Wait(self.wait().unwrap_or_default());
+        }
+    }
+
     fn deferred_to(&self, span: Span, how: Deferral, period: Option<Span>) -> Timestamp {
         let mut at = self.outcome.now + span;
         if let (true, Some(period)) = (how.aligned, period) {
@@ -364,6 +376,12 @@ impl<'a> Decision<'a> {
 }
 
 impl<'d> Line<'d> {
+    /// What a rule shows at a key that was only looked at.
+    pub fn looked_up(rule: &'d Rule, key: &'d str, plan: &'d Plan, outcome: &'d Outcome) -> Self {
+        let readings = &outcome.readings;
+        Self { rule, key, plan, limits: plan.limits(), readings, taken: false, cost: 0 }
+    }
+
     /// Whether some limit here is exceeded.
     pub fn exceeded(&self) -> bool {
         self.readings.iter().any(|reading| reading.when > When::Now)
@@ -380,6 +398,31 @@ impl<'d> Line<'d> {
         let (binding, reading) = self.binding()?;
         let mut written = self.plan.written();
         written.find(|(limit, _)| core::ptr::eq(*limit, binding)).map(|(_, text)| (text, binding, reading))
+    }
+
+    /// Whether its rule lets the attempt wait, and all that would take too long are holds, which may be
+    /// released at any moment.
+    fn may_be_released(&self) -> bool {
+        let OnExceed::Wait(most) = self.rule.on_exceed else { return false };
+        // Where no counter was asked there is nothing to wait for.
+        self.exceeded()
+            && self.limits.iter().zip(self.readings).all(|(limit, reading)| match reading.when {
+                When::Now => true,
+                When::After(span) => limit.holds() || span <= most,
+                When::OnRelease => limit.holds(),
+                When::Never => false,
+            })
+    }
+
+    /// How long the attempt has to wait here at least, whatever is released: as long as all of its rule's
+    /// limits but holds say.
+    pub fn surely(&self) -> Span {
+        let pairs = self.limits.iter().zip(self.readings).filter(|(limit, _)| !limit.holds());
+        let spans = pairs.filter_map(|(_, reading)| match reading.when {
+            When::After(span) => Some(span),
+            When::Now | When::OnRelease | When::Never => None,
+        });
+        spans.max().unwrap_or_default()
     }
 }
 

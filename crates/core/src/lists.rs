@@ -21,6 +21,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
+use core::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
@@ -94,6 +95,7 @@ pub struct Lists {
 
 const RECENT: usize = 0;
 const BULK: usize = 1;
+const CONFIGURED: usize = 2;
 /// How many changes are kept apart before they are merged.
 const MOST_RECENT: usize = 512;
 
@@ -182,22 +184,41 @@ impl Lists {
         lists
     }
 
-    /// The entry that bars an attempt with these fields, if one does. The time is asked for only if
-    /// somebody is listed.
+    /// The entry that bars an attempt with these fields, if one does: of several the one that does longest.
+    /// The time is asked for only if somebody is listed.
     pub fn bar(&self, fields: &[(&str, &str)], now: impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
         let mut barred = None;
         for (_, value) in fields.iter().filter(|(name, _)| self.is_address(name)) {
-            let found = address_of(value).and_then(|address| self.at_address(address, &now));
-            match found {
-                Some(listing) if listing.stance == Stance::Allow => return None,
-                found => barred = barred.or(found),
+            let Some(address) = address_of(value) else { continue };
+            let (mut found, mut allowed) = (None, false);
+            // What is around an entry holds when that has ended.
+            self.around_address(address, &now, |listing| match listing.stance {
+                Stance::Allow => {
+                    allowed = found.is_none();
+                    ControlFlow::Break(())
+                }
+                Stance::Block => {
+                    found = longest(found, listing);
+                    ControlFlow::Continue(())
+                }
+            });
+            if allowed {
+                return None;
             }
+            barred = found.map_or(barred, |found| longest(barred, found));
         }
         for listing in self.by_values(fields, &now) {
             if listing.stance == Stance::Allow {
                 return None;
             }
-            barred = barred.or(Some(listing));
+            barred = longest(barred, listing);
+            // What is configured shows again once what was set has ended.
+            let under = self.layers[CONFIGURED].at_target(&listing.target);
+            if let Some(under) = under.filter(|under| under.is_live(&now))
+                && under.listing.stance == Stance::Block
+            {
+                barred = longest(barred, &under.listing);
+            }
         }
         barred
     }
@@ -225,13 +246,29 @@ impl Lists {
 
     /// The entry of the smallest network around an address, among those that have not ended.
     fn at_address(&self, address: IpAddr, now: &impl Fn() -> Timestamp) -> Option<&Arc<Listing>> {
+        let mut first = None;
+        self.around_address(address, now, |listing| {
+            first = Some(listing);
+            ControlFlow::Break(())
+        });
+        first
+    }
+
+    /// Calls `see` with the entries of all networks around an address that have not ended, the smallest
+    /// first, until it has seen enough.
+    fn around_address<'l>(
+        &'l self,
+        address: IpAddr,
+        now: &impl Fn() -> Timestamp,
+        mut see: impl FnMut(&'l Arc<Listing>) -> ControlFlow<()>,
+    ) {
         let mut cursors: [Cursor; 3] = [0, 1, 2].map(|layer| self.layers[layer].find(address));
         let mut changed = None;
         loop {
             let next = (0..cursors.len())
                 .filter_map(|layer| Some((layer, self.layers[layer].slot(cursors[layer])?)))
                 .reduce(|best, other| if other.1.length() > best.1.length() { other } else { best });
-            let (layer, slot) = next?;
+            let Some((layer, slot)) = next else { return };
             cursors[layer] = slot.around();
             match layer {
                 // What changed of late stands for what was there before.
@@ -239,8 +276,8 @@ impl Lists {
                 BULK if changed == Some(slot.length()) => continue,
                 _ => {}
             }
-            if slot.is_live(now) {
-                return Some(&slot.listing);
+            if slot.is_live(now) && see(&slot.listing).is_break() {
+                return;
             }
         }
     }
@@ -266,6 +303,12 @@ impl Lists {
         }
         found
     }
+}
+
+/// Of two entries the one that ends later; of those that end together, the first.
+fn longest<'l>(first: Option<&'l Arc<Listing>>, other: &'l Arc<Listing>) -> Option<&'l Arc<Listing>> {
+    let ends = |listing: &Listing| (listing.until.is_none(), listing.until);
+    Some(first.filter(|first| ends(first) >= ends(other)).unwrap_or(other))
 }
 
 impl Stance {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::limit::{Idle, Limit, State};
-use crate::time::Timestamp;
+use crate::time::{Span, Timestamp};
 
 /// A rule's name and all the limits that hold at a key. Built once where limits are configured, and
 /// shared by every charge that uses it.
@@ -94,6 +94,27 @@ impl Plan {
     /// Each limit and how it is written.
     pub fn written(&self) -> impl ExactSizeIterator<Item = (&Limit, &str)> {
         self.limits.iter().zip(self.texts.iter().map(|text| &**text))
+    }
+
+    /// How long it can matter what was taken under these limits; at most a month or so. A hold matters for
+    /// longer if it is renewed.
+    pub fn matters_for(&self) -> Span {
+        const MOST: Span = Span::from_secs(32 * 86_400);
+        let of = |limit: &Limit| match limit {
+            Limit::Window(limit) => limit.period(),
+            Limit::Sliding(limit) => limit.period(),
+            Limit::Slotted(limit) => Span::from_micros(limit.period().as_micros() + limit.slot().as_micros()),
+            Limit::Bucket(limit) => limit.fills_in(),
+            Limit::InFlight(limit) => limit.lease().unwrap_or(MOST),
+            Limit::Ladder(limit) => limit.forget(),
+            // Where clocks are put back, a day or a week is a little longer than others.
+            Limit::Calendar(limit) => {
+                limit.period().unit.length().map_or(MOST, |length| Span::from_micros(length.as_micros() * 2))
+            }
+            Limit::Total { .. } => MOST,
+            Limit::PerAttempt { .. } => Span::ZERO,
+        };
+        self.limits.iter().map(of).max().unwrap_or(Span::ZERO).min(MOST)
     }
 
     /// Carries states over from another plan of the same rule: what has the same identity is kept.

@@ -30,6 +30,7 @@ use crate::guard::Watch;
 use crate::journal::Journal;
 use crate::lists::Barrier;
 use crate::meter::Meters;
+use crate::pacer::Bell;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Kind, Seals};
@@ -51,6 +52,8 @@ pub struct Engine {
     /// Held by whoever changes the books, so that what is checked stays true until it is written down.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
+    /// What tells whoever waits that something was freed.
+    pub(crate) bell: Bell,
     pub(crate) log_trickle: LogTrickle,
     pub(crate) stopwatch: quanta::Clock,
     pub(crate) barrier: Barrier,
@@ -135,6 +138,7 @@ impl Engine {
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
+            bell: Bell::default(),
             log_trickle: LogTrickle::default(),
             stopwatch: quanta::Clock::new(),
             barrier,
@@ -183,7 +187,7 @@ impl Engine {
         let (receipt, home) = match self.seals.open(receipt) {
             Ok((Kind::Receipt, receipt, home)) => (receipt, home),
             Ok((Kind::Ticket, ..)) => return Err(GiveFault::Ticket),
-            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(GiveFault::Forged),
+            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(GiveFault::Forged),
         };
         let given =
             self.give_each(pinned, &receipt, home, |taken| taken.iter().map(|_| Fate::Back).collect());
@@ -209,17 +213,17 @@ impl Engine {
             Home::Store => self.ask(self.store.give(&charges, receipt.at)).await,
             Home::Local => self.give_local(&charges, receipt.at).await,
         };
-        if let Some(shared) = &self.shared {
-            shared.freed(&charges);
-        }
+        self.freed(&charges);
         given
     }
 
     /// Looks at the holds of a key, or changes them.
     pub async fn holds(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
-        let Some(shared) = &self.shared else { return self.store.holds(spot, order).await };
-        let report = self.order_shared(shared, &self.pin(), spot, order).await;
-        shared.denied.free(spot.plan, spot.key);
+        let report = match &self.shared {
+            Some(shared) => self.order_shared(shared, &self.pin(), spot, order).await,
+            None => self.store.holds(spot, order).await,
+        };
+        self.ordered(spot, order);
         report
     }
 
@@ -230,12 +234,20 @@ impl Engine {
 
     /// Forgets counters.
     pub async fn forget(&self, what: Forget<'_>) -> Result<(), StoreError> {
-        let Some(shared) = &self.shared else { return self.store.forget(what).await };
-        let here = shared.fallback.forget(what).await;
+        let here = match &self.shared {
+            Some(shared) => shared.fallback.forget(what).await,
+            None => Ok(()),
+        };
         let there = self.ask(self.store.forget(what)).await;
+        if let Some(shared) = &self.shared {
+            match what {
+                Forget::Key(spot) => shared.denied.free(spot.plan, spot.key),
+                Forget::Rule(_) | Forget::All => shared.denied.free_all(),
+            }
+        }
         match what {
-            Forget::Key(spot) => shared.denied.free(spot.plan, spot.key),
-            Forget::Rule(_) | Forget::All => shared.denied.free_all(),
+            Forget::Key(spot) => self.bell.freed_at(spot.plan.rule(), spot.key),
+            Forget::Rule(_) | Forget::All => self.bell.freed_anywhere(),
         }
         there.and(here)
     }

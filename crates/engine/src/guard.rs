@@ -6,6 +6,7 @@
 //! failure. The ticket says all that has to be known between the two, so any node that shares the store
 //! can end what another began.
 
+mod episode;
 mod locks;
 mod mark;
 mod notice;
@@ -87,7 +88,8 @@ struct Opened {
     receipt: Receipt,
     home: Home,
     guard: String,
-    marks: SmallVec<[Mark; 2]>,
+    /// The charges whose ladders are to be looked at if it fails.
+    marks: SmallVec<[usize; 2]>,
 }
 
 impl Engine {
@@ -113,6 +115,10 @@ impl Engine {
         let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
         let decision = self.decide(pinned, &attempt).await?;
         let ticket = self.ticket(guard, &decision);
+        if ticket.is_some() {
+            // Boxed, since few attempts climb to where that matters.
+            Box::pin(self.reached(guard, &decision)).await;
+        }
         let begun = Begun { decision, ticket };
         let allowed = begun.allowed();
         self.watch.meters.count(&guard.name, |counts| if allowed { &counts.begun } else { &counts.refused });
@@ -137,18 +143,50 @@ impl Engine {
         Ok(Finished { guard: opened.guard, given, notices })
     }
 
-    /// Takes note of a failure, and tells whom it concerns.
+    /// Takes note of the steps that an attempt climbs to if it fails, before anybody knows whether it does:
+    /// whom it locks is locked from now on.
+    async fn reached(&self, guard: &Guard, decision: &Decision<'_>) {
+        let home = Home::of(decision);
+        for line in decision.lines().filter(|line| line.taken) {
+            for climb in line.climbs() {
+                self.begin_episode(home, &guard.name, &line, &climb).await;
+                if let Some(until) = climb.locked_until().filter(|_| !line.rule.observes()) {
+                    self.record_lock(home, &guard.name, &line, &climb, until).await;
+                }
+            }
+        }
+    }
+
+    /// Takes note of a failure, and tells whom it concerns: by how high the ladders are now, since others
+    /// may have got in or begun meanwhile.
     async fn failed(&self, pinned: &Snapshot, opened: &Opened) -> Vec<Notice> {
         self.watch.meters.count(&opened.guard, |counts| &counts.failures);
+        let guard = pinned.policies.guard(&opened.guard);
+        let guard = guard.map_or_else(|| opened.guard.as_str().into(), |guard| Arc::clone(&guard.name));
         let mut notices = Vec::new();
-        for mark in &opened.marks {
-            let Some(notice) = Notice::of(pinned, opened, mark) else { continue };
-            if notice.locked_until.is_some() {
-                self.record_lock(&notice).await;
-            }
-            if mark.arrives {
-                self.tell_notice(&notice, pinned);
-                notices.push(notice);
+        for charge in &opened.marks {
+            let Some((rule, key)) = opened.receipt.taken.get(*charge) else { continue };
+            let Some(rule) = pinned.policies_of(opened.home).rule(rule) else { continue };
+            let plan = rule.plan_at(key);
+            let outcome = match self.look_in(opened.home, plan, key).await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    tracing::warn!(component = "guard", %guard, %error, "whether somebody is locked is not known");
+                    self.watch.meters.missed.inc();
+                    continue;
+                }
+            };
+            let line = Line::looked_up(rule, key, plan, &outcome);
+            for climb in line.climbs() {
+                let Some(notice) = Notice::of(&guard, &line, &climb) else { continue };
+                if let Some(until) = notice.locked_until {
+                    self.record_lock(opened.home, &guard, &line, &climb, until).await;
+                }
+                let Some(reached) = climb.reached() else { continue };
+                if self.is_news(opened.home, &guard, &line, &climb, reached).await {
+                    self.tell_notice(&notice, pinned);
+                    notices.push(notice);
+                }
             }
         }
         notices
@@ -186,7 +224,7 @@ impl Engine {
         let (mut receipt, home) = match self.seals.open(ticket) {
             Ok((Kind::Ticket, receipt, home)) => (receipt, home),
             Ok((Kind::Receipt, ..)) => return Err(FinishFault::Receipt),
-            Ok((Kind::Lock, ..)) | Err(Forged) => return Err(FinishFault::Forged),
+            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(FinishFault::Forged),
         };
         if receipt.taken.is_empty() {
             return Err(FinishFault::Forged);

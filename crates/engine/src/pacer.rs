@@ -7,6 +7,7 @@
 
 mod answer;
 mod ask;
+mod bell;
 mod desk;
 mod driver;
 mod ids;
@@ -29,6 +30,7 @@ use tollgate_core::{Attempt, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
+pub(crate) use bell::Bell;
 use desk::{Arrived, Desk};
 pub use pausing::{PauseFault, Paused, Scope};
 use waiting::Waiting;
@@ -65,13 +67,19 @@ impl Default for PacerOptions {
 impl Pacer {
     /// A pacer for what this engine decides.
     pub fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
-        Self { desk: Arc::new(Desk::new(engine, options, None)) }
+        Self::over(Desk::new(engine, options, None))
     }
 
     /// As [`Pacer::new`], working in this runtime. For those who wait in several runtimes, of which one
     /// may end before the others.
     pub fn in_runtime(engine: Arc<Engine>, options: PacerOptions, runtime: Handle) -> Self {
-        Self { desk: Arc::new(Desk::new(engine, options, Some(runtime))) }
+        Self::over(Desk::new(engine, options, Some(runtime)))
+    }
+
+    fn over(desk: Desk) -> Self {
+        let desk = Arc::new(desk);
+        desk.engine.bell.connect(&desk);
+        Self { desk }
     }
 
     /// Waits until an attempt may pass, and takes everything it asks for then. Dropped, it gives its

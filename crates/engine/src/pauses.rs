@@ -2,7 +2,8 @@
 //! that shares the store within a second.
 //!
 //! Each pause is a record of its own, which says what stands still and until when by the store's
-//! clock. So two nodes never write the same record, and any node may remove one that is over.
+//! clock. So two nodes never write the same record, and any node may remove one that is over. The key of a
+//! secret rule is sealed in it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +12,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{Charges, Outcome, Plan, Span, StoreError, Ticket, Timestamp};
+use tollgate_core::{Charges, Outcome, Plan, Receipt, Span, StoreError, Ticket, Timestamp};
 
 use crate::engine::Engine;
 use crate::pacer::PauseFault;
+use crate::receipt::{Home, Kind, Seal};
 use crate::shared::Aim;
 use crate::ticket;
 
@@ -157,7 +159,7 @@ impl Stopped {
         .into_bytes()
     }
 
-    fn read(value: &[u8]) -> Option<(Timestamp, Self)> {
+    fn read(value: &[u8], seal: &Seal) -> Option<(Timestamp, Self)> {
         let mut parts = std::str::from_utf8(value).ok()?.splitn(3, '\n');
         let until = Timestamp::from_micros(parts.next()?.parse().ok()?);
         let scope = match (parts.next()?, parts.next()?) {
@@ -166,9 +168,23 @@ impl Stopped {
                 let (rule, key) = rest.split_once('\n')?;
                 Self::Key { rule: rule.to_owned(), key: key.to_owned() }
             }
+            ("sealed", text) => Self::opened(text, seal)?,
             _ => return None,
         };
         Some((until, scope))
+    }
+
+    /// As [`Stopped::record_value`], where nobody is to read the key.
+    fn sealed(rule: &str, key: &str, until: Timestamp, seal: &Seal) -> Vec<u8> {
+        let taken = vec![(rule.to_owned(), key.to_owned())];
+        let sealed = seal.seal(Kind::Pause, &Receipt { ticket: ticket::next(), at: until, cost: 0, taken });
+        format!("{}\nsealed\n{sealed}", until.as_micros()).into_bytes()
+    }
+
+    fn opened(text: &str, seal: &Seal) -> Option<Self> {
+        let Ok((Kind::Pause, receipt)) = seal.open(text) else { return None };
+        let (rule, key) = receipt.taken.into_iter().next()?;
+        Some(Self::Key { rule, key })
     }
 }
 
@@ -190,10 +206,23 @@ impl Engine {
     ) -> Result<(), StoreError> {
         // Of the span, nothing is lost on the way to the store.
         let until = self.store_now().await? + span;
-        self.ask(self.records.put(name, &scope.record_value(until))).await?;
+        self.ask(self.records.put(name, &self.pause_record(scope, until)?)).await?;
         let idle = self.pauses.recorded(name, now);
         self.configured.lock().edits += 1;
         self.remove_records(&idle).await
+    }
+
+    /// What is recorded of a pause.
+    fn pause_record(&self, scope: &Stopped, until: Timestamp) -> Result<Vec<u8>, StoreError> {
+        let pinned = self.pin();
+        match scope {
+            Stopped::Key { rule, key } if pinned.policies.rule(rule).is_some_and(|rule| rule.secret) => {
+                let sealed = self.seals.with(Home::Store, |seal| Stopped::sealed(rule, key, until, seal));
+                let reason = || "what secret keys are sealed with is not known yet".to_owned();
+                sealed.ok_or_else(|| StoreError::Unavailable { reason: reason() })
+            }
+            _ => Ok(scope.record_value(until)),
+        }
     }
 
     /// Ends every pause of these scopes.
@@ -214,8 +243,9 @@ impl Engine {
     pub(crate) async fn read_pauses(
         &self,
         records: &[(String, Vec<u8>)],
+        seal: &Seal,
     ) -> Result<BTreeMap<String, Pause>, StoreError> {
-        let pauses = recorded(records);
+        let pauses = recorded(records, seal);
         if pauses.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -250,10 +280,10 @@ impl Engine {
 }
 
 /// The pauses among all records: name, end by the store's clock, and what stands still.
-fn recorded(records: &[(String, Vec<u8>)]) -> Vec<(String, Timestamp, Stopped)> {
+fn recorded(records: &[(String, Vec<u8>)], seal: &Seal) -> Vec<(String, Timestamp, Stopped)> {
     let pauses = records.iter().filter(|(name, _)| name.starts_with(PREFIX));
     let pauses = pauses.filter_map(|(name, value)| {
-        let (until, scope) = Stopped::read(value)?;
+        let (until, scope) = Stopped::read(value, seal)?;
         Some((name.clone(), until, scope))
     });
     pauses.collect()

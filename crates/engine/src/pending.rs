@@ -187,19 +187,13 @@ impl Engine {
         let pinned = self.pin();
         let charges = refund.pending().charges(&pinned.policies);
         let given = self.ask(self.store.give(&charges, refund.pending().at)).await;
-        shared.freed(&charges);
+        self.freed(&charges);
         drop(charges);
         // What is damaged cannot be given back later either.
         if !matches!(given, Err(StoreError::TimedOut | StoreError::Unavailable { .. })) {
             refund.settled();
         }
         given.map(|_: Given| ())
-    }
-
-    fn freed(&self, charges: &Charges<'_>) {
-        if let Some(shared) = &self.shared {
-            shared.freed(charges);
-        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! all of it. In a closed receipt the rules and keys lie under a stream made of SipHash over ticket,
 //! time and a running number. No two receipts share ticket and time, so no two share a stream.
 //!
-//! Tickets of guards and records of locks are sealed alike, and the first byte tells them apart: none of
+//! Tickets of guards and records of locks and pauses are sealed alike, and the first byte tells them apart: none of
 //! them passes for another.
 
 use std::hash::Hasher;
@@ -65,11 +65,13 @@ pub enum Kind {
     Ticket = 3,
     /// To know who is locked.
     Lock = 5,
+    /// To know what stands still.
+    Pause = 7,
 }
 
 impl Kind {
     fn of(form: u8) -> Option<Self> {
-        [Self::Receipt, Self::Ticket, Self::Lock]
+        [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause]
             .into_iter()
             .find(|kind| form == *kind as u8 || form == *kind as u8 + 1)
     }
@@ -270,7 +272,7 @@ mod tests {
         ) {
             let seal = Seal::new([7; 32]);
             let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), cost, taken };
-            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock] {
+            for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock, Kind::Pause] {
                 prop_assert_eq!(seal.open(&seal.seal(kind, &receipt)), Ok((kind, receipt.clone())));
             }
             let text = seal.seal(Kind::Ticket, &receipt);

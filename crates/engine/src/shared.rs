@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Attempt, Charges, Clock, Decision, Fate, Limit, Origin, Outcome, Policies, Reason, Span, Store,
-    StoreError, Timestamp,
+    Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
+    Timestamp,
 };
 
 use crate::breaker::Pass;
@@ -336,9 +336,7 @@ impl Engine {
             Answer::Ready(_) => {}
             Answer::Later(_) => unreachable!("it says that it answers at once"),
         }
-        if let Some(shared) = &self.shared {
-            shared.denied.free(spot.plan, spot.key);
-        }
+        self.ordered(spot, HoldsOrder::ReleaseMany(&[id]));
     }
 
     /// Gives an order about holds where they are.
@@ -348,13 +346,33 @@ impl Engine {
         spot: &Spot<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
-        let Some(shared) = self.shared.as_ref() else { return self.store.holds(spot, order).await };
-        let report = match home {
-            Home::Store => self.ask(self.store.holds(spot, order)).await,
-            Home::Local => shared.fallback.holds(spot, order).await,
+        let report = match (&self.shared, home) {
+            (Some(shared), Home::Local) => shared.fallback.holds(spot, order).await,
+            _ => self.ask(self.store.holds(spot, order)).await,
         };
-        shared.denied.free(spot.plan, spot.key);
+        self.ordered(spot, order);
         report
+    }
+
+    /// Takes note of what an order about holds may have freed.
+    pub(crate) fn ordered(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) {
+        if let Some(shared) = &self.shared {
+            shared.denied.free(spot.plan, spot.key);
+        }
+        match order {
+            HoldsOrder::Release(_) | HoldsOrder::ReleaseMany(_) | HoldsOrder::Replace(..) => {
+                self.bell.freed_at(spot.plan.rule(), spot.key);
+            }
+            HoldsOrder::List | HoldsOrder::Renew(_) | HoldsOrder::RenewMany(_) | HoldsOrder::Claim(..) => {}
+        }
+    }
+
+    /// Takes note of what may have been freed by what these charges stand for, unless it was kept.
+    pub(crate) fn freed(&self, charges: &Charges<'_>) {
+        if let Some(shared) = &self.shared {
+            shared.freed(charges);
+        }
+        self.bell.freed(charges);
     }
 
     /// Whether the store may be asked, as far as is known.
@@ -390,8 +408,8 @@ impl Shared {
     }
 
     /// Something may have been freed by what these charges stand for, unless it was kept.
-    pub(crate) fn freed(&self, charges: &Charges<'_>) {
-        for charge in charges.iter().filter(|charge| charge.fate != Fate::Keep) {
+    fn freed(&self, charges: &Charges<'_>) {
+        for charge in charges.iter().filter(|charge| charge.frees()) {
             self.denied.free(charge.plan, charges.key(charge));
         }
     }

@@ -9,6 +9,7 @@ use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
 use crate::pauses::Pause;
+use crate::receipt::Seal;
 use crate::shared::Shared;
 
 /// When what is done at intervals was done last, and what it found.
@@ -146,8 +147,8 @@ impl Engine {
         let edits = self.configured.lock().edits;
         let version = self.records.version().await?;
         let records = self.records.all().await?;
-        let pauses = self.read_pauses(&records).await?;
         let secret = self.records.secret().await?;
+        let pauses = self.read_pauses(&records, &Seal::new(secret)).await?;
         Ok(Kept { version, records, pauses, secret, edits })
     }
 
@@ -168,7 +169,7 @@ impl Engine {
             let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
             let charges = retraction.charges();
             let undone = self.ask(self.store.retract(&charges)).await;
-            shared.freed(&charges);
+            self.freed(&charges);
             drop(charges);
             // What is damaged cannot be undone later either.
             if let Err(StoreError::TimedOut | StoreError::Unavailable { .. }) = undone {

@@ -296,3 +296,103 @@ fn while_routes_are_replaced_the_guards_that_go_are_still_there() {
     assert!(both.guard("new").is_some() && both.guard("old").is_some());
     assert_eq!(both.guards().len(), 2);
 }
+
+/// Begins as many attempts.
+fn begin_some(engine: &Engine, count: usize) -> Vec<String> {
+    (0..count).map(|_| begin(engine, &ADA).expect("it may begin")).collect()
+}
+
+const LOCKS_AT_THREE: &str = "ladder 3 lock 15m notify";
+const TELLS_AT_THREE: &str = "ladder 3 captcha notify then 100 +1m";
+
+#[test]
+fn what_did_not_come_to_a_lock_is_not_told_of() {
+    let stand = Stand::new(by_user(LOCKS_AT_THREE));
+    let begun = begin_some(&stand.engine, 3);
+    finish(&stand.engine, &begun[0], Ending::Success);
+    assert_eq!(finish(&stand.engine, &begun[2], Ending::Failure).notices, [], "two failures lock nobody");
+    assert_eq!(finish(&stand.engine, &begun[1], Ending::Failure).notices, []);
+    assert_eq!(locks(&stand.engine), []);
+    let told = fail(&stand.engine, &ADA);
+    assert_eq!(told.iter().map(|notice| notice.failures).collect::<Vec<_>>(), [3], "the third does");
+}
+
+#[test]
+fn a_step_that_two_attempts_climbed_to_is_told_of_once() {
+    let stand = Stand::new(by_user(TELLS_AT_THREE));
+    let mut begun = begin_some(&stand.engine, 3);
+    finish(&stand.engine, &begun[0], Ending::Abandoned);
+    begun.extend(begin_some(&stand.engine, 1));
+    let told = |number: usize| finish(&stand.engine, &begun[number], Ending::Failure).notices.len();
+    assert_eq!([told(2), told(3), told(1)], [1, 0, 0], "the third and the fourth made three of two");
+    assert_eq!(fail(&stand.engine, &ADA), [], "nor is it news later");
+}
+
+#[test]
+fn a_step_whose_first_attempt_is_given_up_is_told_of_by_the_next_that_fails() {
+    for early in [true, false] {
+        let stand = Stand::new(by_user(TELLS_AT_THREE));
+        let begun = begin_some(&stand.engine, 5);
+        if early {
+            finish(&stand.engine, &begun[2], Ending::Abandoned);
+        }
+        assert_eq!(finish(&stand.engine, &begun[3], Ending::Failure).notices.len(), 1, "{early}");
+        finish(&stand.engine, &begun[2], Ending::Abandoned);
+        assert_eq!(finish(&stand.engine, &begun[4], Ending::Failure).notices, [], "{early}");
+    }
+}
+
+#[test]
+fn whoever_climbs_again_after_it_got_in_is_told_of_again() {
+    let stand = Stand::new(by_user(TELLS_AT_THREE));
+    for _ in 0..2 {
+        let told: usize = (0..4).map(|_| fail(&stand.engine, &ADA).len()).sum();
+        assert_eq!(told, 1);
+        let ticket = begin(&stand.engine, &ADA).unwrap();
+        finish(&stand.engine, &ticket, Ending::Success);
+    }
+}
+
+#[test]
+fn of_many_who_fail_side_by_side_on_two_nodes_one_tells() {
+    let centre = Centre::new();
+    let (here, there) = (centre.node(by_user(TELLS_AT_THREE)), centre.node(by_user(TELLS_AT_THREE)));
+    let begun = begin_some(&here.engine, 8);
+    let nodes = [&here.engine, &there.engine].into_iter().cycle();
+    let told = begun
+        .iter()
+        .rev()
+        .zip(nodes)
+        .map(|(ticket, node)| finish(node, ticket, Ending::Failure).notices.len());
+    assert_eq!(told.sum::<usize>(), 1);
+}
+
+#[test]
+fn whom_an_attempt_locks_that_has_not_ended_is_listed_and_let_in() {
+    let own = rule::rejecting("own", &["user", "ip"], &[SHORT]);
+    let stand = Stand::new(guarded(vec![own], &["own"]));
+    for _ in 0..2 {
+        begin(&stand.engine, &ADA_AT_HOME).unwrap();
+    }
+    assert!(begin(&stand.engine, &ADA_AT_HOME).is_none());
+    assert_eq!(locks(&stand.engine), [("ada,192.0.2.1".to_owned(), Span::from_secs(900))]);
+    assert_eq!(unlock(&stand.engine, &ADA), ["own ada,192.0.2.1"]);
+    assert!(begin(&stand.engine, &ADA_AT_HOME).is_some());
+    assert_eq!(locks(&stand.engine), []);
+}
+
+#[test]
+fn a_failure_ends_what_it_held_and_stays_counted() {
+    let busy = rule::rejecting("busy", &["user"], &["1 at once"]);
+    let account = rule::rejecting("account", &["user"], &[LADDER]);
+    let stand = Stand::new(guarded(vec![account, busy], &["account", "busy"]));
+    for number in 1..=3 {
+        let ticket = begin(&stand.engine, &ADA).expect("nothing is under way");
+        assert!(begin(&stand.engine, &ADA).is_none(), "attempt {number} is");
+        finish(&stand.engine, &ticket, Ending::Failure);
+    }
+    let pinned = stand.pin();
+    let guard = pinned.policies.guard("door").unwrap();
+    let standings = block_on(stand.engine.standings(&pinned, guard, &ADA)).unwrap();
+    assert_eq!(standings.iter().map(|own| own.failures).collect::<Vec<_>>(), [3]);
+}

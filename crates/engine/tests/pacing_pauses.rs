@@ -291,3 +291,35 @@ fn the_number_of_pauses_has_a_bound_and_those_that_are_over_make_room() {
         assert_eq!(more().await, Ok(1));
     });
 }
+
+#[test]
+fn nobody_reads_a_secret_key_in_what_is_recorded_and_every_node_follows_it() {
+    in_virtual_time(async {
+        let secret = || {
+            let chat = waiting("chat", &["chat"], &["1/s sliding"]).with_secret_keys();
+            policies(vec![chat], &[("telegram", &["chat"])])
+        };
+        let store = SlowStore::new(Duration::from_millis(1));
+        let here = Track::shared(secret(), &store, PacerOptions::default()).await;
+        let there = Track::shared(secret(), &store, PacerOptions::default()).await;
+        let chat = [("chat", "ada.lovelace@example.com")];
+        assert_eq!(here.pacer.pause_like("telegram", &chat, SEVEN).await, Ok(1));
+        let records = store.all().await.unwrap();
+        assert_eq!(records.len(), 1);
+        let (name, value) = &records[0];
+        let text = std::str::from_utf8(value).unwrap();
+        let sealed = data_encoding::BASE64URL_NOPAD.decode(text.lines().last().unwrap().as_bytes()).unwrap();
+        for bytes in [name.as_bytes(), value, &sealed] {
+            assert!(!bytes.windows(8).any(|window| window == b"lovelace"), "{name}: {text}");
+        }
+        sleep(Duration::from_secs(1)).await;
+        there.engine.tend().await;
+        let waited = there.acquire("telegram", &chat).await.unwrap().waited;
+        assert!(waited > Span::from_secs(5) && waited < SEVEN, "{waited}");
+        assert_eq!(here.pacer.resume_policy("telegram").await, Ok(0), "it is over");
+        assert_eq!(here.pacer.pause_like("telegram", &chat, SEVEN).await, Ok(1));
+        assert_eq!(here.pacer.resume_policy("telegram").await, Ok(1));
+        let left: Vec<_> = store.all().await.unwrap();
+        assert!(left.iter().all(|(name, _)| name == &records[0].0) || left.is_empty(), "{left:?}");
+    });
+}

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
-use tollgate_core::{Limit, Plan, Span, StoreError, Ticket};
+use tollgate_core::{Limit, Plan, StoreError, Ticket};
 
 use crate::hiding::Hiding;
 use crate::settings::Settings;
@@ -125,26 +125,6 @@ pub(crate) fn beside(counter: &str, limit: &Limit) -> Option<String> {
 /// Where it is marked that what a ticket took at a counter was given back: beside the counter.
 pub(crate) fn spent(counter: &str, ticket: Ticket) -> String {
     format!("{counter}:given:{ticket}")
-}
-
-/// How long it can matter what was taken under these limits; at most a month or so.
-pub(crate) fn memory(plan: &Plan) -> Span {
-    const MOST: Span = Span::from_secs(32 * 86_400);
-    let of = |limit: &Limit| match limit {
-        Limit::Window(limit) => limit.period(),
-        Limit::Sliding(limit) => limit.period(),
-        Limit::Slotted(limit) => Span::from_micros(limit.period().as_micros() + limit.slot().as_micros()),
-        Limit::Bucket(limit) => limit.fills_in(),
-        Limit::InFlight(limit) => limit.lease().unwrap_or(MOST),
-        Limit::Ladder(limit) => limit.forget(),
-        // Where clocks are put back, a day or a week is a little longer than others.
-        Limit::Calendar(limit) => {
-            limit.period().unit.length().map_or(MOST, |length| Span::from_micros(length.as_micros() * 2))
-        }
-        Limit::Total { .. } => MOST,
-        Limit::PerAttempt { .. } => Span::ZERO,
-    };
-    plan.limits().iter().map(of).max().unwrap_or(Span::ZERO).min(MOST)
 }
 
 fn escaped(text: &str) -> String {

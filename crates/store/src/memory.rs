@@ -19,7 +19,7 @@ use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::limit::State;
 use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
-use tollgate_core::{Charges, Clock, Fate, Outcome, Plan, Ticket, Timestamp};
+use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
 
 use hash::Secrets;
 use records::RecordBook;
@@ -304,6 +304,9 @@ impl MemoryStore {
     }
 
     pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
+        if charges.ages_out().is_some_and(|span| taken_at + span <= self.clock.now()) {
+            return Ok(Given::TooOld);
+        }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
         let mut given = Given::Already;
@@ -328,7 +331,7 @@ impl MemoryStore {
                 return Ok((Given::TooOld, 0));
             }
             left.refund(states, taken_at, now);
-            let altered = left.iter().enumerate().filter(|(_, charge)| charge.fate != Fate::Keep);
+            let altered = left.iter().enumerate().filter(|(_, charge)| charge.frees());
             Ok((Given::Back, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
         })
     }

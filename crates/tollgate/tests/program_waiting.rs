@@ -150,6 +150,37 @@ fn a_request_that_waits_at_the_gateway_is_told_when_the_server_ends() {
     assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
 }
 
+/// The holds would last for longer than anybody waits here.
+const HELD: &str = "
+store: memory
+rules: { job: { by: job, limits: 2 at once for 1h, on_exceed: wait 1h } }
+policies: { send: [job] }
+";
+
+#[test]
+fn who_waits_for_a_hold_is_let_in_when_it_is_released_or_given_back() {
+    let server = Home::with(HELD).start();
+    let job = |id: &str| json!({ "policy": "send", "fields": { "job": "a" }, "id": id });
+    let acquire = |id: &str| server.post("/api/v1/acquire", &job(id)).ok();
+    let waits = |id: &str| {
+        let mut waiting = server.connect();
+        waiting.send(&request("POST", "/api/v1/acquire", &[], Some(&job(id))));
+        wait_until("it waits", || waiting_at(&server) == 1);
+        waiting
+    };
+    acquire("1");
+    let second = acquire("2");
+    let mut third = waits("3");
+    assert_eq!(server.ask("DELETE", "/api/v1/holds/job/a/1", None).ok()["released"], true);
+    assert_eq!(third.reply().unwrap().ok()["allowed"], true);
+    let mut fourth = waits("4");
+    server.post("/api/v1/give", &json!({ "receipt": second["receipt"] })).ok();
+    assert_eq!(fourth.reply().unwrap().ok()["allowed"], true);
+    let brief = json!({ "policy": "send", "fields": { "job": "a" }, "id": "5", "max_wait": "100ms" });
+    let reply = server.post("/api/v1/acquire", &brief);
+    assert_eq!((reply.status, &reply.json()["error"]), (429, &json!("wait too long")));
+}
+
 #[test]
 fn the_command_line_waits_and_says_at_once_when_it_would_be_too_long() {
     let home = Home::with(CONFIG);

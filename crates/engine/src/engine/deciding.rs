@@ -11,6 +11,7 @@ use tollgate_core::{
 use super::{Engine, Fault, Snapshot};
 use crate::journal::Entry;
 use crate::meter::Meters;
+use crate::receipt::Home;
 use crate::shared::Aim;
 use crate::ticket;
 
@@ -73,8 +74,44 @@ impl Engine {
         Ok(true)
     }
 
-    /// As [`Engine::decide_into`], without taking note of it: whoever asks about the same attempt again
-    /// and again says itself what is worth a note.
+    /// As [`Engine::decide_into`], for whoever goes to a pacer with what has to wait: so does what has to
+    /// wait until a hold is released, though nobody knows when that will be.
+    pub async fn decide_patiently<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.decide_patiently_at_once(pinned, attempt, decision)? {
+            return Ok(());
+        }
+        let timed = self.begin(pinned, attempt, decision)?;
+        Box::pin(self.decide_in_time(pinned, attempt, decision)).await?;
+        decision.let_wait();
+        self.end(pinned, decision, timed);
+        Ok(())
+    }
+
+    /// As [`Engine::decide_at_once`], for whoever goes to a pacer with what has to wait.
+    #[inline]
+    pub fn decide_patiently_at_once<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<bool, Fault> {
+        if !self.at_once {
+            return Ok(false);
+        }
+        let timed = self.begin(pinned, attempt, decision)?;
+        self.settle_at_once(decision)?;
+        decision.let_wait();
+        self.end(pinned, decision, timed);
+        Ok(true)
+    }
+
+    /// As [`Engine::decide_patiently`], without taking note of it: whoever asks about the same attempt
+    /// again and again says itself what is worth a note.
     pub(crate) async fn try_quietly<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -83,9 +120,12 @@ impl Engine {
     ) -> Result<(), Fault> {
         self.begin(pinned, attempt, decision)?;
         if self.at_once {
-            return self.settle_at_once(decision);
+            self.settle_at_once(decision)?;
+        } else {
+            self.decide_in_time(pinned, attempt, decision).await?;
         }
-        self.decide_in_time(pinned, attempt, decision).await
+        decision.let_wait();
+        Ok(())
     }
 
     /// Settles the charges of a decision by a store that answers at once.
@@ -170,10 +210,24 @@ impl Engine {
 
     /// What every limit of a rule shows at a key.
     pub async fn look(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
+        self.look_in(Home::Store, plan, key).await
+    }
+
+    /// As [`Engine::look`], where something was taken.
+    pub(crate) async fn look_in(
+        &self,
+        home: Home,
+        plan: &Arc<Plan>,
+        key: &str,
+    ) -> Result<Outcome, StoreError> {
         let mut charges = Charges::new(Ticket(0), 0, None);
         charges.push(plan, key, true);
         let mut outcome = Outcome::default();
-        self.ask(self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome)).await?;
+        let looking = self.settle(self.own_store(home), Aim::Peek, &mut charges, &mut outcome);
+        match home {
+            Home::Store => self.ask(looking).await?,
+            Home::Local => looking.await?,
+        }
         Ok(outcome)
     }
 

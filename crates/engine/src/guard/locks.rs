@@ -9,11 +9,10 @@ use std::sync::Arc;
 use tollgate_core::ledger::{Edit, Entry};
 use tollgate_core::store::{Forget, Spot};
 use tollgate_core::{
-    Attempt, Charges, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, Rule, Span,
+    Attempt, Charges, Climb, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, Rule, Span,
     StoreError, Timestamp,
 };
 
-use super::Notice;
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::lists::{Ledgered, ListFault};
 use crate::receipt::{Home, Kind};
@@ -180,15 +179,7 @@ impl Engine {
             let Some(rule) = pinned.policies.rule(&locked.rule) else { continue };
             let plan = rule.plan_at(&locked.key);
             let outcome = self.look(plan, &locked.key).await?;
-            let line = Line {
-                rule,
-                key: &locked.key,
-                plan,
-                limits: plan.limits(),
-                readings: &outcome.readings,
-                taken: false,
-                cost: 0,
-            };
+            let line = Line::looked_up(rule, &locked.key, plan, &outcome);
             let longest =
                 self.standings_of(&line, outcome.now).into_iter().max_by_key(|own| own.locked_until);
             let Some((standing, until)) = longest.and_then(|own| own.locked_until.map(|until| (own, until)))
@@ -205,22 +196,36 @@ impl Engine {
     }
 
     /// Writes a lock down. What cannot be written is locked all the same, and only missing from lists.
-    pub(super) async fn record_lock(&self, notice: &Notice) {
-        let Some(until) = notice.locked_until else { return };
-        let name = lock_name(&notice.guard, &notice.rule, &self.seals.veil(&notice.key));
-        if self.lock_at(&name).is_none() && self.lock_count() >= MOST {
+    pub(super) async fn record_lock(
+        &self,
+        home: Home,
+        guard: &str,
+        line: &Line<'_>,
+        climb: &Climb<'_>,
+        until: Timestamp,
+    ) {
+        // What this process counts while the store is gone is over when it comes back.
+        if home == Home::Local {
             return;
+        }
+        let name = lock_name(guard, &line.rule.name, &self.seals.veil(line.key));
+        let start = format!("{}\n", until.as_micros());
+        match self.lock_at(&name) {
+            // It was written down when the attempt began.
+            Some(value) if value.starts_with(start.as_bytes()) => return,
+            None if self.lock_count() >= MOST => return,
+            _ => {}
         }
         let receipt = Receipt {
             ticket: ticket::next(),
-            at: notice.at,
-            cost: notice.failures,
-            taken: vec![(notice.rule.to_string(), notice.key.clone())],
+            at: climb.last_at(),
+            cost: climb.failures(),
+            taken: vec![(line.rule.name.to_string(), line.key.to_owned())],
         };
         let Some(sealed) = self.seals.with(Home::Store, |seal| seal.seal(Kind::Lock, &receipt)) else {
             return;
         };
-        let value = format!("{}\n{sealed}", until.as_micros()).into_bytes();
+        let value = format!("{start}{sealed}").into_bytes();
         let written = self.enter_all(&[Edit { name, to: Entry::Written(value) }]).await;
         if let Err(error) = written {
             tracing::warn!(component = "guard", %error, "a lock could not be written down");

@@ -1,26 +1,18 @@
-//! What a ticket says beside what it took: which ladders its attempt climbs to a step that locks or
-//! notifies. It is decided once, by the store, when the attempt begins; and so whoever ends the attempt
-//! knows that nobody else tells of the same step.
+//! What a ticket says beside what it took: which of its ladders stand at a step that locks or notifies, or
+//! above one. If the attempt fails they are looked at, and whoever is concerned is told; nobody need look
+//! at the others.
 
 use smallvec::SmallVec;
-use tollgate_core::limit::Pause;
-use tollgate_core::{Decision, Span};
+use tollgate_core::limit::{Pause, Step};
+use tollgate_core::{Decision, Line, Span};
 
-/// One ladder at a step that locks or notifies.
+/// One ladder that is to be looked at if the attempt fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// Which of the charges that were taken it belongs to.
     pub(super) charge: usize,
-    /// How many failures there are then.
-    pub(super) failures: u64,
-    /// For how long it locks; nothing if it does not.
-    pub(super) lock: Span,
     /// How long failures are remembered.
     pub(super) forget: Span,
-    /// Whether the step is reached by this attempt: if not, it was told of before.
-    pub(super) arrives: bool,
-    /// Whether somebody is to be notified.
-    pub(super) notify: bool,
 }
 
 /// How long an attempt may last before it counts as failed though nobody said so.
@@ -34,21 +26,19 @@ impl Mark {
     }
 }
 
+/// Whether somebody is told when a step of this rule's ladder is reached. One that only observes locks
+/// nobody.
+pub(super) fn tells(line: &Line<'_>, step: &Step) -> bool {
+    step.notify || (matches!(step.pause, Pause::Lock(_)) && !line.rule.observes())
+}
+
 /// The marks of an attempt that was let through.
 pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
     let mut marks = SmallVec::new();
     for (charge, line) in decision.lines().filter(|line| line.taken).enumerate() {
         for climb in line.climbs() {
-            let Some(step) = climb.reached() else { continue };
-            let lock = match step.pause {
-                Pause::Lock(span) if !line.rule.observes() => span,
-                _ => Span::ZERO,
-            };
-            let arrives = climb.arrives();
-            let notify = step.notify && arrives;
-            if notify || lock > Span::ZERO {
-                let (failures, forget) = (climb.failures(), climb.forget());
-                marks.push(Mark { charge, failures, lock, forget, arrives, notify });
+            if climb.steps_reached().any(|step| tells(&line, step)) {
+                marks.push(Mark { charge, forget: climb.forget() });
             }
         }
     }
@@ -57,30 +47,15 @@ pub(super) fn of(decision: &Decision<'_>) -> SmallVec<[Mark; 2]> {
 
 /// Marks as a ticket says them.
 pub(super) fn written(marks: &[Mark]) -> String {
-    let mark = |mark: &Mark| {
-        let Mark { charge, failures, lock, forget, .. } = mark;
-        let (arrives, notify) = (u8::from(mark.arrives), u8::from(mark.notify));
-        format!("{charge} {failures} {} {} {arrives} {notify}", lock.as_micros(), forget.as_micros())
-    };
-    marks.iter().map(mark).collect::<Vec<_>>().join(",")
+    marks.iter().map(|mark| mark.charge.to_string()).collect::<Vec<_>>().join(",")
 }
 
-/// The marks that a ticket says.
-pub(super) fn read(text: &str) -> SmallVec<[Mark; 2]> {
-    text.split(',').filter_map(read_one).collect()
-}
-
-fn read_one(text: &str) -> Option<Mark> {
-    let mut words = text.split(' ').map(str::parse::<u64>);
-    let mut word = || words.next()?.ok();
-    Some(Mark {
-        charge: usize::try_from(word()?).ok()?,
-        failures: word()?,
-        lock: Span::from_micros(word()?),
-        forget: Span::from_micros(word()?),
-        arrives: word()? != 0,
-        notify: word()? != 0,
-    })
+/// The charges that a ticket marks. What else it says of them is what those said that were made before.
+pub(super) fn read(text: &str) -> SmallVec<[usize; 2]> {
+    let charge = |mark: &str| mark.split(' ').next()?.parse().ok();
+    let mut charges: SmallVec<[usize; 2]> = text.split(',').filter_map(charge).collect();
+    charges.dedup();
+    charges
 }
 
 #[cfg(test)]
@@ -89,16 +64,9 @@ mod tests {
 
     #[test]
     fn marks_are_read_as_they_were_written() {
-        let lock = Mark {
-            charge: 2,
-            failures: 11,
-            lock: Span::from_secs(900),
-            forget: Span::from_secs(900),
-            arrives: true,
-            notify: true,
-        };
-        let again = Mark { charge: 0, arrives: false, notify: false, ..lock };
-        assert_eq!(*read(&written(&[lock, again])), [lock, again]);
+        let mark = |charge| Mark { charge, forget: Span::from_secs(900) };
+        assert_eq!(*read(&written(&[mark(0), mark(2), mark(2)])), [0, 2]);
         assert!(read(&written(&[])).is_empty());
+        assert_eq!(*read("0 11 900000000 900000000 1 1,2 3 0 60000000 0 0"), [0, 2], "of older tickets too");
     }
 }

@@ -6,10 +6,9 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tollgate_core::{Origin, Span, Timestamp, Verdict, When};
+use tollgate_core::{Climb, Line, Origin, Timestamp, Verdict, When};
 
-use super::Opened;
-use super::mark::Mark;
+use super::mark::tells;
 use crate::engine::{Engine, Snapshot};
 use crate::journal::Entry;
 use crate::meter::GuardMeters;
@@ -37,21 +36,18 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// What a failed attempt has to be told of; `None` if its rule is gone.
-    pub(super) fn of(pinned: &Snapshot, opened: &Opened, mark: &Mark) -> Option<Self> {
-        let (rule, key) = opened.receipt.taken.get(mark.charge)?;
-        let rule = pinned.policies.rule(rule)?;
-        let guard = pinned.policies.guard(&opened.guard);
-        let at = opened.receipt.at;
+    /// What there is to tell of the step that a ladder is at; `None` if it neither locks nor notifies.
+    pub(super) fn of(guard: &Arc<str>, line: &Line<'_>, climb: &Climb<'_>) -> Option<Self> {
+        let step = climb.reached().filter(|step| tells(line, step))?;
         Some(Self {
-            guard: guard.map_or_else(|| opened.guard.as_str().into(), |guard| Arc::clone(&guard.name)),
-            rule: Arc::clone(&rule.name),
-            key: key.clone(),
-            fields: rule.values_of(key)?,
-            failures: mark.failures,
-            at,
-            locked_until: (mark.lock > Span::ZERO).then(|| at + mark.lock),
-            notify: mark.notify,
+            guard: Arc::clone(guard),
+            rule: Arc::clone(&line.rule.name),
+            key: line.key.to_owned(),
+            fields: line.rule.values_of(line.key)?,
+            failures: climb.failures(),
+            at: climb.last_at(),
+            locked_until: climb.locked_until().filter(|_| !line.rule.observes()),
+            notify: step.notify,
         })
     }
 }

@@ -2,7 +2,7 @@
 //! learns whose turn it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -29,12 +29,20 @@ pub(super) struct Desk {
     pub(super) board: Mutex<Board>,
     /// How many wait, for those who only want to know whether anybody does.
     pub(super) waiting: AtomicUsize,
+    /// How often something was freed.
+    frees: AtomicU64,
     pub(super) wake: Notify,
     pub(super) meters: PacerMeters,
     pub(super) most_asking: usize,
     /// Where it works; with none, wherever somebody waits.
     runtime: Option<Handle>,
 }
+
+/// How often those are asked about who wait for holds to end that other nodes may release: those tell
+/// nobody here.
+const REST_SHARED: Span = Span::from_secs(1);
+/// The same where whoever releases something tells it.
+const REST_ALONE: Span = Span::from_secs(10);
 
 /// What is changed by one at a time.
 pub(super) struct Board {
@@ -75,7 +83,8 @@ impl Desk {
         // A store of this process answers before anybody else could be asked about.
         let most_width = if engine.answers_at_once() { 1 } else { most_asking };
         let PacerOptions { most_waiting, most_per_key, .. } = options;
-        let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width });
+        let most_rest = if engine.is_shared() { REST_SHARED } else { REST_ALONE };
+        let queues = Queues::new(Bounds { most_waiting, most_per_key, most_width, most_rest });
         let board = Board {
             queues,
             ended: false,
@@ -91,6 +100,7 @@ impl Desk {
             ids: Ids::new(),
             board: Mutex::new(board),
             waiting: AtomicUsize::new(0),
+            frees: AtomicU64::new(0),
             wake: Notify::new(),
             meters: PacerMeters::default(),
             most_asking,
@@ -122,8 +132,9 @@ impl Desk {
                 return Ok(self.seat(&route, ask, see, None, arrived));
             }
         }
+        let frees = self.frees.load(Ordering::SeqCst);
         let mut decision = Decision::blank();
-        self.engine.decide_at_once(&pinned, &ask.attempt, &mut decision)?;
+        self.engine.decide_patiently_at_once(&pinned, &ask.attempt, &mut decision)?;
         Ok(match decision.verdict {
             Verdict::Allow => {
                 self.meters.of(&decision.policy().name).passed(Span::ZERO);
@@ -133,7 +144,12 @@ impl Desk {
             Verdict::Wait(_) => {
                 let route = self.ids.route(decision.policy(), &decision.charges);
                 let blocked = self.ids.blocked(&decision);
-                self.seat(&route, ask, see, blocked.as_ref(), arrived)
+                let seated = self.seat(&route, ask, see, blocked.as_ref(), arrived);
+                // Whoever freed something before it was seated has told nobody.
+                if self.frees.load(Ordering::SeqCst) != frees {
+                    self.freed_on(&route);
+                }
+                seated
             }
             Verdict::Defer(_) | Verdict::Deny => {
                 self.meters.of(&decision.policy().name).denied.inc();
@@ -265,16 +281,42 @@ impl Desk {
         }
     }
 
+    /// Something was freed at these keys of rules: whoever waits there first is asked about at once.
+    pub(super) fn freed<'k>(&self, places: impl IntoIterator<Item = (&'k str, &'k str)>) {
+        if self.hears_of_frees() {
+            let spots = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
+            let mut board = self.board.lock();
+            board.queues.free(spots);
+            self.rouse(&board, Instant::now());
+        }
+    }
+
+    /// Something was freed somewhere.
+    pub(super) fn freed_anywhere(&self) {
+        if self.hears_of_frees() {
+            let mut board = self.board.lock();
+            board.queues.free_all();
+            self.rouse(&board, Instant::now());
+        }
+    }
+
     /// Something may have been freed on somebody's way.
-    pub(super) fn freed(&self, route: &Route) {
+    fn freed_on(&self, route: &Route) {
         let mut board = self.board.lock();
         board.queues.free(route.stops.iter().map(|stop| stop.spot));
         self.rouse(&board, Instant::now());
     }
 
+    /// Takes note that something was freed; answers whether anybody waits. Whoever is about to looks at
+    /// the note after it was counted among those who do, so one of the two always sees the other.
+    fn hears_of_frees(&self) -> bool {
+        self.frees.fetch_add(1, Ordering::SeqCst);
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+
     /// Shows how many wait.
     pub(super) fn count(&self, board: &Board) {
-        self.waiting.store(board.queues.waiting(), Ordering::Release);
+        self.waiting.store(board.queues.waiting(), Ordering::SeqCst);
     }
 
     /// Sends everybody away, and whoever comes later.

@@ -42,8 +42,11 @@ pub(super) struct Route {
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
     pub(super) spot: SpotId,
-    /// How long it has to wait.
-    pub(super) span: Span,
+    /// When it passes if nobody frees anything before.
+    pub(super) when: When,
+    /// How long it has to wait for it at least. Holds may be released at any moment, so where they alone
+    /// are in the way that is nothing.
+    pub(super) surely: Span,
     pub(super) pace: Option<Pace>,
     pub(super) cost: u64,
     /// How long it may have waited before, and the rule that says so.
@@ -59,6 +62,23 @@ pub(super) struct Plain(u64);
 impl SpotId {
     /// Where those stand whom nothing is known to block.
     pub(super) const FRESH: Self = Self(0);
+}
+
+impl Blocked {
+    /// How long it has to wait, as far as that can be told.
+    pub(super) fn wait(&self) -> Span {
+        if let When::After(span) = self.when { span } else { self.surely }
+    }
+
+    /// How long until it is worth asking again. Where something may be released elsewhere, never longer
+    /// than `most`.
+    pub(super) fn rest(&self, most: Span) -> Span {
+        match self.when {
+            When::After(span) if span == self.surely => span,
+            When::After(span) => span.min(most.max(self.surely)),
+            _ => most.max(self.surely),
+        }
+    }
 }
 
 impl Ids {
@@ -111,24 +131,27 @@ impl Ids {
 
     /// What keeps an attempt from passing that was told to wait.
     pub(super) fn blocked(&self, decision: &Decision<'_>) -> Option<Blocked> {
-        let mut longest: Option<(Span, SpotId, Option<Pace>)> = None;
+        let mut longest: Option<(When, Span, SpotId, Option<Pace>)> = None;
         let mut patience: Option<(Span, &Arc<str>)> = None;
         for line in decision.lines() {
             let (OnExceed::Wait(most), Some((limit, reading))) = (line.rule.on_exceed, line.binding()) else {
                 continue;
             };
-            let When::After(span) = reading.when else { continue };
-            let left = Span::from_micros(most.as_micros().saturating_sub(span.as_micros()));
+            if reading.when == When::Now {
+                continue;
+            }
+            let surely = line.surely();
+            let left = Span::from_micros(most.as_micros().saturating_sub(surely.as_micros()));
             if patience.is_none_or(|(least, _)| left < least) {
                 patience = Some((left, &line.rule.name));
             }
-            if longest.is_none_or(|(longest, ..)| span > longest) {
-                longest = Some((span, self.spot(line.plan, line.key), Pace::of(limit)));
+            if longest.is_none_or(|(longest, ..)| reading.when > longest) {
+                longest = Some((reading.when, surely, self.spot(line.plan, line.key), Pace::of(limit)));
             }
         }
-        let ((span, spot, pace), (patience, rule)) = longest.zip(patience)?;
+        let ((when, surely, spot, pace), (patience, rule)) = longest.zip(patience)?;
         let (cost, patience) = (decision.charges.cost, (patience, Arc::clone(rule)));
-        Some(Blocked { spot, span, pace, cost, patience })
+        Some(Blocked { spot, when, surely, pace, cost, patience })
     }
 
     fn hasher(&self, kind: u8) -> SipHasher13 {

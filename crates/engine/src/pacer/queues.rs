@@ -14,6 +14,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::time::Instant;
+use tollgate_core::Span;
 
 use super::ask::Kept;
 use super::ids::{Blocked, ById, LaneId, SpotId};
@@ -34,6 +35,8 @@ pub(super) struct Queues {
     numbers: u64,
     waiting: usize,
     bounds: Bounds,
+    /// How often something was freed.
+    frees: u64,
     /// How often everybody was sent away: what was asked about before that says nothing about now.
     epoch: u64,
 }
@@ -45,6 +48,8 @@ pub(super) struct Bounds {
     pub(super) most_per_key: usize,
     /// How many of one spot's lanes may be asked about at once.
     pub(super) most_width: usize,
+    /// The longest that nobody asks where holds may be released by others.
+    pub(super) most_rest: Span,
 }
 
 /// Somebody's place.
@@ -62,6 +67,8 @@ pub(super) struct Job {
     /// Where it was its turn, and the lane's place there.
     from: SpotId,
     turn: Rank,
+    /// How often something had been freed before it was asked about.
+    frees: u64,
     epoch: u64,
 }
 
@@ -89,6 +96,7 @@ impl Queues {
             numbers: 0,
             waiting: 0,
             bounds,
+            frees: 0,
             epoch: 0,
         }
     }
@@ -147,6 +155,7 @@ impl Queues {
                 ask: Arc::clone(&waiter.ask),
                 from: id,
                 turn,
+                frees: self.frees,
                 epoch: self.epoch,
             };
             lane.asked = Some(rank);
@@ -237,8 +246,11 @@ impl Queues {
 
     /// Something may have been freed at these spots: whoever waits there is asked about at once.
     pub(super) fn free(&mut self, spots: impl IntoIterator<Item = SpotId>) {
+        self.frees += 1;
         for id in spots {
-            if self.spots.get(&id).is_some_and(|spot| !spot.ring.is_empty()) {
+            let Some(spot) = self.spots.get_mut(&id) else { continue };
+            spot.freed = self.frees;
+            if !spot.ring.is_empty() {
                 self.open(id);
             }
         }

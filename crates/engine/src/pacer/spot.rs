@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tollgate_core::When;
 
 use super::ids::{Blocked, LaneId};
 use super::lane::Rank;
@@ -30,12 +31,16 @@ pub(super) struct Spot {
     pub(super) paused: Option<Instant>,
     /// What was told to whoever was asked about last.
     pub(super) told: Option<Told>,
+    /// When something was freed here last, by the count of all that was freed.
+    pub(super) freed: u64,
 }
 
-/// When somebody could pass who takes `cost`, and how fast the others follow.
+/// When somebody could pass at the earliest who takes `cost`, and how fast the others follow.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Told {
     pub(super) at: Instant,
+    /// When holds end by themselves, where they may be released before.
+    ends: Option<Instant>,
     cost: u64,
     pace: Option<Pace>,
 }
@@ -52,6 +57,7 @@ impl Default for Spot {
             due: None,
             paused: None,
             told: None,
+            freed: 0,
         }
     }
 }
@@ -74,7 +80,8 @@ impl Spot {
     /// The first moment at which a turn could come.
     pub(super) fn ready_at(&self, now: Instant) -> Instant {
         let paused = self.paused.unwrap_or(now);
-        self.due.unwrap_or(now).max(paused).max(now)
+        let due = self.due.map(|due| self.told.map_or(due, |told| due.min(told.at)));
+        due.unwrap_or(now).max(paused).max(now)
     }
 
     /// When somebody passes at the earliest before whom `ahead` is taken in all, `first` of it by the
@@ -93,8 +100,18 @@ impl Spot {
     }
 
     /// Takes note of what somebody was told.
-    pub(super) fn tell(&mut self, blocked: &Blocked, at: Instant) {
-        self.told = Some(Told { at, cost: blocked.cost, pace: blocked.pace });
+    pub(super) fn tell(&mut self, blocked: &Blocked, now: Instant) {
+        let at = now + blocked.surely.into();
+        let ends = match blocked.when {
+            When::After(span) if span > blocked.surely => Some(now + span.into()),
+            _ => None,
+        };
+        self.told = Some(Told { at, ends, cost: blocked.cost, pace: blocked.pace });
+    }
+
+    /// When enough holds end by themselves, if that is all that is waited for.
+    pub(super) fn ends_by_itself(&self) -> Option<Instant> {
+        self.told.and_then(|told| told.ends)
     }
 
     /// How late the next turn may come: where that would cost something, not by a tick of the timer.

@@ -68,10 +68,8 @@ async fn give_back(desk: Arc<Desk>, take: Take) {
     let pinned = desk.engine.pin();
     let Ok(policy) = pinned.policies.find(attempt.policy) else { return };
     let Ok(charges) = policy.charges(&attempt, take.ticket) else { return };
-    let route = desk.ids.route(policy, &charges);
     // What cannot be given back stays counted.
     let _ = desk.engine.give_taken(&pinned, &take, &charges).await;
-    desk.freed(&route);
 }
 
 impl Engine {
@@ -91,9 +89,7 @@ impl Engine {
         } else {
             self.ask(self.store.give(&charges, take.at)).await?;
         }
-        if let Some(shared) = &self.shared {
-            shared.freed(&charges);
-        }
+        self.freed(&charges);
         Ok(())
     }
 }

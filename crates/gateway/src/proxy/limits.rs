@@ -147,7 +147,7 @@ impl Case<'_> {
             return Ok(AtOnce::Queue);
         }
         let mut decision = Decision::blank();
-        let decided = shared.engine.decide_at_once(&pinned, &attempt, &mut decision);
+        let decided = shared.engine.decide_patiently_at_once(&pinned, &attempt, &mut decision);
         if !decided.map_err(|fault| self.fault(fault))? {
             return Ok(AtOnce::Later);
         }
@@ -189,7 +189,7 @@ impl Case<'_> {
         let id = self.id_for(policy);
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
         let mut decision = Decision::blank();
-        let decided = engine.decide_into(&pinned, &attempt, &mut decision).await;
+        let decided = engine.decide_patiently(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
         note.decide(&decision);
         let waits = matches!(decision.verdict, Verdict::Wait(_));

@@ -80,7 +80,7 @@ impl<'n> Probe<'n> {
         let giving = Ask { moment: now, ..Ask::to(Mode::Give) };
         let rest = [
             self.settle("holds", &scripts.holds, &logs, taking, &[b"list"]),
-            self.settle("give", &scripts.give, &logs, giving, &[RULE.as_bytes()]),
+            self.settle("give", &scripts.give, &logs, giving, &[b"0", RULE.as_bytes()]),
             // The first of these gives the hash an expiry, which the others leave alone.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),

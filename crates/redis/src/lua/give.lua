@@ -2,7 +2,8 @@
 -- was not forgotten; mode 6 all of it, because the attempt was refused elsewhere; mode 3 only what bears
 -- the ticket's name.
 -- Whether a charge is enforced tells in modes 2 and 4 what becomes of it: 0 nothing, because it was
--- forgotten; 1 it is given back; 2 a ladder also forgets what came before; 3 it stays.
+-- forgotten; 1 it is given back; 2 a ladder also forgets what came before; 3 it stays, and only what it
+-- held ends.
 local odd = impossible()
 if odd then
   return { now, -4, odd, 'garbage' }
@@ -13,10 +14,15 @@ if mode == 2 or mode == 4 then
   if now - moment > 32 * 86400000000 then
     return { now, 2 }
   end
+  -- The same where there are ladders, as soon as nothing that was taken counts any more.
+  local age = tonumber(ARGV[3])
+  if age > 0 and now - moment >= age then
+    return { now, 2 }
+  end
   -- The last keys mark what was given back, one for each charge. The key before them tells up to when
   -- rules were forgotten.
   local marks = #KEYS - n
-  local forgotten = mode == 2 and redis.call('HMGET', KEYS[marks], '*', unpack(ARGV, 3))
+  local forgotten = mode == 2 and redis.call('HMGET', KEYS[marks], '*', unpack(ARGV, 4))
   local status = 1
   for i = 1, n do
     local at = starts[i] + 4
@@ -175,8 +181,11 @@ end
 
 local function credit(i, fate)
   local r = rows[i]
+  local keeps = mode ~= 3 and mode ~= 6 and fate == 3
   limits(i, function(kind, at, k)
-    if kind == 6 and r[k] > 0 then
+    if keeps and kind ~= 8 then
+      return
+    elseif kind == 6 and r[k] > 0 then
       give_log(i, r, k, KEYS[p[at + 3]], p[at + 2])
     elseif kind == 8 and r[k] > 0 then
       give_hold(i, r, k, KEYS[p[at + 3]], p[at + 2])
@@ -207,9 +216,7 @@ for i = 1, n do
   if mode == 3 or mode == 6 or fate > 0 then
     altered = adopted[i] ~= nil
     age_adopted(i)
-    if mode == 3 or mode == 6 or fate < 3 then
-      credit(i, fate)
-    end
+    credit(i, fate)
     if altered then
       put(i)
     end

@@ -2,10 +2,10 @@
 
 use tokio::time::Instant;
 use tollgate_core::store::Given;
-use tollgate_core::{Charges, StoreError, Timestamp};
+use tollgate_core::{Charges, Span, StoreError, Timestamp};
 
 use super::{RedisStore, head, nonsense, plans};
-use crate::name::{memory, spent};
+use crate::name::spent;
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
@@ -59,16 +59,17 @@ impl RedisStore {
         mode: Mode,
     ) -> Result<Given, StoreError> {
         let charges = request.charges;
-        let spent_for = charges.iter().map(|charge| memory(charge.plan)).max().unwrap_or_default();
-        let mut rules: Vec<&[u8]> = Vec::new();
+        let spent_for = charges.iter().map(|charge| charge.plan.matters_for()).max().unwrap_or_default();
+        let age = charges.ages_out().map_or(0, Span::as_micros).to_string();
+        let mut words: Vec<&[u8]> = vec![age.as_bytes()];
         if mode == Mode::Give {
             request.last.push(self.names.forgotten());
-            rules = charges.iter().map(|charge| charge.plan.rule().as_bytes()).collect();
+            words.extend(charges.iter().map(|charge| charge.plan.rule().as_bytes()));
         }
         let marks = request.keys[..request.chosen.len()].iter().map(|key| spent(key, charges.ticket));
         request.last.extend(marks);
         let ask = Ask { mode, moment: taken_at, spent_for };
-        let reply = self.settle(&self.scripts.give, &mut request, ask, &rules, self.deadline()).await?;
+        let reply = self.settle(&self.scripts.give, &mut request, ask, &words, self.deadline()).await?;
         Ok(match head(&reply)?.status {
             0 => Given::Back,
             1 => Given::Already,

@@ -103,6 +103,45 @@ pub(crate) fn a_failure_that_is_known_ends_its_ticket(bench: &dyn Bench) {
     assert_eq!(failures(bench, &login, "ada", START), 1, "nobody can say otherwise later");
 }
 
+pub(crate) fn a_failure_that_is_known_ends_what_it_held(bench: &dyn Bench) {
+    let (login, busy) = (plan("login", LOGIN), plan("busy", "1 at once"));
+    let ask = |ticket| Ask::one(&login, "ada", ticket).and(&busy, "ada");
+    assert!(ask(1).take(bench).allowed);
+    assert!(!ask(2).take(bench).allowed, "one is under way");
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Back);
+    assert_eq!(failures(bench, &login, "ada", START), 1, "it stays counted");
+    assert!(ask(2).take(bench).allowed, "and nothing is under way");
+    let both = plan("both", "ladder 4 +2s forget 15m, 1 at once for 1m");
+    assert!(Ask::one(&both, "ada", 3).take(bench).allowed);
+    assert_eq!(Ask::one(&both, "ada", 3).finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert!(Ask::one(&both, "ada", 4).take(bench).allowed, "the same where one rule has both");
+    assert_eq!(failures(bench, &both, "ada", START), 2);
+}
+
+pub(crate) fn a_ticket_is_too_old_once_nothing_of_it_counts(bench: &dyn Bench) {
+    let login = plan("login", "ladder 3 +2s forget 1m");
+    let hour = plan("hour", "100/hour");
+    let ask = |ticket| Ask::one(&login, "ada", ticket);
+    assert!(fail(bench, &login, "ada", 1, START) && fail(bench, &login, "ada", 2, START));
+    assert!(Ask::one(&login, "bob", 3).and(&hour, "bob").at(START).take(bench).allowed);
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert!(fail(bench, &login, "ada", 4, at(40)), "which keeps the others alive");
+    bench.set_time(at(59));
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Given::Already);
+    for seconds in [60, 64, 95, 130] {
+        bench.set_time(at(seconds));
+        for ticket in [1, 2] {
+            let ended = ask(ticket).finish(bench, START, &[Fate::Keep]);
+            assert_eq!(ended, Given::TooOld, "ticket {ticket} after {seconds} s");
+        }
+    }
+    let beside = Ask::one(&login, "bob", 3).and(&hour, "bob");
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Back, "an hour is not over");
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Already);
+    bench.set_time(at(3_600));
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::TooOld);
+}
+
 pub(crate) fn each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once(bench: &dyn Bench) {
     let (own, account, address) = (plan("own", LOGIN), plan("account", LOGIN), plan("address", LOGIN));
     let ask = |ticket| Ask::one(&own, "ada,::1", ticket).and(&account, "ada").and(&address, "::1");

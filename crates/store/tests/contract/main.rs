@@ -101,6 +101,8 @@ macro_rules! contract {
                     guesses_made_side_by_side_are_counted_before_anybody_knows,
                     a_success_clears_what_came_before_it_and_nothing_after,
                     a_failure_that_is_known_ends_its_ticket,
+                    a_failure_that_is_known_ends_what_it_held,
+                    a_ticket_is_too_old_once_nothing_of_it_counts,
                     each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once,
                     what_is_older_than_it_would_be_remembered_alone_stays,
                     failures_beyond_the_last_step_are_counted_and_the_latest_given_back,

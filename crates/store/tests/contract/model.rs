@@ -52,6 +52,9 @@ impl Model {
     }
 
     pub(crate) fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
+        if charges.ages_out().is_some_and(|span| taken_at + span <= now) {
+            return Given::TooOld;
+        }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
         let mut given = Given::Already;

@@ -77,7 +77,7 @@ impl Queues {
         let stand = stand.or(told.map(|told| told.spot)).or_else(|| self.busy_stop(route, now));
         let stand = stand.unwrap_or(SpotId::FRESH);
         let rank = Rank::new(newcomer.priority, self.number());
-        let told_for = told.map_or(now, |told| now + told.span.into());
+        let told_for = told.map_or(now, |told| now + told.surely.into());
         let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
         let deadline = deadline(route, newcomer, stand);
         if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
@@ -127,10 +127,10 @@ impl Queues {
 
     /// Takes note of what somebody was told who now stands there.
     pub(super) fn expect(&mut self, told: &Blocked, now: Instant) {
-        let at = now + told.span.into();
+        let at = now + told.rest(self.bounds.most_rest).into();
         let spot = self.spots.entry(told.spot).or_default();
         if !spot.open && spot.due.is_none_or(|due| at < due) {
-            spot.tell(told, at);
+            spot.tell(told, now);
             self.close(told.spot, at);
         }
     }

@@ -69,7 +69,7 @@ impl Queues {
         let bound = if impatient {
             Some(Bound::Rule(Arc::clone(rule)))
         } else {
-            let at = now + blocked.span.into();
+            let at = now + blocked.surely.into();
             waiter
                 .deadline
                 .as_ref()
@@ -81,7 +81,7 @@ impl Queues {
             None if told_before => Settled::WaitsOn,
             None => Settled::Waits,
             Some(bound) => match self.take_out(seat) {
-                Some(waiter) => Settled::TooLate { waiter, wait: blocked.span, bound },
+                Some(waiter) => Settled::TooLate { waiter, wait: blocked.wait(), bound },
                 None => Settled::Gone,
             },
         }
@@ -104,10 +104,12 @@ impl Queues {
             Finding::Blocked(blocked) if waits && blocked.spot == from => {
                 self.rejoin(lane, from, job.turn);
                 self.shut(blocked, now);
+                self.reopen_if_freed(job, blocked.spot);
             }
             Finding::Blocked(blocked) if waits => {
                 self.join(lane, blocked.spot);
                 self.expect(blocked, now);
+                self.reopen_if_freed(job, blocked.spot);
             }
             // Whoever leaves without passing leaves its turn to the next in its lane.
             Finding::Blocked(_) | Finding::Refused | Finding::Unknown => {
@@ -122,6 +124,13 @@ impl Queues {
         self.tidy(from);
     }
 
+    /// What was told before something was freed there says nothing about after.
+    fn reopen_if_freed(&mut self, job: &Job, id: SpotId) {
+        if self.spots.get(&id).is_some_and(|spot| spot.freed > job.frees) {
+            self.open(id);
+        }
+    }
+
     /// As many are asked about at once as have passed since somebody was told to wait: so no more are
     /// asked about in vain than not.
     fn widen(&mut self, id: SpotId) {
@@ -133,9 +142,9 @@ impl Queues {
 
     /// Gives no more turns where somebody was told to wait, until its time.
     fn shut(&mut self, blocked: &Blocked, now: Instant) {
-        let at = now + blocked.span.into();
+        let at = now + blocked.rest(self.bounds.most_rest).into();
         let spot = self.spots.entry(blocked.spot).or_default();
-        spot.tell(blocked, at);
+        spot.tell(blocked, now);
         (spot.passed, spot.width) = (0, 1);
         self.close(blocked.spot, at);
     }
@@ -166,6 +175,8 @@ impl Queues {
         let stand = lane.stand;
         let cost = lane.waiter(seat.rank).map_or(0, |waiter| waiter.ask.cost);
         let earliest = self.earliest(seat.lane, stand, seat.rank, cost, now);
+        let by_itself = self.spots.get(&stand).and_then(|spot| spot.ends_by_itself());
+        let earliest = by_itself.map_or(earliest, |at| at.max(earliest));
         match self.leave(seat) {
             Some(waiter) => Expiry::Left { waiter, wait: (earliest - now).into() },
             None => Expiry::Gone,

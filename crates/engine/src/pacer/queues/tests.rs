@@ -64,7 +64,7 @@ fn event() -> impl Strategy<Value = Event> {
 
 impl Scene {
     fn new(most_width: usize) -> Self {
-        let bounds = Bounds { most_waiting: 30, most_per_key: 10, most_width };
+        let bounds = Bounds { most_waiting: 30, most_per_key: 10, most_width, most_rest: REST };
         let now = Instant::now();
         Self { queues: Queues::new(bounds), now, ids: Ids::new(), seats: Vec::new(), jobs: Vec::new() }
     }
@@ -98,9 +98,12 @@ impl Scene {
 
     fn blocked(&self, number: u8, millis: u16, cost: u64) -> Blocked {
         let limit: Limit = "10/s burst 3".parse().unwrap();
+        // Some of them wait for what may be released at any moment.
+        let span = tollgate_core::Span::from_millis(u64::from(millis));
         Blocked {
             spot: self.spot(number),
-            span: tollgate_core::Span::from_millis(u64::from(millis)),
+            when: tollgate_core::When::After(span),
+            surely: if millis.is_multiple_of(3) { tollgate_core::Span::ZERO } else { span },
             pace: Pace::of(&limit),
             cost,
             patience: (DAY, "r".into()),
@@ -205,6 +208,7 @@ impl Scene {
     }
 }
 
+const REST: tollgate_core::Span = tollgate_core::Span::from_millis(100);
 const DAY: tollgate_core::Span = tollgate_core::Span::from_secs(86_400);
 
 fn pick<T>(list: &mut Vec<T>, index: usize) -> Option<T> {
