@@ -30,8 +30,8 @@ pub(crate) fn read_v4(text: &str) -> Option<Ipv4Addr> {
     for byte in bytes {
         let digit = byte.wrapping_sub(b'0');
         if digit <= 9 {
-            // Nothing follows a zero that a number begins with.
-            if digits > 0 && number == 0 {
+            // Nothing follows a zero that a number begins with, and no number has more than three digits.
+            if digits == 3 || digits > 0 && number == 0 {
                 return None;
             }
             number = number * 10 + u32::from(digit);
@@ -197,6 +197,13 @@ mod tests {
     fn v6() -> impl Strategy<Value = Ipv6Addr> {
         prop::array::uniform8(prop_oneof![Just(0_u16), Just(1), Just(0xffff), any::<u16>()])
             .prop_map(Ipv6Addr::from)
+    }
+
+    #[test]
+    fn numbers_longer_than_any_in_an_address_are_none() {
+        for text in ["4300000000", "999999999999999", "256.1.1.1", "1000.1.1.1", "1.1.1.4294967297"] {
+            assert_eq!(read(text), None, "{text}");
+        }
     }
 
     proptest! {
