@@ -75,7 +75,7 @@ pub struct Line<'d> {
     /// The key it counted under.
     pub key: &'d str,
     /// The plan that held there.
-    pub plan: &'d Plan,
+    pub plan: &'d Arc<Plan>,
     /// Its limits.
     pub limits: &'d [Limit],
     /// What each of them showed; nothing if no counter was asked.
@@ -377,7 +377,7 @@ impl<'a> Decision<'a> {
 
 impl<'d> Line<'d> {
     /// What a rule shows at a key that was only looked at.
-    pub fn looked_up(rule: &'d Rule, key: &'d str, plan: &'d Plan, outcome: &'d Outcome) -> Self {
+    pub fn looked_up(rule: &'d Rule, key: &'d str, plan: &'d Arc<Plan>, outcome: &'d Outcome) -> Self {
         let readings = &outcome.readings;
         Self { rule, key, plan, limits: plan.limits(), readings, taken: false, cost: 0 }
     }

@@ -77,7 +77,7 @@ pub(crate) async fn serve_secure(visit: Visit, stream: Stream, http2: bool) {
 }
 
 /// Tells a client that its connection may not stay, without listening to it.
-pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &mut Answer) {
+pub(crate) async fn turn_away(visit: Visit, stream: Stream, answer: &Answer) {
     let mut client = H1Client::new(Side::new(stream), Rc::clone(&visit.worker));
     client.say_last(&visit, answer).await;
 }
@@ -120,15 +120,15 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
         client.open(&request);
         match proxy::pass(visit, &mut client, &request).await {
             Passed::Whole => {}
-            Passed::Answer(mut answer) => {
-                if !client.answer(visit, &mut answer, &request).await {
+            Passed::Answer(answer) => {
+                if !client.answer(visit, &answer, &request).await {
                     return None;
                 }
                 visit.worker.keep_spare(answer);
             }
-            Passed::Refused(mut answer) => {
+            Passed::Refused(answer) => {
                 client.manner.close = true;
-                if !client.answer(visit, &mut answer, &request).await {
+                if !client.answer(visit, &answer, &request).await {
                     return None;
                 }
             }

@@ -128,13 +128,15 @@ async fn answer(
             let problem = problem_of(refused);
             proxy::note_refused(visit, problem.status.as_u16());
             let answer = problem.answer(&Correlation::default()).into();
-            client::send(&mut respond, &answer, &visit.worker.date());
+            client::send(&mut respond, &answer, visit.worker.date().value());
             return;
         }
     };
     let mut client = H2Client::new(body, respond, request.method.clone());
     match proxy::pass(visit, &mut client, &request).await {
-        Passed::Answer(answer) | Passed::Refused(answer) => client.answer(&answer, &visit.worker.date()),
+        Passed::Answer(answer) | Passed::Refused(answer) => {
+            client.answer(&answer, visit.worker.date().value())
+        }
         Passed::Whole => {}
         Passed::Cut | Passed::Tunnel(_) => client.cut(),
     }

@@ -6,6 +6,7 @@
 mod alarm;
 mod captcha;
 mod connection;
+mod date;
 mod exchange;
 mod flow;
 mod forward;

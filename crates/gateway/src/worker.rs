@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, Cache};
-use bytes::Bytes;
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
-use tollgate_core::{Clock, Timestamp};
+use tollgate_core::Clock;
 use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
 
 use crate::alarm::{Alarms, TICK};
+use crate::date::Date;
 use crate::h1::write::Answer;
 use crate::meter::{Meters, RouteMeter, UNMATCHED, UpstreamMeter, WorkerMeter};
 use crate::plan::Plan;
@@ -56,8 +56,8 @@ pub(crate) struct Worker {
     ending: Cell<bool>,
     /// Told whenever a connection ends.
     freed: Notify,
-    date: RefCell<Bytes>,
-    /// The last answer of our own, which has left: its memory serves the next.
+    date: RefCell<Date>,
+    /// The last answer of our own, which has left: the next may say nearly the same.
     spare: Cell<Option<Box<Answer>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
 }
@@ -152,25 +152,25 @@ impl Worker {
         Rc::clone(&current)
     }
 
-    /// The date, as headers have it.
-    pub(crate) fn date(&self) -> Ref<'_, Bytes> {
+    /// The date.
+    pub(crate) fn date(&self) -> Ref<'_, Date> {
         self.date.borrow()
     }
 
-    /// An answer with nothing in it.
-    pub(crate) fn blank_answer(&self) -> Box<Answer> {
+    /// An answer to write over.
+    pub(crate) fn spare_answer(&self) -> Box<Answer> {
         self.spare.take().unwrap_or_default()
     }
 
-    /// Keeps the memory of an answer that has left.
-    pub(crate) fn keep_spare(&self, mut answer: Box<Answer>) {
-        if answer.clear() {
+    /// Keeps an answer that has left, for the next to be written over it.
+    pub(crate) fn keep_spare(&self, answer: Box<Answer>) {
+        if answer.is_small() {
             self.spare.set(Some(answer));
         }
     }
 
     fn read_clock(&self) {
-        *self.date.borrow_mut() = http_date(self.shared.clock.now());
+        *self.date.borrow_mut() = Date::at(self.shared.clock.now());
     }
 
     /// Keeps the clock going.
@@ -207,24 +207,5 @@ impl Local {
             unmatched: meters.route(worker, &UNMATCHED.into()),
             plan,
         }
-    }
-}
-
-/// `Sun, 06 Nov 1994 08:49:37 GMT`
-fn http_date(now: Timestamp) -> Bytes {
-    let micros = i64::try_from(now.as_micros()).unwrap_or_default();
-    let now = jiff::Timestamp::from_microsecond(micros).unwrap_or_default();
-    let text = jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&now);
-    text.map_or_else(|_| Bytes::new(), Bytes::from)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_are_written_as_headers_have_them() {
-        let date = http_date(Timestamp::from_micros(784_111_777_000_000));
-        assert_eq!(date, "Sun, 06 Nov 1994 08:49:37 GMT");
     }
 }

@@ -1,5 +1,6 @@
 //! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
 
+mod again;
 pub mod headers;
 mod problem;
 mod refusal;
@@ -16,6 +17,7 @@ use tollgate_engine::Engine;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::json::Json;
 use crate::words;
+pub use again::Written;
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use refusal::{Refusal, write_origin};
@@ -82,6 +84,8 @@ pub enum Exposure {
 /// How decisions are said.
 #[derive(Clone, Debug)]
 pub struct Answers {
+    /// Which these are: what was written by others is not gone by.
+    number: u64,
     media: Media,
     /// The beginning of the problem, up to the quote before its detail.
     opening: Box<[u8]>,
@@ -132,6 +136,7 @@ impl Answers {
         let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
         let body = body.map(|text| body_template(&text)).transpose()?;
         Ok(Self {
+            number: again::next_number(),
             media,
             opening: opening.into_bytes().into(),
             type_uri: type_uri.into(),

@@ -48,7 +48,7 @@ impl H1Client {
     }
 
     /// Sends an answer of our own. Answers whether that was possible.
-    pub(crate) async fn answer(&mut self, visit: &Visit, answer: &mut Answer, request: &RequestHead) -> bool {
+    pub(crate) async fn answer(&mut self, visit: &Visit, answer: &Answer, request: &RequestHead) -> bool {
         self.manner.close |= self.worker.is_ending();
         // What is not asked for in full is not worth waiting for.
         self.manner.close |= matches!(self.side.incoming, Decoder::Length(left) if left > MOST_SKIPPED);
@@ -62,12 +62,12 @@ impl H1Client {
     /// Tells a client why its request is not taken, and that nothing more will be.
     pub(crate) async fn refuse(&mut self, visit: &Visit, problem: &Problem) {
         proxy::note_refused(visit, problem.status.as_u16());
-        let mut answer = Answer::from(problem.answer(&Correlation::default()));
-        self.say_last(visit, &mut answer).await;
+        let answer = Answer::from(problem.answer(&Correlation::default()));
+        self.say_last(visit, &answer).await;
     }
 
     /// Says this to a client that is not listened to, and lets it go.
-    pub(crate) async fn say_last(&mut self, visit: &Visit, answer: &mut Answer) {
+    pub(crate) async fn say_last(&mut self, visit: &Visit, answer: &Answer) {
         self.manner = Manner { version: Version::Http11, close: true };
         write::answer(&mut self.side.outbox.small, answer, &visit.worker.date(), WithBody::Yes, self.manner);
         if self.flush(visit).await {

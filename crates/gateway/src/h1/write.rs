@@ -2,20 +2,20 @@
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
+use tollgate_web::answer::Written;
 
 use super::encode::Encoder;
 use super::lines::{Kind, Line};
 use super::request::Version;
 use super::response::{Body, ResponseHead};
 use crate::captcha;
+use crate::date::Date;
 
-/// A whole response of our own.
+/// A whole response of our own: its header lines, but for those that say how it is sent, and its body.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    /// Its header lines, but for those that say how it is sent.
-    pub(crate) lines: Vec<u8>,
-    pub(crate) body: Vec<u8>,
+    pub(crate) text: Written,
 }
 
 impl From<http::Response<Bytes>> for Answer {
@@ -25,7 +25,7 @@ impl From<http::Response<Bytes>> for Answer {
         for (name, value) in &parts.headers {
             line(&mut lines, name.as_str().as_bytes(), value.as_bytes());
         }
-        Self { status: parts.status, lines: lines.into(), body: body.into() }
+        Self { status: parts.status, text: Written::new(lines.into(), body.into()) }
     }
 }
 
@@ -33,11 +33,9 @@ impl Answer {
     /// Answers that were longer than this are not worth keeping for the next one.
     const MOST_KEPT: usize = 4 * 1024;
 
-    /// Takes everything out, and keeps the room. Answers whether that is worth it.
-    pub(crate) fn clear(&mut self) -> bool {
-        self.lines.clear();
-        self.body.clear();
-        self.lines.capacity() + self.body.capacity() <= Self::MOST_KEPT
+    /// Whether it is worth keeping, for its memory or for what it says.
+    pub(crate) fn is_small(&self) -> bool {
+        self.text.capacity() <= Self::MOST_KEPT
     }
 }
 
@@ -101,28 +99,19 @@ pub(crate) fn response(
     (encoder, close)
 }
 
-/// Writes a whole response of our own, whose lines are then complete.
-pub(crate) fn answer(
-    out: &mut BytesMut,
-    answer: &mut Answer,
-    date: &[u8],
-    with_body: WithBody,
-    manner: Manner,
-) {
-    // The lines are completed where they are, and copied once.
-    let lines = &mut answer.lines;
-    lines.extend_from_slice(b"date: ");
-    lines.extend_from_slice(date);
-    lines.extend_from_slice(b"\r\ncontent-length: ");
-    lines.extend_from_slice(itoa::Buffer::new().format(answer.body.len()).as_bytes());
-    lines.extend_from_slice(b"\r\n");
-    lines.extend_from_slice(connection_line(manner.version, manner.close));
-    lines.extend_from_slice(b"\r\n");
+/// Writes a whole response of our own.
+pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &Date, with_body: WithBody, manner: Manner) {
+    let (lines, body) = (answer.text.lines(), answer.text.body());
     let reason = answer.status.canonical_reason().unwrap_or_default();
     status_line(out, answer.status.as_u16(), reason.as_bytes());
-    out.extend_from_slice(&answer.lines);
+    out.extend_from_slice(lines);
+    out.extend_from_slice(date.before_length());
+    out.extend_from_slice(itoa::Buffer::new().format(body.len()).as_bytes());
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(connection_line(manner.version, manner.close));
+    out.extend_from_slice(b"\r\n");
     if with_body == WithBody::Yes {
-        out.extend_from_slice(&answer.body);
+        out.extend_from_slice(body);
     }
 }
 

@@ -7,6 +7,7 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
+use tollgate_web::answer::Written;
 
 use super::stream::{self, Sending};
 use crate::captcha;
@@ -32,9 +33,10 @@ impl H2Client {
     }
 
     /// Sends an answer of our own.
-    pub(super) fn answer(&mut self, answer: &Answer, date: &Bytes) {
+    pub(super) fn answer(&mut self, answer: &Answer, date: Bytes) {
         if self.method == Method::HEAD {
-            let bare = Answer { body: Vec::new(), ..answer.clone() };
+            let text = Written::new(answer.text.lines().to_vec(), Vec::new());
+            let bare = Answer { status: answer.status, text };
             send(&mut self.respond, &bare, date);
         } else {
             send(&mut self.respond, answer, date);
@@ -50,19 +52,20 @@ impl H2Client {
 }
 
 /// Sends a whole answer. If the client is gone, nobody needs to know.
-pub(super) fn send(respond: &mut SendResponse<Bytes>, answer: &Answer, date: &Bytes) {
+pub(super) fn send(respond: &mut SendResponse<Bytes>, answer: &Answer, date: Bytes) {
     let mut response = http::Response::new(());
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
-    add_lines(&answer.lines, headers);
-    headers.insert(CONTENT_LENGTH, answer.body.len().into());
-    if let Ok(date) = HeaderValue::from_maybe_shared(date.clone()) {
+    let body = answer.text.body();
+    add_lines(answer.text.lines(), headers);
+    headers.insert(CONTENT_LENGTH, body.len().into());
+    if let Ok(date) = HeaderValue::from_maybe_shared(date) {
         headers.insert(DATE, date);
     }
-    if let Ok(mut send) = respond.send_response(response, answer.body.is_empty())
-        && !answer.body.is_empty()
+    if let Ok(mut send) = respond.send_response(response, body.is_empty())
+        && !body.is_empty()
     {
-        let _ = send.send_data(answer.body.clone().into(), true);
+        let _ = send.send_data(Bytes::copy_from_slice(body), true);
     }
 }
 

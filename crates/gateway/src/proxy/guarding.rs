@@ -268,7 +268,7 @@ impl Case<'_> {
         let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
         let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
-            answer.lines.extend_from_slice(captcha::LINE);
+            answer.text.add_line(captcha::LINE);
         }
         answer
     }

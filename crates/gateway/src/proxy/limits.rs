@@ -11,7 +11,6 @@ use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdic
 use tollgate_engine::{Engine, Fault, Leases, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::{Asked, Body, Source};
-use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
 use super::Case;
@@ -281,8 +280,8 @@ impl Case<'_> {
         if decision.allowed() {
             return Limited::Admitted(Admitted::new(answers, engine, &worker.shared.leases, decision));
         }
-        let mut answer = worker.blank_answer();
-        refuse(answers, engine, decision, &self.correlation(), &mut answer);
+        let mut answer = worker.spare_answer();
+        answer.status = answers.refuse_again(engine, decision, &self.correlation(), &mut answer.text);
         Limited::Refused(answer)
     }
 
@@ -327,21 +326,6 @@ pub(crate) fn refusal(
     decision: &Decision<'_>,
     correlation: &Correlation,
 ) -> Answer {
-    let mut answer = Answer::default();
-    refuse(answers, engine, decision, correlation, &mut answer);
-    answer
-}
-
-/// Writes the answer to somebody who may not pass, into one with nothing in it.
-fn refuse(
-    answers: &Answers,
-    engine: &Engine,
-    decision: &Decision<'_>,
-    correlation: &Correlation,
-    answer: &mut Answer,
-) {
-    let mut lines = Lines(std::mem::take(&mut answer.lines));
-    let mut body = Json::after(std::mem::take(&mut answer.body));
-    answer.status = answers.refuse(engine, decision, correlation, &mut lines, &mut body);
-    (answer.lines, answer.body) = (lines.0, body.into_bytes());
+    let (status, text) = answers.refuse_once(engine, decision, correlation);
+    Answer { status, text }
 }

@@ -129,11 +129,11 @@ async fn serve_limited(
     // Boxed, since it is only needed for a moment.
     let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
         Entry::Open(lease) => lease,
-        Entry::Refused(mut answer) => {
+        Entry::Refused(answer) => {
             visit.worker.meter.refused.add(1);
             // Who would have to agree on TLS first to hear why is let go without a word.
             if acceptor.is_none() {
-                connection::turn_away(visit, Stream::Plain(stream), &mut answer).await;
+                connection::turn_away(visit, Stream::Plain(stream), &answer).await;
             }
             return;
         }
