@@ -352,14 +352,18 @@ impl<'a> Decision<'a> {
             return Some((charge, limit, reading));
         }
         let mut start = 0;
-        let limits = self.charges.iter().flat_map(|charge| {
+        let mut least: Option<(&Charge<'a>, &Limit, &Reading)> = None;
+        for charge in self.charges.iter() {
             let limits = charge.plan.limits();
             let readings = self.outcome.readings_from(start, limits.len());
             start += limits.len();
-            let enforced = if charge.enforced { limits } else { &[] };
-            enforced.iter().zip(readings).map(move |(limit, reading)| (charge, limit, reading))
-        });
-        let least = limits.min_by_key(|(_, limit, reading)| (bounds_one(limit), reading.remaining));
+            for (limit, reading) in limits.iter().zip(readings).filter(|_| charge.enforced) {
+                let order = (bounds_one(limit), reading.remaining);
+                if least.is_none_or(|(_, other, than)| order < (bounds_one(other), than.remaining)) {
+                    least = Some((charge, limit, reading));
+                }
+            }
+        }
         least.map(|(charge, limit, reading)| (charge, limit, *reading))
     }
 
