@@ -65,11 +65,24 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<bool, Fault> {
+        self.decide_now(pinned, attempt, decision, |_| {})
+    }
+
+    /// Decides without waiting, if that can be, and does something to the decision before it is noted.
+    #[inline]
+    fn decide_now<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+        then: impl FnOnce(&mut Decision<'a>),
+    ) -> Result<bool, Fault> {
         if !self.at_once {
             return Ok(false);
         }
         let timed = self.begin(pinned, attempt, decision)?;
         self.settle_at_once(decision)?;
+        then(decision);
         self.end(pinned, decision, timed);
         Ok(true)
     }
@@ -100,14 +113,7 @@ impl Engine {
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<bool, Fault> {
-        if !self.at_once {
-            return Ok(false);
-        }
-        let timed = self.begin(pinned, attempt, decision)?;
-        self.settle_at_once(decision)?;
-        decision.let_wait();
-        self.end(pinned, decision, timed);
-        Ok(true)
+        self.decide_now(pinned, attempt, decision, Decision::let_wait)
     }
 
     /// As [`Engine::decide_patiently`], without taking note of it: whoever asks about the same attempt

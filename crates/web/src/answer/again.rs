@@ -21,8 +21,9 @@ use crate::json::Json;
 pub struct Written {
     lines: Vec<u8>,
     body: Vec<u8>,
-    /// Whom the last refusal named: of somebody who comes once nothing more is kept.
+    /// Whom the last refusal named, and where what it went by is: what comes once is not looked through.
     last: String,
+    last_places: [usize; 3],
     about: Option<Box<About>>,
 }
 
@@ -119,9 +120,7 @@ impl Answers {
         let Some((line, wait)) = Some(decision).filter(|_| plain).and_then(repeatable) else {
             return self.refuse_anew(engine, decision, correlation, written);
         };
-        if written.last != line.key {
-            written.last.clear();
-            written.last.push_str(line.key);
+        if !written.comes_again(decision, &line) {
             return self.refuse_anew(engine, decision, correlation, written);
         }
         let id = correlation.id();
@@ -192,6 +191,23 @@ fn as_long(one: u64, other: u64) -> bool {
 }
 
 impl Written {
+    /// Whether the last refusal was of the same key by the same rule; takes note of this one. Those who
+    /// take turns cost no more than if nothing was kept.
+    fn comes_again(&mut self, decision: &Decision<'_>, line: &Line<'_>) -> bool {
+        let places = [
+            std::ptr::from_ref(&*decision.policy().name).addr(),
+            std::ptr::from_ref(line.rule).addr(),
+            Arc::as_ptr(line.plan).addr(),
+        ];
+        let again = self.last_places == places && self.last == line.key;
+        if !again {
+            self.last_places = places;
+            self.last.clear();
+            self.last.push_str(line.key);
+        }
+        again
+    }
+
     /// Says the same as before, but for the id and the times; if that is what is to be said.
     fn say_again(
         &mut self,
