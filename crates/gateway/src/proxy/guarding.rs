@@ -16,7 +16,7 @@ use tollgate_web::Problem;
 use tollgate_web::facts::{Asked, Pairs};
 
 use super::ahead::{Ahead, Unread};
-use super::limits::{Admitted, proves, refusal};
+use super::limits::{Admitted, refusal};
 use super::note::Note;
 use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
@@ -216,7 +216,7 @@ impl Case<'_> {
         let mut fields = rules.flat_map(|rule| &rule.by);
         let missing = fields.find(|field| !pairs.iter().any(|(name, _)| **name == *field.name));
         let Some(source) = missing.and_then(|field| guard.fields.source(&field.name)) else { return Ok(()) };
-        Err(if proves(source) {
+        Err(if source.is_proved() {
             Problem::unauthorized("the request does not say who it comes from")
         } else {
             Problem::bad_request(format!("the request does not say who logs in: there is no `{source}`"))

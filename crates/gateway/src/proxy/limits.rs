@@ -234,7 +234,7 @@ impl Case<'_> {
         let settings = &self.local.plan.settings;
         let needs = |field: &str| match aliases.source(field) {
             Some(Source::Header(_) | Source::Cookie(_)) => Needs::Headers,
-            Some(source) if proves(source) => Needs::Identity,
+            Some(source) if source.is_proved() => Needs::Identity,
             _ => Needs::Nothing,
         };
         let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
@@ -297,7 +297,9 @@ impl Case<'_> {
         let aliases = self.aliases();
         match mistake {
             Mistake::NoRuleApplies { fields, .. }
-                if fields.iter().any(|field| aliases.source(field).is_some_and(proves)) =>
+                if fields
+                    .iter()
+                    .any(|field| aliases.source(field).is_some_and(|source| source.is_proved())) =>
             {
                 Problem::unauthorized("the request does not say who it comes from")
             }
@@ -307,11 +309,6 @@ impl Case<'_> {
             mistake => Problem::bad_request(mistake.to_string()),
         }
     }
-}
-
-/// Whether a source is something that the client has to prove.
-pub(super) fn proves(source: Source<'_>) -> bool {
-    source.is_proved()
 }
 
 /// Whether some rule lets those who exceed it wait.
