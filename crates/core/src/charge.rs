@@ -172,8 +172,18 @@ impl<'a> Charges<'a> {
     pub fn key<'c>(&'c self, charge: &'c Charge<'_>) -> &'c str {
         match &charge.key {
             Key::Given(key) => key,
-            Key::Written(range) => core::str::from_utf8(&self.text[range.start as usize..range.end as usize])
-                .expect("keys are written as text"),
+            Key::Written(_) => {
+                core::str::from_utf8(self.key_bytes(charge)).expect("keys are written as text")
+            }
+        }
+    }
+
+    /// The bytes of a charge's key, for whoever does not need it as text.
+    #[inline]
+    pub fn key_bytes<'c>(&'c self, charge: &'c Charge<'_>) -> &'c [u8] {
+        match &charge.key {
+            Key::Given(key) => key.as_bytes(),
+            Key::Written(range) => &self.text[range.start as usize..range.end as usize],
         }
     }
 
@@ -349,11 +359,11 @@ impl<'a> Charges<'a> {
             outcome.taken |= u32::from(taken) << index;
             for ((limit, state), reading) in charge.plan.limits().iter().zip(&mut states[range]).zip(readings)
             {
-                *reading = if taken {
-                    limit.take_and_read(state, draft)
+                if taken {
+                    limit.take_and_read(state, draft, reading);
                 } else {
-                    limit.read(state, reading.when, draft)
-                };
+                    *reading = limit.read(state, reading.when, draft);
+                }
             }
         }
     }

@@ -251,7 +251,10 @@ impl<'a> Decision<'a> {
     /// Lets an attempt wait that was denied only because no time can be told, or none that its rules would
     /// wait for, at which holds end by themselves. For whoever stands by until somebody releases one.
     pub fn let_wait(&mut self) {
-        if self.verdict != Verdict::Deny || !self.denied_by().is_some_and(|line| line.may_be_released()) {
+        if self.verdict != Verdict::Deny || !self.policy().lets_wait() {
+            return;
+        }
+        if !self.denied_by().is_some_and(|line| line.may_be_released()) {
             return;
         }
         let over = |line: &Line<'_>| line.exceeded() && !line.rule.observes();
@@ -351,16 +354,14 @@ impl<'a> Decision<'a> {
             let (limit, reading) = longest(limits, self.outcome.readings_from(start, limits.len()))?;
             return Some((charge, limit, reading));
         }
-        let mut start = 0;
-        let mut least: Option<(&Charge<'a>, &Limit, &Reading)> = None;
+        let mut readings = self.outcome.readings.iter();
+        let mut least = None;
+        let mut fewest = (true, u64::MAX);
         for charge in self.charges.iter() {
-            let limits = charge.plan.limits();
-            let readings = self.outcome.readings_from(start, limits.len());
-            start += limits.len();
-            for (limit, reading) in limits.iter().zip(readings).filter(|_| charge.enforced) {
-                let order = (bounds_one(limit), reading.remaining);
-                if least.is_none_or(|(_, other, than)| order < (bounds_one(other), than.remaining)) {
-                    least = Some((charge, limit, reading));
+            for (limit, reading) in charge.plan.limits().iter().zip(&mut readings) {
+                let left = (bounds_one(limit), reading.remaining);
+                if charge.enforced && (left < fewest || least.is_none()) {
+                    (least, fewest) = (Some((charge, limit, reading)), left);
                 }
             }
         }

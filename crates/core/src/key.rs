@@ -125,6 +125,11 @@ impl FieldKind {
         (1..=MOST_FIELD_BYTES).contains(&value.len()) && (self == Self::Text || self.is_normal(value))
     }
 
+    /// Whether there may be commas or backslashes in the comparable form of a value.
+    fn may_need_escapes(self) -> bool {
+        !matches!(self, Self::Ip { .. })
+    }
+
     fn is_normal(self, value: &str) -> bool {
         let lower = || !value.bytes().any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase());
         match self {
@@ -159,6 +164,28 @@ impl FieldKind {
         }
         if out.len() == start { Err(ValueError::Empty) } else { Ok(Presence::Present) }
     }
+}
+
+/// Appends the key that these values make, in the order of their fields. An error says which it is about.
+pub(crate) fn write_all<'v>(
+    values: impl ExactSizeIterator<Item = (FieldKind, Option<&'v str>)>,
+    out: &mut KeyText,
+) -> Result<Presence, (usize, ValueError)> {
+    let several = values.len() > 1;
+    for (index, (kind, value)) in values.enumerate() {
+        let Some(value) = value else { return Ok(Presence::Absent) };
+        if index > 0 {
+            out.push(b',');
+        }
+        let start = out.len();
+        if kind.write(value, out).map_err(|error| (index, error))? == Presence::Absent {
+            return Ok(Presence::Absent);
+        }
+        if several && kind.may_need_escapes() {
+            escape_from(start, out);
+        }
+    }
+    Ok(Presence::Present)
 }
 
 /// Escapes what was written from `start` on, so that a comma after it can only be a separator.

@@ -33,6 +33,7 @@ pub mod policy;
 pub mod reading;
 pub mod rule;
 pub mod statuses;
+mod step;
 pub mod store;
 pub mod ticket;
 pub mod time;

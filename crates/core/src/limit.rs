@@ -321,17 +321,19 @@ impl Limit {
         self.when(state, draft)
     }
 
-    /// Takes the draft's cost, which conforms, and reads.
+    /// Takes the draft's cost, which conforms, and reads. The reading is written where it belongs: moving
+    /// it there takes longer than making it.
     #[inline]
-    pub(crate) fn take_and_read(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
+    pub(crate) fn take_and_read(&self, state: &mut State, draft: &Draft<'_>, reading: &mut Reading) {
         if let (Self::Window(limit), State::Tally(tally)) = (self, &mut *state)
             && draft.cost > 0
         {
             *tally = limit.take(Some(*tally), draft);
-            return limit.read(Some(*tally), When::Now, draft.now);
+            *reading = limit.read(Some(*tally), When::Now, draft.now);
+            return;
         }
         self.take(state, draft);
-        self.read(state, When::Now, draft)
+        *reading = self.read(state, When::Now, draft);
     }
 
     /// Freshens, weighs, takes if it conforms, and reads, in one go: for a limit that decides alone.

@@ -16,7 +16,8 @@ use crate::lists::Roster;
 use crate::mistake::shown;
 pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
-use crate::rule::{Rule, Values};
+use crate::rule::{OnExceed, Rule};
+use crate::step::Step;
 use crate::{MAX_EXACT, Ticket};
 
 /// All policies and the rules they share: one consistent set, replaced as a whole.
@@ -46,9 +47,10 @@ pub struct Policy {
     /// Every field that some rule uses, and the numbers that some limit bounds.
     fields: Vec<Arc<str>>,
     numbers: Vec<Arc<str>>,
-    /// For each rule, which of `fields` make its key.
-    by: Vec<Box<[u8]>>,
+    /// For each rule, what charging it takes.
+    steps: Box<[Step]>,
     observes: bool,
+    lets_wait: bool,
     counts_answers: bool,
     holding: Holding,
     /// Whether all there is is one rule by one field, with the same limits for everybody.
@@ -222,10 +224,9 @@ impl Policy {
     ) -> Self {
         let mut fields: Vec<Arc<str>> = Vec::new();
         let mut numbers: Vec<Arc<str>> = Vec::new();
-        let mut by = Vec::new();
+        let steps: Box<[Step]> = rules.iter().map(|rule| Step::new(rule, &mut fields)).collect();
         let mut holding = Holding::Nothing;
         for rule in &rules {
-            by.push(rule.by.iter().map(|field| position(&mut fields, &field.name)).collect());
             holding = holding.max(known.holding(rule));
             let own = known.of(rule);
             if numbers.is_empty() {
@@ -236,7 +237,8 @@ impl Policy {
             }
         }
         let observes = rules.iter().any(|rule| rule.observes());
-        let plain = matches!(&*rules, [rule] if rule.is_plain()) && numbers.is_empty();
+        let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
+        let plain = matches!(&*steps, [step] if step.is_plain()) && numbers.is_empty();
         let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
         Self {
             name,
@@ -244,8 +246,9 @@ impl Policy {
             allow_unmatched,
             fields,
             numbers,
-            by,
+            steps,
             observes,
+            lets_wait,
             counts_answers,
             holding,
             plain,
@@ -261,6 +264,11 @@ impl Policy {
     /// Whether some rule only counts and reports.
     pub fn observes(&self) -> bool {
         self.observes
+    }
+
+    /// Whether some rule lets those who exceed it wait.
+    pub fn lets_wait(&self) -> bool {
+        self.lets_wait
     }
 
     /// Whether some rule counts only answers of some statuses.
@@ -316,13 +324,9 @@ impl Policy {
         if !self.plain {
             return false;
         }
-        let ([rule], [(name, value)]) = (&*self.rules, attempt.fields) else { return false };
-        let [field] = &*rule.by else { return false };
-        let plain = same(&field.name, name) && field.kind.is_plain(value);
-        if plain {
-            charges.push(&rule.plan, value, !self.observes);
-        }
-        plain
+        let ([rule], [step], [field]) = (&*self.rules, &*self.steps, &*self.fields) else { return false };
+        let [(name, value)] = attempt.fields else { return false };
+        same(field, name) && step.charge_plain(rule, Some(value), charges)
     }
 
     #[inline(never)]
@@ -340,8 +344,8 @@ impl Policy {
             &mut many
         });
         self.find_values(attempt, roster, charges, values)?;
-        for (rule, by) in self.rules.iter().zip(&self.by).filter(|(rule, _)| rule.enabled) {
-            let charged = rule.charge(Values { all: values, by }, charges);
+        for (rule, step) in self.rules.iter().zip(&self.steps).filter(|(_, step)| step.enabled) {
+            let charged = step.charge(rule, values, charges);
             charged.map_err(|(index, error)| Mistake::BadValue {
                 field: rule.by[index].name.to_string(),
                 error,
@@ -370,8 +374,7 @@ impl Policy {
 
     /// Whether some rule has all its fields: then it is unlimited or switched off, not unmatched.
     fn applies(&self, values: &[Option<&str>]) -> bool {
-        self.rules.is_empty()
-            || self.by.iter().any(|by| by.iter().all(|index| values[usize::from(*index)].is_some()))
+        self.rules.is_empty() || self.steps.iter().any(|step| step.applies(values))
     }
 
     fn find_values<'a>(
@@ -473,12 +476,4 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
             9..=16 => ends::<8>(one, other),
             _ => one == other,
         }
-}
-
-fn position(names: &mut Vec<Arc<str>>, name: &Arc<str>) -> u8 {
-    let index = names.iter().position(|known| known == name).unwrap_or_else(|| {
-        names.push(Arc::clone(name));
-        names.len() - 1
-    });
-    u8::try_from(index).expect("a policy has at most 16 rules of 4 fields")
 }

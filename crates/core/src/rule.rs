@@ -9,9 +9,9 @@ use alloc::vec::Vec;
 use hashbrown::HashMap;
 
 use crate::banning::Banning;
-use crate::charge::{Charges, KeyText};
+use crate::charge::KeyText;
 use crate::code::Code;
-use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::key::{self, FieldKind, Presence};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
 use crate::plan::{Plan, PlanError};
@@ -77,22 +77,6 @@ pub struct Deferral {
     pub jitter: Span,
 }
 
-/// What an attempt says of the fields of a rule.
-#[derive(Clone, Copy)]
-pub(crate) struct Values<'v, 'a> {
-    /// The values of all fields of the policy.
-    pub(crate) all: &'v [Option<&'a str>],
-    /// Which of them make the rule's key.
-    pub(crate) by: &'v [u8],
-}
-
-impl<'a> Values<'_, 'a> {
-    #[inline]
-    fn of(self, index: usize) -> Option<&'a str> {
-        self.all[usize::from(self.by[index])]
-    }
-}
-
 impl Rule {
     /// The most fields that may make a key.
     pub const MOST_FIELDS: usize = 4;
@@ -132,11 +116,6 @@ impl Rule {
         self.on_exceed == OnExceed::Observe
     }
 
-    /// Whether it is by one field and the same for all its values.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.enabled && self.by.len() == 1 && self.overrides.is_empty() && !self.plan.limits().is_empty()
-    }
-
     /// The first of these limits that cannot be counted by what came of an attempt: giving back what
     /// is held ends the hold, whatever it stands for.
     pub fn uncountable<'l>(&self, limits: &'l [Limit]) -> Option<&'l Limit> {
@@ -157,7 +136,8 @@ impl Rule {
         }
         let values = key::split(text, self.by.len())?;
         let mut out = KeyText::new();
-        match self.write_key(|index| Some(values[index].as_str()), &mut out) {
+        let parts = self.by.iter().zip(&values).map(|(field, value)| (field.kind, Some(value.as_str())));
+        match key::write_all(parts, &mut out) {
             Ok(Presence::Present) => core::str::from_utf8(&out).ok().map(Into::into),
             _ => None,
         }
@@ -184,80 +164,5 @@ impl Rule {
                 present == Ok(Presence::Present) && *written == *values[position].1.as_bytes()
             })
         })
-    }
-
-    /// Charges this rule for the values of its fields, unless one of them is absent.
-    #[inline]
-    pub(crate) fn charge<'a>(
-        &'a self,
-        values: Values<'_, 'a>,
-        charges: &mut Charges<'a>,
-    ) -> Result<(), (usize, ValueError)> {
-        let first = values.by.first().and_then(|_| values.of(0));
-        if self.charge_plain(first, charges) { Ok(()) } else { self.charge_written(values, charges) }
-    }
-
-    /// Charges this rule if its key needs no writing, given the value of its first field. Answers
-    /// whether that was so.
-    #[inline(always)]
-    pub(crate) fn charge_plain<'a>(&'a self, first: Option<&'a str>, charges: &mut Charges<'a>) -> bool {
-        let Some(key) = self.plain_key(first) else { return false };
-        let plan = self.plan_at(key);
-        if !plan.limits().is_empty() {
-            charges.push(plan, key, !self.observes());
-        }
-        true
-    }
-
-    /// As [`Rule::charge`], at a key that has to be written first.
-    #[inline(never)]
-    fn charge_written<'a>(
-        &'a self,
-        values: Values<'_, 'a>,
-        charges: &mut Charges<'a>,
-    ) -> Result<(), (usize, ValueError)> {
-        let start = charges.text.len();
-        if self.write_key(|index| values.of(index), &mut charges.text)? == Presence::Absent {
-            charges.text.truncate(start);
-            return Ok(());
-        }
-        let key = core::str::from_utf8(&charges.text[start..]).expect("keys are written as text");
-        let plan = self.plan_at(key);
-        if !plan.limits().is_empty() {
-            charges.push_written(plan, start, !self.observes());
-        }
-        Ok(())
-    }
-
-    /// The key, if it needs no writing: a rule without fields, or with one whose value is in its
-    /// comparable form already.
-    #[inline(always)]
-    fn plain_key<'a>(&'a self, first: Option<&'a str>) -> Option<&'a str> {
-        match (&*self.by, first) {
-            ([], _) => Some(&self.name),
-            ([field], Some(value)) if field.kind.is_plain(value) => Some(value),
-            _ => None,
-        }
-    }
-
-    fn write_key<'v>(
-        &self,
-        value: impl Fn(usize) -> Option<&'v str>,
-        out: &mut KeyText,
-    ) -> Result<Presence, (usize, ValueError)> {
-        for (index, field) in self.by.iter().enumerate() {
-            let Some(value) = value(index) else { return Ok(Presence::Absent) };
-            if index > 0 {
-                out.push(b',');
-            }
-            let start = out.len();
-            if field.kind.write(value, out).map_err(|error| (index, error))? == Presence::Absent {
-                return Ok(Presence::Absent);
-            }
-            if self.by.len() > 1 {
-                key::escape_from(start, out);
-            }
-        }
-        Ok(Presence::Present)
     }
 }

@@ -121,26 +121,34 @@ impl MemoryStore {
     }
 
     #[inline(always)]
-    fn hash(&self, plan: &Plan, key: &str) -> KeyHash {
+    fn hash(&self, plan: &Plan, key: &[u8]) -> KeyHash {
         self.secrets.hash(plan, key)
     }
 
-    /// Where each charge has to go.
+    /// Where each charge has to go. Made on the spot, because it is too large to be handed on.
+    #[inline(always)]
     fn stops(&self, charges: &Charges<'_>) -> SmallVec<[Stop; 6]> {
         let stop = |key| Stop { key, guard: 0, place: None };
-        charges.iter().map(|charge| stop(self.hash(charge.plan, charges.key(charge)))).collect()
+        charges.iter().map(|charge| stop(self.hash(charge.plan, charges.key_bytes(charge)))).collect()
     }
 
     /// Locks the shards of all stops, in ascending order, each once.
+    #[inline(always)]
     fn lock(&self, stops: &mut [Stop]) -> SmallVec<[Locked<'_>; 6]> {
-        let mut numbers: SmallVec<[usize; 6]> = stops.iter().map(|stop| shard_of(stop.key)).collect();
-        numbers.sort_unstable();
-        numbers.dedup();
-        for stop in stops {
-            let number = shard_of(stop.key);
-            stop.guard = numbers.iter().position(|locked| *locked == number).expect("it is among them");
+        let numbered = stops.iter().enumerate();
+        let mut order: SmallVec<[usize; 6]> =
+            numbered.map(|(index, stop)| shard_of(stop.key) * Charges::MOST + index).collect();
+        order.sort_unstable();
+        let mut guards = SmallVec::new();
+        let mut locked = None;
+        for (shard, index) in order.iter().map(|place| (place / Charges::MOST, place % Charges::MOST)) {
+            if locked != Some(shard) {
+                guards.push(self.shards[shard].lock());
+                locked = Some(shard);
+            }
+            stops[index].guard = guards.len() - 1;
         }
-        numbers.into_iter().map(|number| self.shards[number].lock()).collect()
+        guards
     }
 
     /// Runs `settle` over the states of all charges, with every shard they touch locked.
@@ -161,16 +169,15 @@ impl MemoryStore {
         let now = self.clock.now();
         self.locate(charges, aim, stops, guards, now)?;
         let mut lost = 0;
+        let mut row = StateRow::new();
         for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
-            if aim.is_late(&guards[stop.guard], charge.plan) {
+            let shard = &mut guards[stop.guard];
+            if aim.is_late(shard, charge.plan) {
                 stop.place = None;
                 lost |= 1 << index;
             }
-        }
-        let mut row = StateRow::new();
-        for (charge, stop) in charges.iter().zip(&*stops) {
             match stop.place {
-                Some(place) => guards[stop.guard].load(place, charge.plan, &mut row),
+                Some(place) => shard.load(place, charge.plan, &mut row),
                 None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
             }
         }
@@ -189,7 +196,7 @@ impl MemoryStore {
         settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
         let charge = charges.iter().next().expect("there is one charge");
-        let key = self.hash(charge.plan, charges.key(charge));
+        let key = self.hash(charge.plan, charges.key_bytes(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let now = self.clock.now();
         let late = aim.is_late(&shard, charge.plan);
@@ -357,7 +364,7 @@ impl MemoryStore {
     pub(crate) fn forget_now(&self, what: Forget<'_>) {
         match what {
             Forget::Key(spot) => {
-                let key = self.hash(spot.plan, spot.key);
+                let key = self.hash(spot.plan, spot.key.as_bytes());
                 self.shards[shard_of(key)].lock().forget(key);
                 self.forgot(Some(spot.plan.rule()));
             }

@@ -15,7 +15,7 @@ impl MemoryStore {
         lone: &Lone<'_>,
         charges: &Charges<'_>,
     ) -> Option<(Reading, Timestamp)> {
-        let key = self.hash(lone.plan, lone.key);
+        let key = self.hash(lone.plan, lone.key.as_bytes());
         let mut shard = self.shards[shard_of(key)].lock();
         let (index, slot) = shard.find_single(key, lone.plan)?;
         let now = self.clock.now();
@@ -45,7 +45,7 @@ impl MemoryStore {
     pub(super) fn climb_alone(&self, charges: &Charges<'_>) -> Option<(Reading, Timestamp)> {
         let charge = charges.iter().next().filter(|charge| charges.len() == 1 && charge.enforced)?;
         let ladder = only_ladder(charge.plan)?;
-        let key = self.hash(charge.plan, charges.key(charge));
+        let key = self.hash(charge.plan, charges.key_bytes(charge));
         let mut shard = self.shards[shard_of(key)].lock();
         let (cost, ticket) = (charges.cost, charges.ticket);
         let draft = || Draft { cost, id: None, ticket, now: self.clock.now(), amounts: &[], calendar: &[] };

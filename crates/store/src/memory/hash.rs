@@ -16,8 +16,8 @@ impl Secrets {
     /// What a key of a plan's rule is known by. A rule's salt sets its keys apart from equal ones of
     /// other rules.
     #[inline(always)]
-    pub(crate) fn hash(&self, plan: &Plan, key: &str) -> KeyHash {
-        self.text(key.as_bytes()).map(|hash| hash ^ plan.salt())
+    pub(crate) fn hash(&self, plan: &Plan, key: &[u8]) -> KeyHash {
+        self.text(key).map(|hash| hash ^ plan.salt())
     }
 
     /// Both functions say the same of short keys. The first is spelled out on the spot, where the
