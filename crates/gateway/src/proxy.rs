@@ -108,6 +108,7 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
                 admitted.answered(visit, answer.status.as_u16());
                 admitted.held.end().await;
             }
+            visit.worker.keep_buffer(std::mem::take(&mut admitted.lines));
             passed
         }
     };

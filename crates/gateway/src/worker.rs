@@ -43,6 +43,11 @@ pub(crate) enum Order {
     End(Duration),
 }
 
+/// Room for the header lines that a decision comes with, in most cases.
+const BUFFER: usize = 320;
+/// How many buffers are kept: about as many as there are requests under way at once.
+const MOST_BUFFERS: usize = 256;
+
 /// One worker.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -59,6 +64,8 @@ pub(crate) struct Worker {
     date: RefCell<Date>,
     /// The last answer of our own, which has left: the next may say nearly the same.
     spare: Cell<Option<Box<Answer>>>,
+    /// What lines were written to that have left.
+    buffers: RefCell<Vec<Vec<u8>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
 }
 
@@ -95,6 +102,7 @@ impl Worker {
             freed: Notify::new(),
             date: RefCell::default(),
             spare: Cell::default(),
+            buffers: RefCell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
         });
         worker.read_clock();
@@ -166,6 +174,22 @@ impl Worker {
     pub(crate) fn keep_spare(&self, answer: Box<Answer>) {
         if answer.is_small() {
             self.spare.set(Some(answer));
+        }
+    }
+
+    /// An empty buffer for the lines that a response says of its limits.
+    #[inline]
+    pub(crate) fn buffer(&self) -> Vec<u8> {
+        self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER))
+    }
+
+    /// Keeps a buffer whose lines have left.
+    #[inline]
+    pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
+        let mut buffers = self.buffers.borrow_mut();
+        if buffers.len() < MOST_BUFFERS && (BUFFER..=4 * BUFFER).contains(&buffer.capacity()) {
+            buffer.clear();
+            buffers.push(buffer);
         }
     }
 

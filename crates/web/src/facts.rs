@@ -164,6 +164,11 @@ impl<'r> Facts<'r> {
         asked: &mut Asked<'r>,
     ) -> Result<(), BadFact> {
         for name in policy.fields() {
+            // What most rules count by is there already, and needs no looking for.
+            if let Some(text) = self.at_hand(name) {
+                asked.fields.push((name, Value::Text(Cow::Borrowed(text))));
+                continue;
+            }
             let Some(source) = self.source(name, aliases) else {
                 missing(name, policy)?;
                 continue;
@@ -173,6 +178,20 @@ impl<'r> Facts<'r> {
             }
         }
         Ok(())
+    }
+
+    /// The value of a field that every request has, if it is of the usual length.
+    #[inline(always)]
+    fn at_hand(&self, name: &str) -> Option<&'r str> {
+        let text = match name {
+            "ip" => self.address?,
+            "route" => self.route,
+            "method" => self.method.as_str(),
+            "path" => self.path,
+            "host" => self.host,
+            _ => return None,
+        };
+        (1..=MOST_FIELD_BYTES).contains(&text.len()).then_some(text)
     }
 
     /// Where the value of a field comes from, as far as this door looks.

@@ -7,7 +7,7 @@ use std::sync::{Arc, LazyLock};
 
 use arc_swap::Guard;
 use http::HeaderMap;
-use tollgate_core::{Attempt, Decision, Mistake, OnExceed, Origin, Policy, Verdict};
+use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy, Verdict};
 use tollgate_engine::{Engine, Fault, Leases, Pending, Snapshot};
 use tollgate_web::answer::Lines;
 use tollgate_web::facts::{Asked, Body, Source};
@@ -45,8 +45,15 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    fn new(answers: &Answers, engine: &Engine, leases: &Leases, decision: &Decision<'_>) -> Self {
-        let mut lines = Lines(Vec::with_capacity(ROOM));
+    /// Its lines are written to a buffer that is empty.
+    fn new(
+        buffer: Vec<u8>,
+        answers: &Answers,
+        engine: &Engine,
+        leases: &Leases,
+        decision: &Decision<'_>,
+    ) -> Self {
+        let mut lines = Lines(buffer);
         answers.headers(decision, &mut lines);
         let mut held = Held::default();
         if let Some(id) = decision.charges.id {
@@ -97,9 +104,6 @@ enum Needs {
     Identity,
 }
 
-/// Room for the header lines that a decision comes with, in most cases.
-const ROOM: usize = 320;
-
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 static NOBODY: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
@@ -142,7 +146,7 @@ impl Case<'_> {
         let pairs = asked.pairs();
         let id = self.id_for(policy);
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
-        if lets_wait(policy) && shared.pacer.is_waiting(&pinned, &attempt) {
+        if policy.lets_wait() && shared.pacer.is_waiting(&pinned, &attempt) {
             return Ok(AtOnce::Queue);
         }
         let mut decision = Decision::blank();
@@ -237,7 +241,8 @@ impl Case<'_> {
             Some(source) if source.is_proved() => Needs::Identity,
             _ => Needs::Nothing,
         };
-        let needs = fields.map(needs).max().unwrap_or(Needs::Nothing);
+        let needs =
+            fields.filter(|field| !Source::is_at_hand(field)).map(needs).max().unwrap_or(Needs::Nothing);
         let origin = &self.visit.origin;
         let client = match origin.trust(&self.local.plan) {
             Trust::Nobody => origin.peer,
@@ -278,7 +283,8 @@ impl Case<'_> {
         let worker = &self.visit.worker;
         let engine = &worker.shared.engine;
         if decision.allowed() {
-            return Limited::Admitted(Admitted::new(answers, engine, &worker.shared.leases, decision));
+            let leases = &worker.shared.leases;
+            return Limited::Admitted(Admitted::new(worker.buffer(), answers, engine, leases, decision));
         }
         let mut answer = worker.spare_answer();
         answer.status = answers.refuse_again(engine, decision, &self.correlation(), &mut answer.text);
@@ -309,11 +315,6 @@ impl Case<'_> {
             mistake => Problem::bad_request(mistake.to_string()),
         }
     }
-}
-
-/// Whether some rule lets those who exceed it wait.
-fn lets_wait(policy: &Policy) -> bool {
-    policy.rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)))
 }
 
 /// The answer to somebody who may not pass.

@@ -61,6 +61,13 @@ impl<'n> Source<'n> {
         })
     }
 
+    /// Whether this is the name of something that every request has and that is known without looking at
+    /// its headers.
+    #[inline(always)]
+    pub fn is_at_hand(name: &str) -> bool {
+        matches!(name, "ip" | "route" | "method" | "path" | "host")
+    }
+
     fn parse_named(name: &'n str) -> Option<Self> {
         let (family, name) = name.split_once('.')?;
         let token = !name.is_empty() && name.bytes().all(is_of_a_token);

@@ -63,7 +63,7 @@ impl Case<'_> {
         let see = move |engine: &tollgate_engine::Engine, decision: &tollgate_core::Decision<'_>| {
             let answers = &plan.settings.answers;
             let limited = if decision.allowed() {
-                Limited::Admitted(Admitted::new(answers, engine, &leases, decision))
+                Limited::Admitted(Admitted::new(Vec::new(), answers, engine, &leases, decision))
             } else {
                 Limited::Refused(Box::new(refusal(answers, engine, decision, &correlation)))
             };
