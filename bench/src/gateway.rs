@@ -10,72 +10,111 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use crate::rounds::{line, median};
-use load::{Load, p99, wrk};
+use load::{BURST, burst, p99, wrk};
 use servers::{Nginx, Running, Tollgate, Upstream};
 
+/// Rounds of a second each.
 const ROUNDS: usize = 20;
-const LATENCY_ROUNDS: usize = 5;
+/// Rounds of a moment each, for what differs by a few hundredths.
+const CLOSE_ROUNDS: usize = 200;
+const LATENCY_ROUNDS: usize = 15;
 const IDLE: usize = 10_000;
+
+/// Something to ask, of which server.
+struct Target<'s> {
+    server: &'s Running,
+    url: String,
+}
 
 pub fn run() {
     let upstream = Upstream::start();
     let nginx = Nginx::start(upstream.0.port);
     let tollgate = Tollgate::start(upstream.0.port);
-    let at = |server: &Running, path: &str| format!("http://127.0.0.1:{}{path}", server.port);
-    // What is compared is asked side by side, as far as that goes.
-    let targets = [
-        (&nginx.0, at(&nginx.0, "/ip")),
-        (&nginx.0, at(&nginx.0, "/plain")),
-        (&tollgate.0, at(&tollgate.0, "/plain")),
-        (&tollgate.0, at(&tollgate.0, "/five")),
-        (&tollgate.0, at(&tollgate.0, "/ip")),
-        (&tollgate.0, at(&tollgate.0, "/deny")),
-    ];
-    for (_, url) in &targets {
-        wrk(url, Duration::from_secs(1));
-    }
-    let mut loads: Vec<Vec<Load>> = vec![Vec::new(); targets.len()];
-    for _ in 0..ROUNDS {
-        for (index, (server, url)) in targets.iter().enumerate() {
-            let before = server.cpu();
-            let mut load = wrk(url, Duration::from_secs(1));
-            load.cpu = server.cpu() - before;
-            loads[index].push(load);
-        }
-    }
-    report(&loads);
-    latency(&at(&upstream.0, "/plain"), &at(&nginx.0, "/ip"), &at(&tollgate.0, "/ip"));
+    rates(&[
+        Target::new(&nginx.0, "/plain"),
+        Target::new(&tollgate.0, "/plain"),
+        Target::new(&tollgate.0, "/ip"),
+        Target::new(&tollgate.0, "/deny"),
+    ]);
+    costs(&[
+        Target::new(&nginx.0, "/ip"),
+        Target::new(&nginx.0, "/plain"),
+        Target::new(&tollgate.0, "/plain"),
+        Target::new(&tollgate.0, "/ip"),
+        Target::new(&tollgate.0, "/five"),
+    ]);
+    latency(&[Target::new(&upstream.0, "/plain"), Target::new(&nginx.0, "/ip"), Target::new(&tollgate.0, "/ip")]);
     idle(&tollgate.0);
 }
 
-fn report(loads: &[Vec<Load>]) {
-    // Rounds are compared with their neighbours in time, so that what slows the machine slows both.
-    let ratio = |of: usize, to: usize, what: fn(&Load) -> f64| {
-        median(loads[of].iter().zip(&loads[to]).map(|(one, other)| what(one) / what(other)).collect())
-    };
-    let typical = |of: usize, what: fn(&Load) -> f64| median(loads[of].iter().map(what).collect());
-    let rate = |of: usize| format!("{:.0}/s", typical(of, Load::rate));
-    let micros = |of: usize| format!("{:.1} µs CPU", typical(of, Load::micros));
-    let beside = |name: &str, figure: String| format!("{name} {figure}");
-    let [nginx_limited, nginx, plain, five, limited, denied] = [0, 1, 2, 3, 4, 5];
-    line("gateway without limits, requests", &rate(plain), &beside("nginx", rate(nginx)), ratio(plain, nginx, Load::rate), "≥ 0.70, aim 1.0");
-    line("gateway without limits, CPU", &micros(plain), &beside("nginx", micros(nginx)), ratio(plain, nginx, Load::micros), "");
-    line("a limit by address, CPU", &micros(limited), &beside("without", micros(plain)), ratio(limited, plain, Load::micros), "≤ 1.05");
-    line("five rules, ten limits, CPU", &micros(five), &beside("without", micros(plain)), ratio(five, plain, Load::micros), "≤ 1.10");
-    line("nginx with `limit_req`, CPU", &micros(nginx_limited), &beside("without", micros(nginx)), ratio(nginx_limited, nginx, Load::micros), "");
-    line("429s, requests", &rate(denied), &beside("proxied 200s", rate(limited)), ratio(denied, limited, Load::rate), "≥ 2");
+impl<'s> Target<'s> {
+    fn new(server: &'s Running, path: &str) -> Self {
+        Self { server, url: format!("http://127.0.0.1:{}{path}", server.port) }
+    }
+
+    /// CPU time that its server spends on one request of a burst, in microseconds.
+    fn cost(&self) -> f64 {
+        let before = self.server.cpu();
+        burst(&self.url);
+        (self.server.cpu() - before).as_secs_f64() * 1e6 / BURST as f64
+    }
+}
+
+/// Measures every target in every round, and turns the order round each time: what slows the machine down
+/// for a while slows all of them, and none is always the first.
+fn measure(rounds: usize, targets: &[Target<'_>], measure: impl Fn(&Target<'_>) -> f64) -> Vec<Vec<f64>> {
+    let mut measured = vec![Vec::new(); targets.len()];
+    for round in 0..=rounds {
+        let mut order: Vec<usize> = (0..targets.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for index in order {
+            let value = measure(&targets[index]);
+            // The first round only warms up.
+            if round > 0 {
+                measured[index].push(value);
+            }
+        }
+    }
+    measured
+}
+
+/// The median of what one target showed over what another one did in the same round.
+fn ratio(one: &[f64], other: &[f64]) -> f64 {
+    median(one.iter().zip(other).map(|(one, other)| one / other).collect())
+}
+
+/// How many requests go through in a second.
+fn rates(targets: &[Target<'_>; 4]) {
+    let measured = measure(ROUNDS, targets, |target| wrk(&target.url, Duration::from_secs(1)));
+    let [nginx, plain, limited, denied] = &*measured else { unreachable!("four targets") };
+    let shown = |rates: &[f64]| format!("{:.0}/s", median(rates.to_vec()));
+    let beside = |name: &str, rates: &[f64]| format!("{name} {}", shown(rates));
+    line("gateway without limits, requests", &shown(plain), &beside("nginx", nginx), ratio(plain, nginx), "≥ 0.70, aim 1.0");
+    line("429s, requests", &shown(denied), &beside("proxied 200s", limited), ratio(denied, limited), "≥ 2");
+}
+
+/// What one request costs the proxy.
+fn costs(targets: &[Target<'_>; 5]) {
+    let measured = measure(CLOSE_ROUNDS, targets, |target| target.cost());
+    let [nginx_limited, nginx, plain, limited, five] = &*measured else { unreachable!("five targets") };
+    let shown = |costs: &[f64]| format!("{:.1} µs CPU", median(costs.to_vec()));
+    let beside = |name: &str, costs: &[f64]| format!("{name} {}", shown(costs));
+    line("gateway without limits, CPU", &shown(plain), &beside("nginx", nginx), ratio(plain, nginx), "");
+    line("a limit by address, CPU", &shown(limited), &beside("without", plain), ratio(limited, plain), "≤ 1.05");
+    line("five rules, ten limits, CPU", &shown(five), &beside("without", plain), ratio(five, plain), "≤ 1.10");
+    line("nginx with `limit_req`, CPU", &shown(nginx_limited), &beside("without", nginx), ratio(nginx_limited, nginx), "");
 }
 
 /// What a proxy adds to the slowest of a hundred answers, while there is little to do.
-fn latency(direct: &str, nginx: &str, tollgate: &str) {
-    let mut added = [Vec::new(), Vec::new()];
-    for _ in 0..LATENCY_ROUNDS {
-        let without = p99(direct);
-        for (added, url) in added.iter_mut().zip([nginx, tollgate]) {
-            added.push((p99(url) - without).max(0.0));
-        }
-    }
-    let [nginx, own] = added.map(median);
+fn latency(targets: &[Target<'_>; 3]) {
+    let measured = measure(LATENCY_ROUNDS, targets, |target| p99(&target.url));
+    let added = |of: usize| {
+        let added = measured[of].iter().zip(&measured[0]).map(|(with, without)| (with - without).max(0.0));
+        median(added.collect())
+    };
+    let (nginx, own) = (added(1), added(2));
     let shown = |micros: f64| format!("{micros:.0} µs");
     line("p99 added to the upstream's", &shown(own), &format!("nginx {}", shown(nginx)), own / nginx, "≤ 1.5");
 }

@@ -5,30 +5,14 @@ use std::net::TcpStream;
 use std::process::Command;
 use std::time::Duration;
 
-/// What one round came to.
-#[derive(Clone, Copy, Debug)]
-pub struct Load {
-    requests: f64,
-    seconds: f64,
-    /// What the proxy spent on it.
-    pub cpu: Duration,
-}
-
-impl Load {
-    /// Requests in a second.
-    pub fn rate(&self) -> f64 {
-        self.requests / self.seconds
-    }
-
-    /// CPU time for a request, in microseconds.
-    pub fn micros(&self) -> f64 {
-        self.cpu.as_secs_f64() * 1e6 / self.requests
-    }
-}
+/// How many requests are in a burst.
+pub const BURST: usize = 8000;
+/// How many answers the slowest of a hundred is taken from.
+const PACED: usize = 4000;
 
 /// Sixty-four connections, each with one request on its way, for so long: so many that a proxy which
-/// answers by itself hardly ever waits for the load.
-pub fn wrk(url: &str, time: Duration) -> Load {
+/// answers by itself hardly ever waits for the load. Answers how many went through in a second.
+pub fn wrk(url: &str, time: Duration) -> f64 {
     let duration = format!("{}s", time.as_secs());
     let arguments = ["-c", "1", "wrk", "-t", "1", "-c", "64", "-d", &duration, url];
     let output = Command::new("taskset").args(arguments).output().expect("wrk is installed");
@@ -37,22 +21,33 @@ pub fn wrk(url: &str, time: Duration) -> Load {
     assert!(output.status.success() && refused == url.ends_with("/deny"), "{url}: {text}");
     let line = text.lines().find(|line| line.contains(" requests in ")).unwrap_or_else(|| panic!("{text}"));
     let words: Vec<&str> = line.split_whitespace().collect();
-    let requests = words[0].parse().expect("a number of requests");
-    let seconds = words[3].trim_end_matches([',', 's']).parse().expect("a number of seconds");
-    Load { requests, seconds, cpu: Duration::ZERO }
+    let requests: f64 = words[0].parse().expect("a number of requests");
+    let seconds: f64 = words[3].trim_end_matches([',', 's']).parse().expect("a number of seconds");
+    requests / seconds
+}
+
+/// So many requests over sixty-four connections: a moment's load, where what is compared has to come close
+/// after one another.
+pub fn burst(url: &str) {
+    let requests = BURST.to_string();
+    let arguments = ["-c", "1", "h2load", "--h1", "-t", "1", "-c", "64", "-n", &requests, url];
+    let output = Command::new("taskset").args(arguments).output().expect("h2load is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains(&format!("{BURST} succeeded")), "{url}: {text}");
 }
 
 /// The slowest of a hundred answers at two thousand requests a second, in microseconds.
 pub fn p99(url: &str) -> f64 {
     let log = std::env::temp_dir().join(format!("tollgate-bench-{}.log", std::process::id()));
     let file = log.to_str().expect("a plain path");
-    let arguments = ["-c", "1", "h2load", "--h1", "-c", "16", "-n", "8000", "--rps", "125", "--log-file", file, url];
+    let requests = PACED.to_string();
+    let arguments = ["-c", "1", "h2load", "--h1", "-c", "16", "-n", &requests, "--rps", "125", "--log-file", file, url];
     let output = Command::new("taskset").args(arguments).output().expect("h2load is installed");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     let text = std::fs::read_to_string(&log).expect("a log");
     std::fs::remove_file(&log).expect("our own file");
     let mut times: Vec<f64> = text.lines().filter_map(|line| line.split('\t').nth(2)?.parse().ok()).collect();
-    assert_eq!(times.len(), 8000);
+    assert_eq!(times.len(), PACED);
     times.sort_by(f64::total_cmp);
     times[times.len() * 99 / 100]
 }
