@@ -16,7 +16,6 @@ use crate::listen;
 use crate::meter::Meters;
 use crate::plan::{BadSettings, Plan};
 use crate::settings::{ListenerSettings, Settings};
-use crate::tls;
 use crate::worker::{Listener, Order, Shared, Worker};
 
 /// A reverse proxy that serves. Dropped, it ends at once; see [`Gateway::end`].
@@ -117,23 +116,22 @@ impl Gateway {
         self.shared.plan.load().settings.clone()
     }
 
-    /// Puts other settings in force, all of them or none. Requests under way end as they began.
-    /// Answers what has changed and stays as it was until the next start.
+    /// Puts other settings in force, all of them or none. Requests under way end as they began, and
+    /// connections keep the certificate that they were shown. Answers what has changed and stays as it was
+    /// until the next start.
     pub fn replace(&self, settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
         let current = self.shared.plan.load_full();
         let mut waits = Vec::new();
-        if settings.listeners != current.settings.listeners {
+        let mut settings = settings;
+        if !settings.listens_like(&current.settings) {
+            settings.listeners.clone_from(&current.settings.listeners);
             waits.push(NeedsRestart::Listeners);
         }
         if settings.workers != current.settings.workers {
+            settings.workers = current.settings.workers;
             waits.push(NeedsRestart::Workers);
         }
-        let started = |settings: Settings| Settings {
-            listeners: current.settings.listeners.clone(),
-            workers: current.settings.workers,
-            ..settings
-        };
-        let plan = Plan::new(started(settings), Some(&current))?;
+        let plan = Plan::new(settings, Some(&current))?;
         self.shared.plan.store(Arc::new(plan));
         Ok(waits)
     }
@@ -154,12 +152,13 @@ impl Gateway {
 impl Settings {
     /// Finds what a gateway would refuse to start with, as far as that can be seen without starting it.
     pub fn check(&self) -> Result<(), BadSettings> {
-        Plan::new(self.clone(), None)?;
-        for ListenerSettings { address, tls, http2 } in &self.listeners {
-            let bad = |reason| BadSettings::BadListener { address: *address, reason };
-            tls.as_ref().map(|tls| tls::server(tls, *http2)).transpose().map_err(bad)?;
-        }
-        Ok(())
+        Plan::new(self.clone(), None).map(drop)
+    }
+
+    /// Whether there are the same listeners, which speak the same, whatever they prove their names with.
+    pub fn listens_like(&self, other: &Self) -> bool {
+        let spoken = |listener: &ListenerSettings| (listener.address, listener.tls.is_some(), listener.http2);
+        self.listeners.iter().map(spoken).eq(other.listeners.iter().map(spoken))
     }
 }
 
@@ -175,15 +174,13 @@ fn open(settings: &Settings) -> Result<(Vec<Vec<Listener>>, Vec<SocketAddr>), St
     let workers = settings.workers.get();
     let mut by_worker: Vec<Vec<Listener>> = (0..workers).map(|_| Vec::new()).collect();
     let mut addresses = Vec::new();
-    for listener in &settings.listeners {
+    for (place, listener) in settings.listeners.iter().enumerate() {
         let (address, http2) = (listener.address, listener.http2);
-        let bad = |reason| StartError::Settings(BadSettings::BadListener { address, reason });
-        let tls = listener.tls.as_ref().map(|tls| tls::server(tls, http2)).transpose().map_err(bad)?;
         let failed = |error| StartError::Listen { address, error };
         let sockets = listen::bind(address, workers).map_err(failed)?;
         addresses.push(sockets[0].local_addr().map_err(failed)?);
         for (own, socket) in by_worker.iter_mut().zip(sockets) {
-            own.push(Listener { socket, tls: tls.clone(), http2 });
+            own.push(Listener { socket, place, http2 });
         }
     }
     Ok((by_worker, addresses))

@@ -5,12 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::HeaderName;
+use rustls::ServerConfig;
 use rustls::pki_types::ServerName;
 use tollgate_web::path;
 
 use crate::h1::lines::{Kind, kind_of};
 use crate::route::{Shadowed, Table};
-use crate::settings::{Bounds, GuardSettings, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings};
+use crate::settings::{
+    Bounds, GuardSettings, ListenerSettings, Rewrite, RouteSettings, Segment, Settings, UpstreamSettings,
+};
 use crate::tls;
 use crate::upstream::Upstream;
 
@@ -22,6 +25,8 @@ pub(crate) struct Plan {
     pub(crate) table: Table,
     pub(crate) routes: Vec<Route>,
     pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// For each listener, what it proves its name with, if it does.
+    pub(crate) proofs: Vec<Option<Arc<ServerConfig>>>,
     /// The header that clients' addresses are read from, if it would otherwise be passed on like any.
     pub(crate) hearsay: Option<HeaderName>,
 }
@@ -92,7 +97,8 @@ pub enum BadSettings {
 }
 
 impl Plan {
-    /// Checks settings. Upstreams that have not changed are taken over from an earlier plan.
+    /// Checks settings. Listeners' proofs and upstreams that have not changed are taken over from an earlier
+    /// plan.
     pub(crate) fn new(settings: Settings, earlier: Option<&Self>) -> Result<Self, BadSettings> {
         if settings.listeners.is_empty() {
             return Err(BadSettings::NoListeners);
@@ -101,6 +107,11 @@ impl Plan {
         if head_bytes > Bounds::MOST_HEAD_BYTES || head_lines > Bounds::MOST_HEAD_LINES {
             return Err(BadSettings::HeadTooLong);
         }
+        let proofs = settings.listeners.iter().enumerate().map(|(place, listener)| {
+            let same = |plan: &&Self| plan.settings.listeners.get(place) == Some(listener);
+            earlier.filter(same).map_or_else(|| proof(listener), |plan| Ok(plan.proofs[place].clone()))
+        });
+        let proofs = proofs.collect::<Result<Vec<_>, _>>()?;
         check_names(settings.upstreams.iter().map(|upstream| &upstream.name))?;
         check_names(settings.routes.iter().map(|route| &route.name))?;
         let upstreams = settings.upstreams.iter().map(|upstream| {
@@ -116,8 +127,14 @@ impl Plan {
         let header = settings.trusted_proxies.header();
         let plain = kind_of(header.as_str().as_bytes()) == Kind::Plain;
         let hearsay = plain.then(|| header.clone());
-        Ok(Self { number, table, routes, upstreams, hearsay, settings })
+        Ok(Self { number, table, routes, upstreams, proofs, hearsay, settings })
     }
+}
+
+fn proof(listener: &ListenerSettings) -> Result<Option<Arc<ServerConfig>>, BadSettings> {
+    let ListenerSettings { address, tls, http2 } = listener;
+    let proof = tls.as_ref().map(|tls| tls::server(tls, *http2)).transpose();
+    proof.map_err(|reason| BadSettings::BadListener { address: *address, reason })
 }
 
 impl Route {

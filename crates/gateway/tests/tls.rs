@@ -20,6 +20,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tollgate_gateway::settings::{Address, TlsSettings, UpstreamTls};
+use tollgate_gateway::{BadSettings, NeedsRestart};
 
 /// A certificate for `localhost`, and its key.
 fn identity() -> (String, String) {
@@ -56,6 +57,47 @@ async fn secured(upstream: &Upstream) -> (Stage, String) {
     secure.listeners[0].tls = Some(TlsSettings { certificates: certificate.clone().into(), key: key.into() });
     secure.bounds.head_timeout = Duration::from_millis(500);
     (Stage::new(secure).await, certificate)
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_shown_to_whoever_comes_next() {
+    let upstream = Upstream::saying("hello").await;
+    let (stage, old) = secured(&upstream).await;
+    let mut client = Client::over(dial(&stage, &old, &[]).await);
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.text(), "hello");
+    let (new, key) = identity();
+    let mut renewed = stage.gateway.settings();
+    renewed.listeners[0].tls = Some(TlsSettings { certificates: new.clone().into(), key: key.into() });
+    assert_eq!(stage.gateway.replace(renewed).unwrap(), []);
+    let mut next = Client::over(dial(&stage, &new, &[]).await);
+    for client in [&mut client, &mut next] {
+        assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.text(), "hello");
+    }
+    let stream = TcpStream::connect(stage.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    assert!(connector(&old, &[]).connect(name, stream).await.is_err(), "the old one is gone");
+}
+
+#[tokio::test]
+async fn a_certificate_that_cannot_be_used_leaves_the_old_one() {
+    let upstream = Upstream::saying("hello").await;
+    let (stage, old) = secured(&upstream).await;
+    let mut broken = stage.gateway.settings();
+    broken.listeners[0].tls.as_mut().unwrap().certificates = identity().0.into();
+    assert!(matches!(stage.gateway.replace(broken), Err(BadSettings::BadListener { .. })));
+    let mut client = Client::over(dial(&stage, &old, &[]).await);
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.text(), "hello");
+}
+
+#[tokio::test]
+async fn tls_that_comes_or_goes_needs_a_restart() {
+    let upstream = Upstream::saying("hello").await;
+    let (stage, certificate) = secured(&upstream).await;
+    let mut plain = stage.gateway.settings();
+    plain.listeners[0].tls = None;
+    assert_eq!(stage.gateway.replace(plain).unwrap(), [NeedsRestart::Listeners]);
+    let mut client = Client::over(dial(&stage, &certificate, &[]).await);
+    assert_eq!(client.ask("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.text(), "hello");
 }
 
 #[tokio::test]

@@ -2,10 +2,8 @@
 
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsStream};
@@ -20,7 +18,8 @@ use crate::stream::Stream;
 /// A listener of one worker.
 pub(crate) struct Listener {
     pub(crate) socket: std::net::TcpListener,
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    /// Its place among the listeners.
+    pub(crate) place: usize,
     pub(crate) http2: bool,
 }
 
@@ -47,7 +46,7 @@ impl Drop for Counted {
 
 /// Accepts connections until it is told to end.
 pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: watch::Receiver<Order>) {
-    let Listener { socket, tls, http2 } = listener;
+    let Listener { socket, place, http2 } = listener;
     let socket = match TcpListener::from_std(socket) {
         Ok(socket) => socket,
         Err(error) => {
@@ -55,7 +54,7 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: w
             return;
         }
     };
-    let kind = Kind { tls: tls.map(TlsAcceptor::from), http2 };
+    let kind = Kind { place, http2 };
     loop {
         let accepted = tokio::select! {
             accepted = accept_one(&worker, &socket) => accepted,
@@ -91,7 +90,7 @@ async fn accept_one(worker: &Worker, socket: &TcpListener) -> std::io::Result<(T
 
 /// What is spoken at a listener.
 struct Kind {
-    tls: Option<TlsAcceptor>,
+    place: usize,
     http2: bool,
 }
 
@@ -99,11 +98,12 @@ impl Kind {
     fn start(&self, worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
         let counted = Counted::new(worker);
         let local = worker.local();
-        let scheme = if self.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let acceptor = local.plan.proofs[self.place].clone().map(TlsAcceptor::from);
+        let scheme = if acceptor.is_some() { Scheme::Https } else { Scheme::Http };
         let visit = Visit::new(worker, Rc::new(Origin::new(peer.ip(), scheme)));
         // An answer is one small packet in most cases: do not wait for more to send.
         let _ = stream.set_nodelay(true);
-        let (acceptor, http2) = (self.tls.clone(), self.http2);
+        let http2 = self.http2;
         if local.plan.settings.connections.is_none() && acceptor.is_none() {
             tokio::task::spawn_local(async move {
                 connection::serve(visit, Stream::Plain(stream), http2).await;

@@ -162,16 +162,16 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
         ("store", started.store != now.store),
         ("log", started.log != now.log),
         ("gateway", started.gateway.is_some() != now.gateway.is_some()),
-        ("gateway.listen", differs(started, now, |gateway| &gateway.listeners)),
-        ("gateway.workers", differs(started, now, |gateway| &gateway.workers)),
+        ("gateway.listen", differ(started, now, |before, after| !before.listens_like(after))),
+        ("gateway.workers", differ(started, now, |before, after| before.workers != after.workers)),
     ];
     changed.into_iter().filter_map(|(setting, changed)| changed.then_some(setting))
 }
 
-/// Whether a setting of the gateway differs, if there is one before and after.
-fn differs<T: PartialEq>(started: &Config, now: &Config, setting: impl Fn(&Settings) -> &T) -> bool {
+/// Whether settings of the gateway differ in this, if there is one before and after.
+fn differ(started: &Config, now: &Config, in_this: impl Fn(&Settings, &Settings) -> bool) -> bool {
     let both = started.gateway.as_ref().zip(now.gateway.as_ref());
-    both.is_some_and(|(before, after)| setting(before) != setting(after))
+    both.is_some_and(|(before, after)| in_this(before, after))
 }
 
 /// Watches the configuration file. Where that is not possible, the other ways to reload remain.
