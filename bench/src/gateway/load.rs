@@ -37,8 +37,8 @@ pub fn burst(url: &str) {
 }
 
 /// The slowest of a hundred answers at two thousand requests a second, in microseconds.
-pub fn p99(url: &str) -> f64 {
-    let log = std::env::temp_dir().join(format!("tollgate-bench-{}.log", std::process::id()));
+pub fn p99(url: &str, port: u16) -> f64 {
+    let log = std::env::temp_dir().join(format!("tollgate-bench-{}-{port}.log", std::process::id()));
     let file = log.to_str().expect("a plain path");
     let requests = PACED.to_string();
     let arguments = ["-c", "1", "h2load", "--h1", "-c", "16", "-n", &requests, "--rps", "125", "--log-file", file, url];
