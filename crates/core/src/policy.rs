@@ -53,8 +53,8 @@ pub struct Policy {
     lets_wait: bool,
     counts_answers: bool,
     holding: Holding,
-    /// Whether all there is is one rule by one field, with the same limits for everybody.
-    plain: bool,
+    /// What its one field holds, if all there is is one rule by one field, with the same limits for everybody.
+    plain: Option<FieldKind>,
     number: usize,
 }
 
@@ -238,7 +238,7 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
-        let plain = matches!(&*steps, [step] if step.is_plain()) && numbers.is_empty();
+        let plain = if let [step] = &*steps { step.plain().filter(|_| numbers.is_empty()) } else { None };
         let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
         Self {
             name,
@@ -321,12 +321,13 @@ impl Policy {
     /// writing: the shortest way there is.
     #[inline]
     fn charge_plain<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> bool {
-        if !self.plain {
-            return false;
+        let (Some(kind), [(name, value)]) = (self.plain, attempt.fields) else { return false };
+        let ([rule], [field]) = (&*self.rules, &*self.fields) else { return false };
+        let plain = same(field, name) && kind.is_plain(value);
+        if plain {
+            charges.push(&rule.plan, value, !self.observes);
         }
-        let ([rule], [step], [field]) = (&*self.rules, &*self.steps, &*self.fields) else { return false };
-        let [(name, value)] = attempt.fields else { return false };
-        same(field, name) && step.charge_plain(rule, Some(value), charges)
+        plain
     }
 
     #[inline(never)]

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 
 use crate::charge::Charges;
 use crate::key::{self, FieldKind, Presence, ValueError};
+use crate::plan::Plan;
 use crate::rule::{Field, Rule};
 
 /// One rule of a policy.
@@ -45,9 +46,10 @@ impl Step {
         }
     }
 
-    /// Whether it is by one field, with the same limits for all its values.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.enabled && self.parts.len() == 1 && self.limited && !self.overridden
+    /// What its field holds, if it is by one, with the same limits for all its values.
+    pub(crate) fn plain(&self) -> Option<FieldKind> {
+        let [part] = &*self.parts else { return None };
+        (self.enabled && self.limited && !self.overridden).then_some(part.kind)
     }
 
     /// Whether all its fields are there.
@@ -75,22 +77,23 @@ impl Step {
     /// Charges its rule if the key needs no writing, given the value of its first field: there is no other,
     /// and the value is in its comparable form already. Answers whether that was so.
     #[inline(always)]
-    pub(crate) fn charge_plain<'a>(
-        &self,
-        rule: &'a Rule,
-        first: Option<&'a str>,
-        charges: &mut Charges<'a>,
-    ) -> bool {
+    fn charge_plain<'a>(&self, rule: &'a Rule, first: Option<&'a str>, charges: &mut Charges<'a>) -> bool {
         let key = match (&*self.parts, first) {
             ([], _) => &*rule.name,
             ([part], Some(value)) if part.kind.is_plain(value) => value,
             _ => return false,
         };
         let plan = if self.overridden { rule.plan_at(key) } else { &rule.plan };
-        if self.limited && !self.overridden || !plan.limits().is_empty() {
+        if self.is_limited_by(plan) {
             charges.push(plan, key, self.enforced);
         }
         true
+    }
+
+    /// Whether a plan of its rule has any limit: in most cases there is no need to look at it.
+    #[inline(always)]
+    fn is_limited_by(&self, plan: &Plan) -> bool {
+        self.limited && !self.overridden || !plan.limits().is_empty()
     }
 
     /// As [`Step::charge`], at a key that has to be written first.
@@ -112,7 +115,7 @@ impl Step {
         } else {
             &rule.plan
         };
-        if self.limited && !self.overridden || !plan.limits().is_empty() {
+        if self.is_limited_by(plan) {
             charges.push_written(plan, start, self.enforced);
         }
         Ok(())

@@ -22,29 +22,33 @@ pub(crate) fn read(text: &str) -> Option<IpAddr> {
 /// The IPv4 address that a text is, if it is one. There is only one spelling of each.
 #[inline]
 pub(crate) fn read_v4(text: &str) -> Option<Ipv4Addr> {
-    let bytes = text.as_bytes();
-    if !(7..=15).contains(&bytes.len()) {
-        return None;
-    }
-    let (mut bits, mut number, mut digits, mut dots) = (0_u32, 0_u32, 0, 0);
-    for byte in bytes {
-        let digit = byte.wrapping_sub(b'0');
-        if digit <= 9 {
-            // Nothing follows a zero that a number begins with, and no number has more than three digits.
-            if digits == 3 || digits > 0 && number == 0 {
-                return None;
-            }
-            number = number * 10 + u32::from(digit);
-            digits += 1;
-        } else {
-            if *byte != b'.' || digits == 0 || number > 255 || dots == 3 {
-                return None;
-            }
-            bits = bits << 8 | number;
-            (number, digits, dots) = (0, 0, dots + 1);
+    let mut rest = text.as_bytes();
+    let mut bits = 0;
+    for place in 0..4 {
+        if place > 0 {
+            rest = rest.strip_prefix(b".")?;
         }
+        // Nothing follows a zero that a number begins with.
+        let (number, digits) = match *rest {
+            [a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9', ..] => {
+                (100 * digit(a) + 10 * digit(b) + digit(c), 3)
+            }
+            [a @ b'1'..=b'9', b @ b'0'..=b'9', ..] => (10 * digit(a) + digit(b), 2),
+            [a @ b'0'..=b'9', ..] => (digit(a), 1),
+            _ => return None,
+        };
+        if number > 255 {
+            return None;
+        }
+        bits = bits << 8 | number;
+        rest = &rest[digits..];
     }
-    (dots == 3 && digits > 0 && number <= 255).then(|| Ipv4Addr::from_bits(bits << 8 | number))
+    rest.is_empty().then(|| Ipv4Addr::from_bits(bits))
+}
+
+#[inline]
+fn digit(byte: u8) -> u32 {
+    u32::from(byte - b'0')
 }
 
 /// The IPv6 address that a text is, if it is one without an IPv4 address at its end.
