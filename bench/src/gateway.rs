@@ -14,7 +14,7 @@ use load::{BURST, burst, p99, wrk};
 use servers::{Nginx, Running, Tollgate, Upstream};
 
 /// Rounds of a second each.
-const ROUNDS: usize = 20;
+const ROUNDS: usize = 40;
 /// Rounds of a moment each, for what differs by a few hundredths.
 const CLOSE_ROUNDS: usize = 200;
 const LATENCY_ROUNDS: usize = 30;
