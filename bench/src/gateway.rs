@@ -9,7 +9,7 @@ mod servers;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use crate::rounds::{line, median};
+use crate::rounds::{line, median, ratio};
 use load::{BURST, burst, p99, wrk};
 use servers::{Nginx, Running, Tollgate, Upstream};
 
@@ -78,11 +78,6 @@ fn measure(rounds: usize, targets: &[Target<'_>], measure: impl Fn(&Target<'_>) 
         }
     }
     measured
-}
-
-/// The median of what one target showed over what another one did in the same round.
-fn ratio(one: &[f64], other: &[f64]) -> f64 {
-    median(one.iter().zip(other).map(|(one, other)| one / other).collect())
 }
 
 /// How many requests go through in a second.

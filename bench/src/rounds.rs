@@ -29,8 +29,13 @@ impl Rounds {
 
     /// The median over the rounds of one contender's time over another's.
     pub fn ratio(&self, one: usize, other: usize) -> f64 {
-        median(self.times[one].iter().zip(&self.times[other]).map(|(one, other)| one / other).collect())
+        ratio(&self.times[one], &self.times[other])
     }
+}
+
+/// The median of what one showed over what another one did in the same round.
+pub fn ratio(one: &[f64], other: &[f64]) -> f64 {
+    median(one.iter().zip(other).map(|(one, other)| one / other).collect())
 }
 
 /// The middle one.

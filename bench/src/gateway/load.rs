@@ -1,4 +1,4 @@
-//! Load from other processes: wrk for as much as goes, h2load at a pace.
+//! Load from other processes: wrk for as much as goes, h2load for a moment and at a pace.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -211,3 +211,10 @@ fn a_decision_that_is_made_anew_keeps_nothing_of_the_last() {
     assert_eq!((decision.charges.ticket, decision.charges.cost, decision.charges.id), (Ticket(2), 1, None));
     assert_eq!((decision.outcome.taken, decision.outcome.readings.len()), (0, 0));
 }
+
+#[test]
+fn a_policy_lets_wait_if_one_of_its_rules_does() {
+    let (reject, wait, observe) = (OnExceed::Reject, OnExceed::Wait(span(9)), OnExceed::Observe);
+    assert!(policy_of(&[reject, wait]).lets_wait());
+    assert!(!policy_of(&[reject, observe, OnExceed::Defer(Deferral::default())]).lets_wait());
+}

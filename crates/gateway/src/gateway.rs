@@ -119,10 +119,9 @@ impl Gateway {
     /// Puts other settings in force, all of them or none. Requests under way end as they began, and
     /// connections keep the certificate that they were shown. Answers what has changed and stays as it was
     /// until the next start.
-    pub fn replace(&self, settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
+    pub fn replace(&self, mut settings: Settings) -> Result<Vec<NeedsRestart>, BadSettings> {
         let current = self.shared.plan.load_full();
         let mut waits = Vec::new();
-        let mut settings = settings;
         if !settings.listens_like(&current.settings) {
             settings.listeners.clone_from(&current.settings.listeners);
             waits.push(NeedsRestart::Listeners);

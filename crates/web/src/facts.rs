@@ -299,3 +299,31 @@ impl fmt::Display for BadFact {
 }
 
 impl std::error::Error for BadFact {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_at_hand_is_what_its_source_says() {
+        let facts = Facts {
+            route: "shop",
+            client: IpAddr::from([192, 0, 2, 7]),
+            address: Some("192.0.2.7"),
+            method: &Method::GET,
+            path: "/cart",
+            query: None,
+            host: "example.org",
+            headers: &HeaderMap::new(),
+            identity: &Identity::default(),
+            body: None,
+        };
+        let names = ["ip", "route", "method", "path", "host", "subject", "api_key", "consumer", "header.x"];
+        for name in names {
+            let at_hand = facts.at_hand(name);
+            assert_eq!(at_hand.is_some(), Source::is_at_hand(name), "{name}");
+            let value = facts.value(Source::parse(name).expect("a name")).expect("a good request");
+            assert_eq!(at_hand, value.as_ref().map(Value::as_str), "{name}");
+        }
+    }
+}
