@@ -3,6 +3,9 @@
 //! The encoding is injective. A rule with one field uses its value as it is; with several, values
 //! are joined by commas, and commas and backslashes inside them are escaped.
 
+mod domain;
+mod mailbox;
+
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -28,10 +31,11 @@ pub enum FieldKind {
         /// How many bits of an IPv6 address count.
         v6: u8,
     },
-    /// A mail address: case, trailing dot and international domains do not matter. The null sender
-    /// (`<>` or nothing) is as good as absent.
+    /// A mail address, in one form: without needless quoting, in lower case and in NFC, with its domain as
+    /// [`FieldKind::Domain`] has it. The null sender (`<>` or nothing) is as good as absent.
     Address,
-    /// A domain: case, trailing dot and international spelling do not matter.
+    /// A domain, in one form: in lower case, with A-labels (IDNA), without the dot that may end it. An
+    /// address literal (`[192.0.2.1]`) is one too.
     Domain,
 }
 
@@ -49,6 +53,16 @@ pub enum ValueError {
     NotAnIp,
     /// Not a whole number, where a limit bounds one.
     NotANumber,
+    /// Not a mail address.
+    NotAnAddress {
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Not a domain.
+    NotADomain {
+        /// What is wrong with it.
+        why: &'static str,
+    },
 }
 
 /// What fields hold: what was said of them, else what their names say.
@@ -131,19 +145,18 @@ impl FieldKind {
     }
 
     fn is_normal(self, value: &str) -> bool {
-        let lower = || !value.bytes().any(|byte| !byte.is_ascii() || byte.is_ascii_uppercase());
         match self {
             Self::Text => true,
             // The parser accepts only one spelling of an IPv4 address.
             Self::Ip { v4: 32, .. } => text::read_v4(value).is_some(),
             Self::Ip { .. } => false,
-            Self::Domain => !value.ends_with('.') && lower(),
-            Self::Address => !value.starts_with('<') && !value.ends_with(['.', '>']) && lower(),
+            Self::Domain => domain::is_plain(value.as_bytes()),
+            Self::Address => mailbox::is_plain(value),
         }
     }
 
-    /// Whether a value can be used; that it says nothing is well.
-    pub(crate) fn check(self, value: &str) -> Result<(), ValueError> {
+    /// Checks that a value can be used. The null sender can, though it makes no key.
+    pub fn check(self, value: &str) -> Result<(), ValueError> {
         self.write(value, &mut KeyText::new()).map(|_| ())
     }
 
@@ -154,9 +167,9 @@ impl FieldKind {
         }
         let start = out.len();
         match self {
-            Self::Address => return Ok(write_address(value, out)),
+            Self::Address => return mailbox::write(value, out),
             Self::Text => out.extend_from_slice(value.as_bytes()),
-            Self::Domain => write_domain(value, out),
+            Self::Domain => domain::write(value, out).map_err(|why| ValueError::NotADomain { why })?,
             Self::Ip { .. } if value.is_empty() => {}
             // Reading and writing an address takes longer than copying one.
             Self::Ip { .. } if self.is_normal(value) => out.extend_from_slice(value.as_bytes()),
@@ -252,51 +265,6 @@ fn write_network(address: IpAddr, prefix: u8, whole: u8, out: &mut KeyText) {
     }
 }
 
-fn write_address(value: &str, out: &mut KeyText) -> Presence {
-    // All brackets and dots go, in any order, so that a written address is its own normal form.
-    let value = value.trim_start_matches('<').trim_end_matches(['>', '.']);
-    if value.is_empty() {
-        return Presence::Absent;
-    }
-    match value.rsplit_once('@') {
-        Some((local, domain)) => {
-            write_lower(local, out);
-            out.push(b'@');
-            write_domain(domain, out);
-        }
-        None => write_lower(value, out),
-    }
-    Presence::Present
-}
-
-fn write_domain(value: &str, out: &mut KeyText) {
-    let value = value.trim_end_matches('.');
-    if value.is_ascii() {
-        write_lower_ascii(value, out);
-    } else {
-        match idna::domain_to_ascii_cow(value.as_bytes(), idna::AsciiDenyList::URL) {
-            // Other scripts have full stops of their own, which end up as dots.
-            Ok(ascii) => out.extend_from_slice(ascii.trim_end_matches('.').as_bytes()),
-            // What no resolver would accept is still one sender: count it under its own spelling.
-            Err(_) => write_lower(value, out),
-        }
-    }
-}
-
-fn write_lower(value: &str, out: &mut KeyText) {
-    if value.is_ascii() {
-        write_lower_ascii(value, out);
-    } else {
-        out.extend_from_slice(value.to_lowercase().as_bytes());
-    }
-}
-
-fn write_lower_ascii(value: &str, out: &mut KeyText) {
-    let start = out.len();
-    out.extend_from_slice(value.as_bytes());
-    out[start..].make_ascii_lowercase();
-}
-
 impl core::fmt::Display for ValueError {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
@@ -306,6 +274,10 @@ impl core::fmt::Display for ValueError {
             }
             Self::NotAnIp => f.write_str("is not an IPv4 or IPv6 address"),
             Self::NotANumber => f.write_str("is not a whole number"),
+            Self::NotAnAddress { why } => {
+                write!(f, "is not a mail address: {why}; write it as in `user@example.com`")
+            }
+            Self::NotADomain { why } => write!(f, "is not a domain: {why}; write it as in `example.com`"),
         }
     }
 }

@@ -83,7 +83,8 @@ fn a_field_sent_twice_is_a_mistake_whether_it_makes_a_key_or_is_bounded() {
 
 #[test]
 fn a_value_is_refused_when_it_is_longer_than_a_key_may_be() {
-    let (longest, too_long) = ("x".repeat(MOST_FIELD_BYTES), "x".repeat(MOST_FIELD_BYTES + 1));
+    let long = |bytes: usize| format!("{}@example.com", "x".repeat(bytes - "@example.com".len()));
+    let (longest, too_long) = (long(MOST_FIELD_BYTES), long(MOST_FIELD_BYTES + 1));
     let error = ValueError::TooLong { bytes: 1_025 };
     let bad = Mistake::BadValue { field: "sender".into(), error };
     says(&mail(), &[("sender", &too_long)], &bad, "1025 bytes long; at most 1024");

@@ -66,10 +66,18 @@ const BAD_CHECKS: &[(&str, &str)] = &[
         "expected a string, a whole number of at least 0, or a boolean, not the number 1.5, at line 1 column 50",
     ),
     (
-        r#"{"policy":"mail.accept","fields":{"recipients":"few","sender":"a"}}"#,
+        r#"{"policy":"mail.accept","fields":{"recipients":"few","sender":"a@b"}}"#,
         "the value of `recipients` is not a whole number",
     ),
     (r#"{"policy":"mail.accept","fields":{"sender":"a","sender":"b"}}"#, "the field `sender` was sent twice"),
+    (
+        r#"{"policy":"mail.accept","fields":{"sender":"a\u0000@example.com"}}"#,
+        "the value of `sender` is not a mail address: before the `@` stands a character that has to be quoted, or is not allowed; write it as in `user@example.com`",
+    ),
+    (
+        r#"{"policy":"mail.accept","fields":{"sender":"a@example.com","domain":"example.com "}}"#,
+        "the value of `domain` is not a domain: it contains a character that no domain has; write it as in `example.com`",
+    ),
     (
         r#"{"policy":"mail.accept","cost":-1}"#,
         "expected a whole number of at least 0, not the number -1, at line 1 column 33",
@@ -186,7 +194,11 @@ async fn bad_places_and_bad_limits_are_told_apart() {
     let door = Door::open();
     let get = [
         ("/api/v1/ratelimits/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
-        ("/api/v1/ratelimits/ip/nonsense", 400, "that is no key of rule `ip`, whose keys are ip"),
+        (
+            "/api/v1/ratelimits/ip/nonsense",
+            400,
+            "that is no key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
+        ),
         ("/api/v1/ratelimits/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
         (
             "/api/v1/ratelimits/global/other",
@@ -194,7 +206,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
             "that is no key of rule `global`, whose keys are its own name, `global`",
         ),
         ("/api/v1/ratelimits/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
-        ("/api/v1/holds/sender/a", 404, "rule `sender` has no limit `at once` at this key"),
+        ("/api/v1/holds/sender/a@b", 404, "rule `sender` has no limit `at once` at this key"),
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
@@ -231,7 +243,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         ),
     ];
     for (body, detail) in put {
-        let reply = door.put("/api/v1/ratelimits/sender/a", body.clone()).await;
+        let reply = door.put("/api/v1/ratelimits/sender/a@b", body.clone()).await;
         assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
     }
     assert!(door.records.0.lock().is_empty(), "nothing was set");
@@ -242,15 +254,15 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     let door = Door::open();
     for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
         let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });
-        let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+        let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
         let detail = format!(
             "`5 {field} per attempt` bounds `{field}`, which is part of the key of rule `{rule}` in policy `mail.accept`: a number that is bounded needs a field of its own"
         );
         assert_eq!((reply.status, reply.detail()), (400, detail));
     }
-    assert_eq!(door.check("mail.accept", json!({ "sender": "a", "ip": "10.0.0.1" })).await.status, 200);
+    assert_eq!(door.check("mail.accept", json!({ "sender": "a@b", "ip": "10.0.0.1" })).await.status, 200);
     let limits = json!({ "limits": ["5 account per attempt"] });
-    let reply = door.put("/api/v1/ratelimits/sender/a", limits).await;
+    let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
     assert_eq!(reply.status, 200, "a key of another policy is just a name");
 }
 

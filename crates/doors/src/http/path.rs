@@ -60,6 +60,14 @@ impl<'s> Place<'s> {
     /// The place of a rule's key, in any spelling. The key is not shown back: it may be a secret.
     pub(crate) fn of(rule: &'s Arc<Rule>, key: &str) -> Result<Self, Problem> {
         let key = rule.key_of(key).ok_or_else(|| {
+            if let [field] = &*rule.by
+                && let Err(error) = field.kind.check(key)
+            {
+                let (name, field) = (&rule.name, &field.name);
+                return Problem::bad_request(format!(
+                    "that is no key of rule `{name}`: the `{field}` {error}"
+                ));
+            }
             let fields: Vec<&str> = rule.by.iter().map(|field| &*field.name).collect();
             let wanted =
                 if fields.is_empty() { format!("its own name, `{}`", rule.name) } else { fields.join(",") };

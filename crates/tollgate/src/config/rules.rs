@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tollgate_core::code::BadCode;
 use tollgate_core::grammar::GrammarError;
-use tollgate_core::key::{FieldKind, Kinds, MOST_FIELD_BYTES, check_field_name};
+use tollgate_core::key::{FieldKind, Kinds, check_field_name};
 use tollgate_core::policy::nearest;
 use tollgate_core::{Banning, Code, Deferral, Field, OnExceed, OnOutage, Plan, Rule, Span};
 
@@ -309,21 +309,19 @@ fn shown_of(rule: &Rule, key: &str) -> String {
 }
 
 /// Why a key does not fit a rule, and what would.
-fn misfit(rule: &Rule, key: &str) -> String {
-    let key = shown_of(rule, key);
+fn misfit(rule: &Rule, written: &str) -> String {
+    let key = shown_of(rule, written);
     match &*rule.by {
         [_] if key.is_empty() => "an empty value is no key".to_owned(),
         [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
         [field] => {
             let name = &field.name;
-            match field.kind {
-                FieldKind::Ip { .. } => {
+            match field.kind.check(written) {
+                _ if matches!(field.kind, FieldKind::Ip { .. }) => {
                     format!("`{key}` is no key: the field `{name}` holds IPv4 or IPv6 addresses")
                 }
-                FieldKind::Address if key.len() <= "<>".len() => {
-                    format!("`{key}` is no key: the rule does not apply to the null sender")
-                }
-                _ => format!("`{key}` is no key: values have at most {MOST_FIELD_BYTES} bytes"),
+                Err(error) => format!("`{key}` is no key: the value of `{name}` {error}"),
+                Ok(()) => format!("`{key}` is no key: the rule does not apply to the null sender"),
             }
         }
         several => format!(
