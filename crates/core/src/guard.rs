@@ -76,12 +76,17 @@ impl Policies {
     /// among these. Whoever asks for a login has to know them.
     pub fn missing_fields<'p>(&'p self, guard: &Guard, fields: &[(&str, &str)]) -> Vec<&'p str> {
         let Some(policy) = self.named(&guard.policy) else { return Vec::new() };
+        let known = |name: &str| fields.iter().any(|(own, _)| *own == name);
+        let source =
+            |name: &str| policy.derived().find(|(field, _)| *field == name).map(|(_, source)| source);
         let ladders = policy.rules.iter().filter(|rule| rule.enabled && rule.plan.has_ladder());
         let mut missing: Vec<&str> = Vec::new();
         for field in ladders.flat_map(|rule| rule.by.iter()) {
             let name = &*field.name;
-            if !missing.contains(&name) && !fields.iter().any(|(own, _)| *own == name) {
-                missing.push(name);
+            // A field that can be derived need not be brought, if its source is.
+            let wanted = source(name).filter(|_| !known(name)).unwrap_or(name);
+            if !missing.contains(&wanted) && !known(wanted) {
+                missing.push(wanted);
             }
         }
         missing

@@ -10,9 +10,11 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
+use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::charge::KeyText;
+use crate::derived::Derivation;
 use crate::net::text;
 pub(crate) use crate::policy::same;
 
@@ -63,11 +65,19 @@ pub enum ValueError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Not what is derived from another field that the attempt brings.
+    NotDerived {
+        /// The other field.
+        source: String,
+    },
 }
 
 /// What fields hold: what was said of them, else what their names say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kinds(BTreeMap<Arc<str>, FieldKind>);
+pub struct Kinds {
+    said: BTreeMap<Arc<str>, FieldKind>,
+    pub(crate) derived: Vec<Derivation>,
+}
 
 /// Whether a value says anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,32 +102,32 @@ pub fn check_field_name(name: &str) -> Result<(), String> {
 impl Kinds {
     /// What was said of these fields.
     pub fn new(said: impl IntoIterator<Item = (Arc<str>, FieldKind)>) -> Self {
-        Self(said.into_iter().collect())
+        Self { said: said.into_iter().collect(), derived: Vec::new() }
     }
 
     /// The same, with what else was said of fields of which nothing was.
     #[must_use]
     pub(crate) fn or(mut self, said: impl Iterator<Item = (Arc<str>, FieldKind)>) -> Self {
         for (name, kind) in said {
-            self.0.entry(name).or_insert(kind);
+            self.said.entry(name).or_insert(kind);
         }
         self
     }
 
     /// What a field holds.
     pub fn of(&self, name: &str) -> FieldKind {
-        self.0.get(name).copied().unwrap_or_else(|| FieldKind::of_name(name))
+        self.said.get(name).copied().unwrap_or_else(|| FieldKind::of_name(name))
     }
 
     /// Whether something was said of a field.
     pub fn tells(&self, name: &str) -> bool {
-        self.0.contains_key(name)
+        self.said.contains_key(name)
     }
 
     /// The fields that hold addresses.
     pub fn addresses(&self) -> impl Iterator<Item = Arc<str>> {
         let named = ADDRESSES.iter().filter(|name| !self.tells(name)).map(|name| Arc::from(*name));
-        let said = self.0.iter().filter(|(_, kind)| matches!(kind, FieldKind::Ip { .. }));
+        let said = self.said.iter().filter(|(_, kind)| matches!(kind, FieldKind::Ip { .. }));
         named.chain(said.map(|(name, _)| Arc::clone(name)))
     }
 }
@@ -158,6 +168,11 @@ impl FieldKind {
     /// Checks that a value can be used. The null sender can, though it makes no key.
     pub fn check(self, value: &str) -> Result<(), ValueError> {
         self.write(value, &mut KeyText::new()).map(|_| ())
+    }
+
+    /// The domain of a mail address, as it is written there; `None` if it has none.
+    pub(crate) fn domain_of(address: &str) -> Option<&str> {
+        mailbox::domain_of(address)
     }
 
     /// Appends a value in its comparable form.
@@ -217,7 +232,7 @@ pub(crate) fn escape_from(start: usize, out: &mut KeyText) {
 }
 
 /// Splits the text of a key into the values it was made of, for a rule with `count` fields.
-pub(crate) fn split(key: &str, count: usize) -> Option<alloc::vec::Vec<String>> {
+pub(crate) fn split(key: &str, count: usize) -> Option<Vec<String>> {
     if count <= 1 {
         return Some(alloc::vec![String::from(key)]);
     }
@@ -276,6 +291,9 @@ impl core::fmt::Display for ValueError {
             Self::NotANumber => f.write_str("is not a whole number"),
             Self::NotAnAddress { why } => {
                 write!(f, "is not a mail address: {why}; write it as in `user@example.com`")
+            }
+            Self::NotDerived { source } => {
+                write!(f, "is not the one of `{source}`, from which it is derived; leave it out")
             }
             Self::NotADomain { why } => write!(f, "is not a domain: {why}; write it as in `example.com`"),
         }

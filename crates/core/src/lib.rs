@@ -18,6 +18,7 @@ pub mod clash;
 pub mod climb;
 pub mod code;
 pub mod decision;
+pub mod derived;
 pub mod grammar;
 pub mod guard;
 pub mod key;

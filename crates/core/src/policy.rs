@@ -9,6 +9,7 @@ use hashbrown::HashMap;
 
 pub use crate::attempt::Attempt;
 use crate::charge::Charges;
+use crate::derived::{self, Placed};
 use crate::guard::Guard;
 use crate::key::{FieldKind, Kinds, ValueError};
 use crate::limit::Holding;
@@ -44,8 +45,9 @@ pub struct Policy {
     pub rules: Vec<Arc<Rule>>,
     /// Whether an attempt to which no rule applies is allowed instead of being a mistake.
     pub allow_unmatched: bool,
-    /// Every field that some rule uses, and the numbers that some limit bounds.
+    /// Every field that some rule uses or is derived from, and the numbers that some limit bounds.
     fields: Vec<Arc<str>>,
+    derived: Box<[Placed]>,
     numbers: Vec<Arc<str>>,
     /// For each rule, what charging it takes.
     steps: Box<[Step]>,
@@ -83,7 +85,9 @@ impl Policies {
     /// The same set with these lists of whom is barred and who never is, and what fields hold.
     #[must_use]
     pub fn with_roster(self, roster: Arc<Roster>) -> Self {
-        Self { roster, ..self }
+        let kinds = roster.kinds();
+        let policies = self.policies.into_iter().map(|policy| policy.deriving(kinds)).collect();
+        Self { policies, roster, ..self }
     }
 
     /// The same set with these guards.
@@ -190,8 +194,9 @@ impl Policies {
     /// Other rules and policies under the same settings.
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
-        let (roster, guards) = (Arc::clone(&self.roster), Arc::clone(&self.guards));
-        Self { roster, guards, ..Self::new(self.enabled, rules, policies) }
+        let guards = Arc::clone(&self.guards);
+        let set = Self { guards, ..Self::new(self.enabled, rules, policies) };
+        set.with_roster(Arc::clone(&self.roster))
     }
 
     /// The same policies over other rules, which have the same names in the same order.
@@ -245,6 +250,7 @@ impl Policy {
             rules,
             allow_unmatched,
             fields,
+            derived: Box::default(),
             numbers,
             steps,
             observes,
@@ -254,6 +260,21 @@ impl Policy {
             plain,
             number: 0,
         }
+    }
+
+    /// The same policy, with fields that are derived as these kinds say. [`Policies::with_roster`] sees to it.
+    #[must_use]
+    pub fn deriving(mut self, kinds: &Kinds) -> Self {
+        self.derived = Placed::of(kinds, &mut self.fields);
+        self
+    }
+
+    /// The fields that are derived from others if an attempt does not bring them, each with its source.
+    pub fn derived(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.derived.iter().map(|placed| {
+            let (field, source) = placed.places();
+            (&*self.fields[field], &*self.fields[source])
+        })
     }
 
     /// Its place among the policies of its set.
@@ -345,6 +366,9 @@ impl Policy {
             &mut many
         });
         self.find_values(attempt, roster, charges, values)?;
+        if !self.derived.is_empty() {
+            derived::fill(&self.derived, &self.fields, values)?;
+        }
         for (rule, step) in self.rules.iter().zip(&self.steps).filter(|(_, step)| step.enabled) {
             let charged = step.charge(rule, values, charges);
             charged.map_err(|(index, error)| Mistake::BadValue {
@@ -368,7 +392,7 @@ impl Policy {
         same.or_else(|| self.rules.iter().find(|rule| rule.name == *name))
     }
 
-    /// Every field that an attempt may bring.
+    /// Every field that an attempt may bring: those of the rules, and what they are derived from.
     pub fn fields(&self) -> impl Iterator<Item = &str> {
         self.fields.iter().chain(&self.numbers).map(|name| &**name)
     }

@@ -74,7 +74,7 @@ impl Barrier {
     fn put_in_force(&self, lists: Lists, book: &Book) {
         let any = !lists.is_empty();
         let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
-        self.wanted.store(Arc::new(wanted.collect()));
+        self.wanted.store(Arc::new(book.with_sources(wanted.collect())));
         self.in_force.store(Arc::new(lists));
         self.any.store(any, Ordering::Release);
         self.meters.set_entries(book.counts());
@@ -111,6 +111,9 @@ impl Engine {
         if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
             return None;
         }
+        let pinned = self.pin();
+        let completed = pinned.policies.roster().kinds().complete(fields);
+        let fields = completed.as_deref().unwrap_or(fields);
         let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
         self.note_barred("", &listing, self.store_time());
         Some(listing)
@@ -164,7 +167,9 @@ impl Engine {
             return Ok(false);
         }
         let lists = self.barrier.in_force.load();
-        let Some(listing) = lists.bar(attempt.fields, || self.store_time()) else { return Ok(false) };
+        let completed = pinned.policies.roster().kinds().complete(attempt.fields);
+        let fields = completed.as_deref().unwrap_or(attempt.fields);
+        let Some(listing) = lists.bar(fields, || self.store_time()) else { return Ok(false) };
         let policy = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
         decision.bar(Arc::clone(listing), self.store_time());

@@ -214,6 +214,7 @@ fn mean(
     let tags = hash_tags::mean(&written_policies, &mut findings);
     let mut policies = policies::mean(&written_policies, &rules, &mut findings);
     policies.extend(made);
+    let policies: Vec<_> = policies.into_iter().map(|policy| policy.deriving(&kinds)).collect();
     let policy_names = guards::written_policies(&written_policies, &written_guards);
     let guard_names: Vec<&str> = written_guards.0.iter().map(|(name, _)| name.as_str()).collect();
     let (guards, webhooks) =

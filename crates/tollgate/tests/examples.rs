@@ -118,6 +118,19 @@ fn levels_are_charged_together_and_the_first_exceeded_is_named() {
 }
 
 #[test]
+fn the_levels_of_domains_hold_for_messages_that_bring_addresses_alone() {
+    let server = serve("mail-levels.yaml");
+    assert_eq!(ask(&server, "mail.accept", json!({ "sender": "a@example.org" }), 100), "allow");
+    let (_, domain) = server.ask("GET", "/api/v1/ratelimits/domain/example.org");
+    assert_eq!(domain["hourly_count"], 100);
+    let many = json!({ "sender": "b@example.com", "recipients": 101 });
+    assert_eq!(ask(&server, "mail.accept", many, 1), "deny by domain");
+    assert_eq!(ask(&server, "mail.deliver", json!({ "recipient": "A@Gmail.com" }), 1_000), "allow");
+    let more = json!({ "recipient_domain": "gmail.com" });
+    assert_eq!(ask(&server, "mail.deliver", more, 1), "defer by recipient_domain");
+}
+
+#[test]
 fn levels_hide_api_keys_and_bound_recipients() {
     let server = serve("mail-levels.yaml");
     let fields = json!({ "domain": "other.example", "api_key": "key-abc123" });

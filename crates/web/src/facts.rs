@@ -232,13 +232,17 @@ impl<'r> Facts<'r> {
     }
 }
 
-/// A key cannot do without a field that has no source. A number that some limit bounds can: such a
-/// limit may be set at run time, and must not take the whole service down.
+/// A key cannot do without a field that has no source, unless it is derived; then it cannot do without the
+/// field that it is derived from. A number that some limit bounds can: such a limit may be set at run time,
+/// and must not take the whole service down.
 #[cold]
 fn missing(name: &str, policy: &Policy) -> Result<(), BadFact> {
+    if policy.derived().any(|(field, _)| field == name) {
+        return Ok(());
+    }
     let mut keys = policy.rules.iter().flat_map(|rule| &rule.by);
-    let in_a_key = keys.any(|field| *field.name == *name);
-    if in_a_key { Err(BadFact::NoSource { field: name.to_owned() }) } else { Ok(()) }
+    let needed = keys.any(|field| *field.name == *name) || policy.derived().any(|(_, of)| of == name);
+    if needed { Err(BadFact::NoSource { field: name.to_owned() }) } else { Ok(()) }
 }
 
 impl Asked<'_> {

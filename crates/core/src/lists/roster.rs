@@ -41,10 +41,13 @@ impl Roster {
     }
 
     /// What a field holds that an attempt may bring whether or not its policy knows it: one that holds
-    /// addresses, one that the configuration tells the kind of, and one that a configured entry is about.
+    /// addresses, one that the configuration tells the kind of or derives another from, and one that a
+    /// configured entry is about.
     /// None of these come and go while nobody changes the configuration.
     pub fn knows(&self, name: &str) -> Option<FieldKind> {
-        let known = self.kinds.tells(name) || self.listed.iter().any(|listed| **listed == *name);
+        let known = self.kinds.tells(name)
+            || self.kinds.is_source(name)
+            || self.listed.iter().any(|listed| **listed == *name);
         let kind = self.kinds.of(name);
         (known || matches!(kind, FieldKind::Ip { .. })).then_some(kind)
     }

@@ -118,6 +118,16 @@ impl Book {
         self.roster.knows(field).is_some()
     }
 
+    /// These fields, and those that some of them are derived from.
+    pub(super) fn with_sources(&self, mut fields: Vec<Arc<str>>) -> Vec<Arc<str>> {
+        for derivation in self.roster.kinds().derived() {
+            if fields.contains(&derivation.field) && !fields.contains(&derivation.source) {
+                fields.push(Arc::clone(&derivation.source));
+            }
+        }
+        fields
+    }
+
     /// How many were set at run time, at most, once all that is on its way has arrived.
     pub(super) fn size(&self) -> usize {
         self.set.len() + self.entering.iter().map(|(_, edits)| edits.len()).sum::<usize>()

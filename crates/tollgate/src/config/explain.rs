@@ -6,7 +6,7 @@ mod numbers;
 mod outage;
 
 use serde::Serialize;
-use tollgate_core::key::FieldKind;
+use tollgate_core::key::{FieldKind, Kinds};
 use tollgate_core::{Banning, Field, OnExceed, Plan, Policies, Rule};
 
 pub use counting::count_when;
@@ -70,7 +70,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
     RuleInWords {
         name: rule.name.to_string(),
         code: rule.code.as_ref().map(ToString::to_string),
-        scope: scope(&rule.by),
+        scope: scope(&rule.by, policies.roster().kinds()),
         limits: plan(&rule.plan),
         overrides: overrides
             .into_iter()
@@ -90,7 +90,12 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
 }
 
 /// For what each counter of a rule with these fields stands.
-pub fn scope(by: &[Field]) -> String {
+pub fn scope(by: &[Field], kinds: &Kinds) -> String {
+    let noun = |field: &Field| {
+        let derived = kinds.derived().iter().find(|derived| derived.field == field.name);
+        let of = derived.map_or_else(String::new, |derived| format!(" (derived from `{}`)", derived.source));
+        format!("{}{of}", noun(field))
+    };
     let nouns: Vec<String> = by.iter().map(noun).collect();
     match nouns.as_slice() {
         [] => "for all attempts together".to_owned(),
@@ -180,7 +185,7 @@ mod tests {
             ),
         ];
         for (by, words) in table {
-            assert_eq!(scope(&by), words);
+            assert_eq!(scope(&by, &Kinds::default()), words);
         }
     }
 

@@ -1,10 +1,11 @@
-//! What fields hold: by what the configuration says, else by their well-known names.
+//! What fields hold, and what they are derived from: by what the configuration says, else by their well-known
+//! names.
 
 use tollgate_core::key::{FieldKind, Kinds, check_field_name};
 use tollgate_core::policy::nearest;
 
 use super::problem::{Findings, hint, shown};
-use super::raw::{FieldForm, IpForm, Named};
+use super::raw::{FieldForm, FieldTable, IpForm, Named};
 use super::tree::Path;
 
 const WORDS: [&str; 4] = ["text", "ip", "address", "domain"];
@@ -18,11 +19,38 @@ pub(super) fn mean(written: &Named<FieldForm>, findings: &mut Findings<'_>) -> K
         }
         let kind = match form {
             FieldForm::Word(word) => of_word(word, &path, findings),
-            FieldForm::Ip(table) => of_prefixes(&table.ip, &path.key("ip"), findings),
+            FieldForm::Table(FieldTable { ip: Some(ip), .. }) => of_prefixes(ip, &path.key("ip"), findings),
+            FieldForm::Table(FieldTable { ip: None, of: Some(_) }) => Some(FieldKind::Domain),
+            FieldForm::Table(FieldTable { ip: None, of: None }) => {
+                findings.value(&path, "an empty table says nothing: write `ip` or `of`".to_owned());
+                None
+            }
         };
         kinds.extend(kind.map(|kind| (name.as_str().into(), kind)));
     }
-    Kinds::new(kinds)
+    derive(written, Kinds::new(kinds), findings)
+}
+
+/// Adds what fields are derived from, once it is known what all of them hold.
+fn derive(written: &Named<FieldForm>, mut kinds: Kinds, findings: &mut Findings<'_>) -> Kinds {
+    for (name, form) in &written.0 {
+        let FieldForm::Table(FieldTable { of: Some(source), ip }) = form else { continue };
+        let path = Path::of(&["fields", name, "of"]);
+        if let Err(message) = check_field_name(source) {
+            findings.value(&path, message);
+            continue;
+        }
+        if ip.is_none() && matches!(kinds.of(source), FieldKind::Ip { .. }) {
+            let wanted = format!("write `{{ of: {source}, ip: {{ v4: 24, v6: 48 }} }}`");
+            findings.value(&path, format!("`{source}` holds IP addresses: {wanted} to count networks"));
+            continue;
+        }
+        match kinds.clone().derive(name, source) {
+            Ok(derived) => kinds = derived,
+            Err(message) => findings.value(&path, message),
+        }
+    }
+    kinds
 }
 
 fn of_word(word: &str, path: &Path, findings: &mut Findings<'_>) -> Option<FieldKind> {

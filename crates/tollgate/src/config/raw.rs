@@ -14,7 +14,9 @@ use schemars::{JsonSchema, Schema};
 use serde::Deserialize;
 
 pub(super) use forms::{AllowedForm, AllowedTable, BlockedForm, BlockedTable, By, CountWhen, DeferForm};
-pub(super) use forms::{FieldForm, IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable};
+pub(super) use forms::{
+    FieldForm, FieldTable, IpForm, LimitText, Limits, OnExceedForm, PolicyForm, PolicyTable,
+};
 pub(super) use forms::{StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 

@@ -257,10 +257,13 @@ impl Aliases {
         })
     }
 
-    /// Whether every field of a policy has a source that lies in reach.
+    /// Whether every field of a policy has a source that lies in reach, or is derived from one that has.
     pub fn check(&self, policy: &Policy, reach: Reach) -> Result<(), UnknownField> {
         let covered = |field: &&str| self.source(field).is_some_and(|source| reach.covers(source));
-        let Some(field) = policy.fields().find(|field| !covered(field)) else { return Ok(()) };
+        let derived = |field: &&str| policy.derived().any(|(own, _)| own == *field);
+        let Some(field) = policy.fields().find(|field| !covered(field) && !derived(field)) else {
+            return Ok(());
+        };
         let names = NAMES.into_iter().chain(self.0.iter().map(|(alias, _)| &**alias));
         let near = nearest(field, names);
         Err(UnknownField { field: field.to_owned(), policy: policy.name.to_string(), near, reach })

@@ -48,22 +48,26 @@ pub(in crate::config) enum CountWhen {
 #[schemars(transform = status_schema)]
 pub(in crate::config) struct StatusText(#[schemars(with = "serde_json::Value")] pub(in crate::config) String);
 
-/// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes.
+/// What a field holds: `text`, `ip`, `address`, `domain`, or addresses cut to prefixes; and what it is derived
+/// from.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum FieldForm {
     /// `text`, `ip`, `address` or `domain`.
     Word(#[schemars(regex(pattern = "^(text|ip|address|domain)$"))] String),
-    /// Network addresses of which only a prefix counts.
-    Ip(IpTable),
+    /// Network addresses of which only a prefix counts, or a field that is derived from another one.
+    Table(FieldTable),
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-#[schemars(inline)]
-pub(in crate::config) struct IpTable {
-    /// How many bits count.
-    pub(in crate::config) ip: IpForm,
+#[schemars(inline, extend("minProperties" = 1))]
+pub(in crate::config) struct FieldTable {
+    /// How many bits of a network address count.
+    pub(in crate::config) ip: Option<IpForm>,
+    /// The field that it is derived from, where an attempt brings that one only: the domain of a mail address,
+    /// or with `ip` the network around an IP address.
+    pub(in crate::config) of: Option<String>,
 }
 
 /// How many bits of a network address count.
@@ -345,9 +349,9 @@ read_forms!(CountWhen, "statuses, as in `[401, 403]`, `4xx` or `not 5xx`", {
     number => |text| CountWhen::One(StatusText(text)),
     list => CountWhen::Several,
 });
-read_forms!(FieldForm, "`text`, `ip`, `address`, `domain` or `{ ip: { v4: 24, v6: 56 } }`", {
+read_forms!(FieldForm, "`text`, `ip`, `address`, `domain`, `{ ip: { v4: 24, v6: 56 } }` or `{ of: sender }`", {
     word => FieldForm::Word,
-    table => FieldForm::Ip,
+    table => FieldForm::Table,
 });
 read_forms!(StoreForm, "`memory`, an address or a table, as in `{ file: ./tollgate.redb }`", {
     word => StoreForm::Word,

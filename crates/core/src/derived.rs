@@ -1,0 +1,176 @@
+//! Derived fields: the domain of a mail address, the network of an IP address.
+//!
+//! A policy set says which fields are derived, and from what. An attempt that brings the source need not bring
+//! the field. If it brings both, they must agree: else a caller could count one thing at one rule and another
+//! thing at the next.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use smallvec::SmallVec;
+
+use crate::charge::KeyText;
+use crate::key::{FieldKind, Kinds, Presence, ValueError, same};
+use crate::mistake::Mistake;
+
+/// A field and the field that it is derived from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Derivation {
+    /// The field.
+    pub field: Arc<str>,
+    /// What it is derived from.
+    pub source: Arc<str>,
+    part: Part,
+}
+
+/// Which part of the source it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// The domain of a mail address.
+    Domain,
+    /// The network around an IP address.
+    Network { of: FieldKind, kind: FieldKind },
+}
+
+/// A derivation as a policy knows it, by the places of its fields.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placed {
+    field: u8,
+    source: u8,
+    part: Part,
+}
+
+/// Fields and values, with those that were derived.
+pub type Completed<'a> = SmallVec<[(&'a str, &'a str); 8]>;
+
+impl Kinds {
+    /// The same, with one field derived from another. What they hold has to be said before. An error says
+    /// what is wrong with that.
+    pub fn derive(mut self, field: &str, source: &str) -> Result<Self, String> {
+        if self.derived.iter().any(|known| &*known.field == source) || field == source {
+            return Err(format!("`{source}` is derived itself: name the field that it is derived from"));
+        }
+        if self.derived.iter().any(|known| &*known.source == field) {
+            return Err(format!("other fields are derived from `{field}`, so it cannot be derived itself"));
+        }
+        let part = match (self.of(field), self.of(source)) {
+            (FieldKind::Domain, FieldKind::Address) => Part::Domain,
+            (kind @ FieldKind::Ip { .. }, of @ FieldKind::Ip { .. }) => Part::Network { of, kind },
+            _ => {
+                return Err(format!(
+                    "`{field}` cannot be derived from `{source}`: a domain is derived from a mail address, and a network from an IP address"
+                ));
+            }
+        };
+        self.derived.push(Derivation { field: field.into(), source: source.into(), part });
+        Ok(self)
+    }
+
+    /// The fields that are derived.
+    pub fn derived(&self) -> &[Derivation] {
+        &self.derived
+    }
+
+    /// Whether some field is derived from this one.
+    pub(crate) fn is_source(&self, name: &str) -> bool {
+        self.derived.iter().any(|known| &*known.source == name)
+    }
+
+    /// These fields with those that are derived from them, where they are not there already; `None` if nothing
+    /// is derived. What cannot be derived from is left to whoever decides.
+    pub fn complete<'a>(&'a self, fields: &[(&'a str, &'a str)]) -> Option<Completed<'a>> {
+        if self.derived.is_empty() {
+            return None;
+        }
+        let value = |name: &str| fields.iter().find(|(own, _)| same(own, name)).map(|(_, value)| *value);
+        let missing = self.derived.iter().filter(|own| value(&own.field).is_none());
+        let derived = missing.filter_map(|own| {
+            let part = own.part.of(value(&own.source)?).ok()??;
+            Some((&*own.field, part))
+        });
+        Some(fields.iter().copied().chain(derived).collect())
+    }
+}
+
+impl Part {
+    /// This part of a value of the source, as it is written there; `None` if the value has no such part.
+    fn of(self, value: &str) -> Result<Option<&str>, ValueError> {
+        match self {
+            Self::Domain => {
+                FieldKind::Address.check(value)?;
+                Ok(FieldKind::domain_of(value))
+            }
+            Self::Network { of, .. } => {
+                of.check(value)?;
+                Ok(Some(value))
+            }
+        }
+    }
+
+    /// What it holds.
+    fn kind(self) -> FieldKind {
+        match self {
+            Self::Domain => FieldKind::Domain,
+            Self::Network { kind, .. } => kind,
+        }
+    }
+}
+
+impl Placed {
+    /// The derivations that matter to a policy with these fields. Their sources are entered among the fields,
+    /// as far as they are not there.
+    pub(crate) fn of(kinds: &Kinds, fields: &mut Vec<Arc<str>>) -> Box<[Self]> {
+        let mut placed = Vec::new();
+        for Derivation { field, source, part } in kinds.derived() {
+            let Some(field) = fields.iter().position(|known| known == field) else { continue };
+            let source = fields.iter().position(|known| known == source).unwrap_or_else(|| {
+                fields.push(Arc::clone(source));
+                fields.len() - 1
+            });
+            let place = |index: usize| u8::try_from(index).expect("a policy has few fields");
+            placed.push(Self { field: place(field), source: place(source), part: *part });
+        }
+        placed.into()
+    }
+
+    /// The places of the field and of its source.
+    pub(crate) fn places(self) -> (usize, usize) {
+        (self.field.into(), self.source.into())
+    }
+}
+
+/// Fills in the values that are derived from others, given the names of all fields.
+#[inline(never)]
+pub(crate) fn fill(
+    derived: &[Placed],
+    names: &[Arc<str>],
+    values: &mut [Option<&str>],
+) -> Result<(), Mistake> {
+    for placed in derived {
+        let (field, source) = placed.places();
+        let Some(from) = values[source] else { continue };
+        let bad = |at: usize, error| Mistake::BadValue { field: names[at].to_string(), error };
+        let Some(part) = placed.part.of(from).map_err(|error| bad(source, error))? else { continue };
+        match values[field] {
+            None => values[field] = Some(part),
+            Some(given) if given == part => {}
+            Some(given) => {
+                let agrees = agree(placed.part.kind(), given, part).map_err(|error| bad(field, error))?;
+                if !agrees {
+                    return Err(bad(field, ValueError::NotDerived { source: names[source].to_string() }));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether two values are the same in their comparable form.
+fn agree(kind: FieldKind, one: &str, other: &str) -> Result<bool, ValueError> {
+    let (mut first, mut second) = (KeyText::new(), KeyText::new());
+    let present = [kind.write(one, &mut first)?, kind.write(other, &mut second)?];
+    Ok(present == [Presence::Present; 2] && first == second)
+}
