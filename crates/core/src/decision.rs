@@ -62,8 +62,14 @@ pub struct Decision<'a> {
     pub charges: Charges<'a>,
     /// What the store said.
     pub outcome: Outcome,
+    /// The id by which the caller knows the attempt, if it sent one. Whoever decides puts it here before.
+    pub correlation: Option<&'a str>,
+    /// The fields of the attempt, if it is barred: no charge tells of them.
+    pub barred_fields: &'a [(&'a str, &'a str)],
     /// The charge of the rule that is named, and where its readings begin.
     bound: Option<(usize, usize)>,
+    /// The same of the rule that allows the attempt last.
+    slowest: Option<(usize, usize)>,
     barred: Option<Arc<Listing>>,
 }
 
@@ -119,9 +125,18 @@ impl<'a> Decision<'a> {
             origin: Origin::Fixed,
             charges: Charges::new(Ticket(0), 1, None),
             outcome: Outcome::default(),
+            correlation: None,
+            barred_fields: &[],
             bound: None,
+            slowest: None,
             barred: None,
         }
+    }
+
+    /// As [`Decision::blank`], about an attempt that its caller knows by this id, if it sent one.
+    #[inline]
+    pub fn for_caller(correlation: Option<&'a str>) -> Self {
+        Self { correlation, ..Self::blank() }
     }
 
     /// Begins a decision by this policy, with no charges yet.
@@ -133,6 +148,7 @@ impl<'a> Decision<'a> {
             self.verdict = Verdict::Deny;
             self.retry = When::Now;
             self.bound = None;
+            self.slowest = None;
             self.barred = None;
         }
         self.policy = Some(policy);
@@ -163,7 +179,7 @@ impl<'a> Decision<'a> {
         self.origin = Origin::Outage(reason);
         self.verdict = Verdict::Deny;
         self.retry = When::After(RETRY_IN_OUTAGE);
-        self.bound = Some((index, 0));
+        (self.bound, self.slowest) = (Some((index, 0)), None);
     }
 
     /// Denies because an entry of the blocklist says so, whatever could be charged.
@@ -214,6 +230,7 @@ impl<'a> Decision<'a> {
         let mut deferred: Option<(When, Deferral, Option<Span>)> = None;
         let mut retry = When::Now;
         let mut bound = None;
+        let mut slowest = None;
         let mut start = 0;
         for (index, charge) in self.charges.iter().enumerate() {
             let (own, limits) = (start, charge.plan.limits());
@@ -225,7 +242,9 @@ impl<'a> Decision<'a> {
                 continue;
             }
             bound = bound.or(Some((index, own)));
-            retry = retry.max(when);
+            if when > retry {
+                (retry, slowest) = (when, Some((index, own)));
+            }
             let no_time = matches!(when, When::Never | When::OnRelease);
             match rule.on_exceed {
                 OnExceed::Wait(most) if no_time || when > When::After(most) => denied = true,
@@ -238,6 +257,7 @@ impl<'a> Decision<'a> {
             }
         }
         self.bound = bound;
+        self.slowest = slowest;
         self.retry = retry;
         self.verdict = match (denied, deferred, retry) {
             (false, Some((_, how, period)), When::After(span)) => {
@@ -331,6 +351,13 @@ impl<'a> Decision<'a> {
     /// The first rule that was exceeded: the one that is named.
     pub fn denied_by(&self) -> Option<Line<'_>> {
         let (index, start) = self.bound?;
+        Some(self.line(index, self.charges.iter().as_slice().get(index)?, start))
+    }
+
+    /// The rule that determines when to ask again, if it is another one than is named.
+    #[inline]
+    pub fn retry_by(&self) -> Option<Line<'_>> {
+        let (index, start) = self.slowest.filter(|slowest| Some(*slowest) != self.bound)?;
         Some(self.line(index, self.charges.iter().as_slice().get(index)?, start))
     }
 

@@ -7,6 +7,36 @@ use core::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(pub u64);
 
+impl Ticket {
+    /// The id under which a caller finds a refusal again, where it sent none: sixteen digits that no other
+    /// ticket has, and that look nothing like those of the next one.
+    pub fn id(self) -> [u8; 16] {
+        hexadecimal(scatter(self.0))
+    }
+}
+
+/// The sixteen digits of a number, all at once: each half of its bytes becomes a byte of its own, and
+/// those above nine become letters.
+fn hexadecimal(number: u64) -> [u8; 16] {
+    const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
+    const ONES: u128 = u128::from_ne_bytes([1; 16]);
+    let mut spread = u128::from(number);
+    spread = (spread | (spread << 32)) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
+    spread = (spread | (spread << 16)) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
+    spread = (spread | (spread << 8)) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
+    spread = (spread | (spread << 4)) & NIBBLES;
+    let letters = ((spread + 6 * ONES) >> 4) & ONES;
+    (spread + ONES * u128::from(b'0') + letters * u128::from(b'a' - b'9' - 1)).to_be_bytes()
+}
+
+/// Turns neighbours into numbers far apart, and never two into one (the finisher of splitmix64).
+fn scatter(number: u64) -> u64 {
+    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    number ^ (number >> 31)
+}
+
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:016x}", self.0)
@@ -18,5 +48,22 @@ impl FromStr for Ticket {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         u64::from_str_radix(text, 16).map(Self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn ids_are_written_as_numbers_are(number: u64) {
+            let digits = format!("{number:016x}");
+            prop_assert_eq!(&hexadecimal(number)[..], digits.as_bytes());
+        }
     }
 }

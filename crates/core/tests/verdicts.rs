@@ -218,3 +218,21 @@ fn a_policy_lets_wait_if_one_of_its_rules_does() {
     assert!(policy_of(&[reject, wait]).lets_wait());
     assert!(!policy_of(&[reject, observe, OnExceed::Defer(Deferral::default())]).lets_wait());
 }
+
+#[test]
+fn the_rule_that_determines_the_time_is_known_if_another_one_is_named() {
+    let after = |micros| When::After(span(micros));
+    let policy = policy_of(&[OnExceed::Reject, OnExceed::Reject, OnExceed::Observe]);
+    for (whens, named, slowest) in [
+        ([after(5), after(9), after(99)], 0, Some(1)),
+        ([after(9), after(5), When::Now], 0, None),
+        ([after(5), after(5), When::Now], 0, None),
+        ([When::Now, after(5), When::Now], 1, None),
+        ([after(5), When::Never, When::Now], 0, Some(1)),
+    ] {
+        let decision = decide(&policy, &whens, Ticket(1));
+        assert_eq!(&*decision.denied_by().unwrap().rule.name, NAMES[named], "{whens:?}");
+        let slower = decision.retry_by().map(|line| line.rule.name.to_string());
+        assert_eq!(slower.as_deref(), slowest.map(|index: usize| NAMES[index]), "{whens:?}");
+    }
+}

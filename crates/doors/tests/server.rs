@@ -155,11 +155,15 @@ async fn the_journal_and_the_offenders_tell_who_was_refused() {
     let newest = json!({
         "at": "2026-01-15T10:00:04Z", "policy": "mail.accept", "verdict": "deny", "origin": "store",
         "rule": "sender", "key": "a@example.com", "cost": 1, "retry_after_ms": 3_596_000,
+        "keys": [{ "rule": "global", "key": "global" }, { "rule": "sender", "key": "a@example.com" }],
+        "id": decisions[0]["id"],
     });
     assert_eq!(decisions[0], newest);
+    assert_eq!(decisions[0]["id"].as_str().unwrap().len(), 16);
     let oldest = json!({
         "at": "2026-01-15T10:00:00Z", "policy": "mail.accept", "verdict": "allow", "origin": "store",
-        "rule": null, "key": "global", "cost": 1, "retry_after_ms": null,
+        "rule": null, "key": "global", "cost": 1, "retry_after_ms": null, "id": null,
+        "keys": [{ "rule": "global", "key": "global" }, { "rule": "sender", "key": "a@example.com" }],
     });
     assert_eq!(decisions[4], oldest);
     for (query, found) in [
@@ -170,8 +174,10 @@ async fn the_journal_and_the_offenders_tell_who_was_refused() {
         ("policy=mail", 0),
         ("rule=sender", 2),
         ("rule=sender&verdict=allow", 0),
-        ("key=a%40example.com", 2),
-        ("key=global", 3),
+        ("key=a%40example.com", 5),
+        ("key=global", 5),
+        ("key=b%40example.com", 0),
+        ("id=nothing", 0),
         ("key=", 0),
     ] {
         let shown = door.get(&format!("/api/v1/decisions?{query}")).await.json();

@@ -100,20 +100,22 @@ impl Engine {
         guard: &'a Guard,
         fields: &'a [(&'a str, &'a str)],
     ) -> Result<Begun<'a>, Fault> {
-        self.begin_guarded_as(pinned, guard, fields, None).await
+        self.begin_guarded_as(pinned, guard, fields, None, None).await
     }
 
     /// As [`Engine::begin_guarded`], for whoever knows when the attempt is over: what it holds is held
-    /// under this id.
+    /// under this id. The caller knows the attempt by `correlation`, if it sent that.
     pub async fn begin_guarded_as<'a>(
         &self,
         pinned: &'a Snapshot,
         guard: &'a Guard,
         fields: &'a [(&'a str, &'a str)],
         id: Option<&'a str>,
+        correlation: Option<&'a str>,
     ) -> Result<Begun<'a>, Fault> {
         let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
-        let decision = self.decide(pinned, &attempt).await?;
+        let mut decision = Decision::for_caller(correlation);
+        self.decide_into(pinned, &attempt, &mut decision).await?;
         let ticket = self.ticket(guard, &decision);
         if ticket.is_some() {
             // Boxed, since few attempts climb to where that matters.

@@ -1,21 +1,29 @@
 //! The latest decisions, for people who want to know why.
 //!
-//! Bounded twice: in how many are kept, and in how many are written a second, so that a flood costs
-//! next to nothing. Denials have a budget of their own, so that a flood of allowed attempts does not
+//! Bounded in how many are kept, in how many bytes they take, and in how many are written a second, so that
+//! a flood costs next to nothing. Denials have a budget of their own, so that a flood of allowed attempts does not
 //! drown them.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tollgate_core::{Code, Origin, Span, Timestamp, Verdict, When};
+use tollgate_core::{Code, Listing, Origin, Span, Timestamp, Verdict, When};
 
 use crate::trickle::Trickle;
 
 /// The latest decisions, newest last.
 pub struct Journal {
-    entries: Mutex<VecDeque<Entry>>,
+    pages: Mutex<Pages>,
     allowed: Trickle,
     refused: Trickle,
+}
+
+/// What is kept, and how many bytes its texts have.
+#[derive(Default)]
+struct Pages {
+    entries: VecDeque<Entry>,
+    bytes: usize,
 }
 
 /// One decision, in a form that outlives it.
@@ -35,6 +43,12 @@ pub struct Entry {
     pub code: Option<Code>,
     /// The key of that rule, or of the first one that applied.
     pub key: Option<String>,
+    /// Every rule that applied or would have, and its key, as people may see them.
+    pub keys: Vec<(Arc<str>, String)>,
+    /// The id by which the caller knows the attempt: its own, or the one that a refusal told it.
+    pub correlation: Option<String>,
+    /// The entry of the blocklist that barred the attempt, or that a ban by the rule made.
+    pub listing: Option<Arc<Listing>>,
     /// How much was asked for.
     pub cost: u64,
     /// When to ask again, as the caller was told.
@@ -46,11 +60,27 @@ pub struct Entry {
 }
 
 const KEPT: usize = 1_000;
+/// The most bytes that the texts of all entries have together. Usual ones are far from it.
+const MOST_BYTES: usize = 4 << 20;
+
+impl Entry {
+    /// How many bytes its texts have.
+    fn bytes(&self) -> usize {
+        let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+        let keys: usize = self.keys.iter().map(|(_, key)| key.len()).sum();
+        self.policy.len() + length(&self.rule) + length(&self.key) + length(&self.correlation) + keys
+    }
+
+    /// Whether it is about a key, of whatever rule.
+    pub fn is_about(&self, key: &str) -> bool {
+        self.key.as_deref() == Some(key) || self.keys.iter().any(|(_, own)| own == key)
+    }
+}
 
 impl Default for Journal {
     fn default() -> Self {
         Self {
-            entries: Mutex::new(VecDeque::with_capacity(KEPT)),
+            pages: Mutex::default(),
             allowed: Trickle::new(Span::from_micros(10_000), 100),
             refused: Trickle::new(Span::from_micros(1_000), 100),
         }
@@ -69,11 +99,13 @@ impl Journal {
 
     #[cold]
     pub(crate) fn write(&self, entry: Entry) {
-        let mut entries = self.entries.lock();
-        if entries.len() == KEPT {
-            entries.pop_front();
+        let mut pages = self.pages.lock();
+        pages.bytes += entry.bytes();
+        pages.entries.push_back(entry);
+        while pages.entries.len() > KEPT || pages.bytes > MOST_BYTES {
+            let Some(oldest) = pages.entries.pop_front() else { break };
+            pages.bytes -= oldest.bytes();
         }
-        entries.push_back(entry);
     }
 
     /// The latest decisions, newest first.
@@ -83,7 +115,7 @@ impl Journal {
 
     /// The latest decisions among those that are wanted, newest first.
     pub fn latest_of(&self, most: usize, wanted: impl Fn(&Entry) -> bool) -> Vec<Entry> {
-        self.entries.lock().iter().rev().filter(|entry| wanted(entry)).take(most).cloned().collect()
+        self.pages.lock().entries.iter().rev().filter(|entry| wanted(entry)).take(most).cloned().collect()
     }
 }
 
@@ -100,6 +132,9 @@ mod tests {
             rule: None,
             code: None,
             key: None,
+            keys: Vec::new(),
+            correlation: None,
+            listing: None,
             cost: 1,
             retry: When::Now,
             banned: None,
@@ -125,5 +160,24 @@ mod tests {
         }
         assert_eq!(journal.latest(usize::MAX).len(), KEPT);
         assert_eq!(journal.latest(1)[0].at, Timestamp::from_micros(2_000_000_000 + 1_999 * 1_000_000));
+    }
+
+    #[test]
+    fn long_keys_leave_room_for_fewer_entries_and_one_key_of_many_is_enough_to_be_found() {
+        let journal = Journal::default();
+        let long = |second: u64| {
+            let at = Timestamp::from_micros(second * 1_000_000);
+            let keys =
+                (0..16).map(|rule| (Arc::from("rule"), format!("{second}-{rule}-{}", "x".repeat(8_000))));
+            Entry { keys: keys.collect(), ..entry(at) }
+        };
+        for second in 1..=1_000 {
+            journal.write(long(second));
+        }
+        let kept = journal.latest(usize::MAX);
+        let bytes: usize = kept.iter().map(Entry::bytes).sum();
+        assert!(bytes <= MOST_BYTES && bytes > MOST_BYTES / 2, "{bytes} bytes in {} entries", kept.len());
+        let last = long(1_000).keys[15].1.clone();
+        assert_eq!(journal.latest_of(9, |entry| entry.is_about(&last)).len(), 1);
     }
 }

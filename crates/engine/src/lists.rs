@@ -106,7 +106,7 @@ impl Engine {
     }
 
     /// The entry that bars whoever these fields are about, for doors that let pass what no policy is
-    /// about. It is noted like any other.
+    /// about. [`Engine::tell_barred`] takes note of it.
     pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
         if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
             return None;
@@ -114,9 +114,13 @@ impl Engine {
         let pinned = self.pin();
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
-        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
-        self.note_barred("", &listing, self.store_time());
-        Some(listing)
+        self.lists().bar(fields, || self.store_time()).cloned()
+    }
+
+    /// Takes note that an entry barred an attempt which no policy is about, and which its caller knows by
+    /// this id.
+    pub fn tell_barred(&self, listing: &Arc<Listing>, correlation: &str) {
+        self.note_barred_elsewhere(listing, correlation, self.store_time());
     }
 
     /// The lists in force.
@@ -173,6 +177,7 @@ impl Engine {
         let policy = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;
         decision.open(policy, ticket, attempt.cost, attempt.id);
         decision.bar(Arc::clone(listing), self.store_time());
+        decision.barred_fields = attempt.fields;
         Ok(true)
     }
 

@@ -139,6 +139,9 @@ fn barred_attempts_are_metered_journaled_and_noted() {
     assert_eq!((entry.verdict, entry.origin), (Verdict::Deny, Origin::Barred));
     assert_eq!((entry.rule.as_deref(), entry.key.as_deref()), (None, Some("203.0.113.0/24")));
     assert_eq!(entry.retry, When::After(Span::from_secs(60)));
+    assert_eq!(entry.listing.as_ref().map(|listing| listing.target.to_string()), entry.key);
+    assert!(entry.is_about("203.0.113.7"), "{:?}", entry.keys);
+    assert_eq!(entry.correlation.as_ref().map(String::len), Some(16));
     let worst = &stand.engine.offenders.top(1)[0];
     assert_eq!((&*worst.rule, &*worst.key, worst.count), ("blocklist", "203.0.113.0/24", 3));
 }

@@ -45,6 +45,9 @@ pub(crate) enum Passed {
     Tunnel(Box<Tunnel>),
 }
 
+/// The header in which a client says by which id it knows a request.
+const ID: &str = "x-correlation-id";
+
 /// Stands for the status of a response that nobody was there to read.
 const CLIENT_GONE: u16 = 499;
 
@@ -150,12 +153,11 @@ fn correlation(request: &RequestHead, logged: Option<&Correlation>) -> Correlati
 
 /// The id that the client wants to see again.
 fn given(request: &RequestHead) -> Correlation {
-    const NAME: &str = "x-correlation-id";
-    let Some(value) = request.value(NAME).and_then(|value| HeaderValue::from_bytes(value).ok()) else {
+    let Some(value) = request.value(ID).and_then(|value| HeaderValue::from_bytes(value).ok()) else {
         return Correlation::default();
     };
     let mut headers = HeaderMap::with_capacity(1);
-    headers.insert(HeaderName::from_static(NAME), value);
+    headers.insert(HeaderName::from_static(ID), value);
     Correlation::of(&headers)
 }
 
@@ -177,13 +179,25 @@ impl Case<'_> {
     }
 
     fn problem(&self, problem: &Problem) -> Answer {
-        let mut answer = problem.answer(&self.correlation());
+        self.answer(problem, &self.correlation())
+    }
+
+    fn answer(&self, problem: &Problem, correlation: &Correlation) -> Answer {
+        let mut answer = problem.answer(correlation);
         self.local.plan.settings.credentials.ask_in(answer.headers_mut());
         answer.into()
     }
 
     fn correlation(&self) -> Correlation {
         correlation(self.request, self.logged)
+    }
+
+    /// The id that the request is known by already: that of its line in the log, or else the client's.
+    fn given_id(&self) -> Option<&str> {
+        match self.logged {
+            Some(logged) => logged.text(),
+            None => self.request.value(ID).and_then(Correlation::fit),
+        }
     }
 
     /// Asks what the request is allowed to do, before anything of it is passed on. `None` if the client

@@ -87,13 +87,14 @@ impl Terms {
         let leases = self.leases(policy).map_err(problem)?;
         let id = leases.map(Leases::fresh_id);
         let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: id.as_deref() };
-        let mut decision = Decision::blank();
+        let correlation = Correlation::of(&parts.headers);
+        let mut decision = Decision::for_caller(correlation.text());
         self.engine
             .decide_into(&pinned, &attempt, &mut decision)
             .await
             .map_err(|fault| problem(self.fault(&fault, policy, &identity)))?;
         if !decision.allowed() {
-            return Err(self.answers.refusal(&self.engine, &decision, &Correlation::of(&parts.headers)));
+            return Err(self.answers.refusal(&self.engine, &decision, &correlation));
         }
         let mut headers = HeaderMap::new();
         self.answers.headers(&decision, &mut headers);

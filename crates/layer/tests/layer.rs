@@ -12,17 +12,24 @@ use axum::body::Body;
 use axum::routing::get;
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use tollgate_core::{Author, Policies, Policy, Rule, Stance, Timestamp};
+use tollgate_core::key::Kinds;
+use tollgate_core::{Author, Policies, Policy, Roster, Rule, Stance, Timestamp};
 use tollgate_engine::{Engine, Parts, Wish};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_tower::TollgateLayer;
-use tollgate_web::Identity;
+use tollgate_web::{Aliases, Identity};
 use tower::{Layer, Service, ServiceExt};
 
 /// An engine with one policy `p` over these rules.
 async fn engine(rules: Vec<Rule>) -> Arc<Engine> {
+    engine_with(Kinds::default(), rules).await
+}
+
+/// As [`engine`], where fields hold this, and are derived so.
+async fn engine_with(kinds: Kinds, rules: Vec<Rule>) -> Arc<Engine> {
     let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
-    let policies = Policies::new(true, rules.clone(), vec![Policy::new("p".into(), rules, false)]);
+    let policies = Policies::new(true, rules.clone(), vec![Policy::new("p".into(), rules, false)])
+        .with_roster(Arc::new(Roster::new(kinds, Vec::new())));
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000)));
     let store = Arc::new(MemoryStore::new(clock, 1000));
     let parts = Parts { store: store.clone(), records: store, fallback: None };
@@ -93,6 +100,27 @@ async fn requests_pass_up_to_the_limit_and_then_the_service_sees_none() {
     assert_eq!(said(refused.headers(), "content-type"), "application/problem+json");
     assert_eq!(app.oneshot(asked_by("192.0.2.2")).await.unwrap().status(), StatusCode::OK, "another client");
     assert_eq!(seen.load(Ordering::Relaxed), 3);
+}
+
+#[tokio::test]
+async fn fields_are_derived_and_the_id_of_a_refusal_leads_to_its_decision() {
+    let kinds = Kinds::default().derive("domain", "sender").unwrap();
+    let engine = engine_with(kinds, vec![rule(&["domain"], "1/min")]).await;
+    let aliases = Aliases::new([("sender", "header.x-sender")]).unwrap();
+    let layer = TollgateLayer::new(Arc::clone(&engine), "p").fields(aliases);
+    let app = Router::new().route("/", get(|| async { "hello" })).layer(layer);
+    let ask = |sender: &str, id: &str| {
+        let request = Request::get("/").header("x-sender", sender).header("x-correlation-id", id);
+        app.clone().oneshot(request.body(Body::empty()).unwrap())
+    };
+    assert_eq!(ask("a@example.com", "one").await.unwrap().status(), StatusCode::OK);
+    assert_eq!(ask("a b@example.com", "two").await.unwrap().status(), StatusCode::BAD_REQUEST);
+    let refused = ask("\"b\"@Example.com", "three").await.unwrap();
+    assert_eq!(refused.status(), StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(said(refused.headers(), "x-correlation-id"), "three");
+    let found = engine.journal.latest_of(9, |entry| entry.correlation.as_deref() == Some("three"));
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].key.as_deref(), Some("example.com"));
 }
 
 #[tokio::test]

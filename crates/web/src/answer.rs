@@ -193,7 +193,7 @@ impl Answers {
         body: &mut Json,
     ) -> StatusCode {
         let refusal = Refusal::new(engine, decision);
-        let id = correlation.id();
+        let id = correlation.id_of(decision);
         let id = id.as_str();
         self.write(&refusal, id, body);
         // Apart, so that each is copied by its known length.

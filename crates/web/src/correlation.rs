@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
+use tollgate_core::{Decision, Ticket};
 
 /// Where the id stands.
 pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
@@ -20,10 +21,19 @@ impl Correlation {
 
     /// The id of a request with these headers.
     pub fn of(headers: &HeaderMap) -> Self {
-        let fit = |value: &&HeaderValue| {
-            (1..=Self::MOST_BYTES).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
-        };
+        let fit = |value: &&HeaderValue| Self::fit(value.as_bytes()).is_some();
         Self { given: headers.get(CORRELATION_ID).filter(fit).cloned() }
+    }
+
+    /// What a caller sent, if it is fit to be sent back.
+    pub fn fit(value: &[u8]) -> Option<&str> {
+        let fits = (1..=Self::MOST_BYTES).contains(&value.len()) && value.iter().all(u8::is_ascii_graphic);
+        str::from_utf8(value).ok().filter(|_| fits)
+    }
+
+    /// What the caller sent, as a decision has to know it.
+    pub fn text(&self) -> Option<&str> {
+        self.given.as_ref().and_then(|given| given.to_str().ok())
     }
 
     /// The same with an id for sure: one that is made up now, if the caller sent none. It is the same
@@ -31,6 +41,13 @@ impl Correlation {
     #[must_use]
     pub fn settled(self) -> Self {
         Self { given: Some(self.id().into()) }
+    }
+
+    /// The id of an answer to a decision: the caller's, or the one that is made up from the decision, so that
+    /// the log and the journal have the same.
+    pub fn id_of(&self, decision: &Decision<'_>) -> Id {
+        let made = || Form::Made(decision.charges.ticket.id());
+        Id(self.given.clone().map_or_else(made, Form::Given))
     }
 
     /// The id: the caller's, or one that is made up now.
@@ -76,42 +93,5 @@ fn made_up() -> [u8; 16] {
     thread_local! {
         static NEXT: Cell<u64> = Cell::new(getrandom::u64().expect("the system gives random numbers"));
     }
-    hexadecimal(scatter(NEXT.replace(NEXT.get().wrapping_add(1))))
-}
-
-/// The sixteen digits of a number, all at once: each half of its bytes becomes a byte of its own, and
-/// those above nine become letters.
-fn hexadecimal(number: u64) -> [u8; 16] {
-    const NIBBLES: u128 = u128::from_ne_bytes([0x0f; 16]);
-    const ONES: u128 = u128::from_ne_bytes([1; 16]);
-    let mut spread = u128::from(number);
-    spread = (spread | (spread << 32)) & 0x0000_0000_ffff_ffff_0000_0000_ffff_ffff;
-    spread = (spread | (spread << 16)) & 0x0000_ffff_0000_ffff_0000_ffff_0000_ffff;
-    spread = (spread | (spread << 8)) & 0x00ff_00ff_00ff_00ff_00ff_00ff_00ff_00ff;
-    spread = (spread | (spread << 4)) & NIBBLES;
-    let letters = ((spread + 6 * ONES) >> 4) & ONES;
-    (spread + ONES * u128::from(b'0') + letters * u128::from(b'a' - b'9' - 1)).to_be_bytes()
-}
-
-/// Turns neighbours into numbers far apart, and never two into one (the finisher of splitmix64).
-fn scatter(number: u64) -> u64 {
-    let number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn made_up_ids_are_written_as_numbers_are(number: u64) {
-            let digits = format!("{number:016x}");
-            prop_assert_eq!(&hexadecimal(number)[..], digits.as_bytes());
-        }
-    }
+    Ticket(NEXT.replace(NEXT.get().wrapping_add(1))).id()
 }

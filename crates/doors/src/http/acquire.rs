@@ -120,7 +120,8 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let cost = wanted.cost.map_or(1, |cost| cost.0);
     let attempt = Attempt { policy, fields: &fields, cost, id };
     let priority = wanted.priority.map_or(0, |priority| priority.0);
-    let wish = Wish { attempt, max_wait: Some(max_wait), priority };
+    let correlation = ask.correlation.text();
+    let wish = Wish { attempt, max_wait: Some(max_wait), priority, correlation };
     match app.pacer.acquire_with(wish, seeing(&ask, policy, id)).await {
         Ok(Paced { waited, seen }) => Ok(seen.map(|mut json| {
             json.piece(r#","waited_ms":"#);

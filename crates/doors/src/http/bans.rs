@@ -99,7 +99,7 @@ struct BansShown {
 /// One entry of the lists.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Ban")]
-struct BanShown {
+pub(crate) struct BanShown {
     /// Whom it is about, as it is written.
     target: String,
     /// `block`, or `allow` for whoever is never barred.
@@ -161,7 +161,7 @@ async fn show(app: Arc<App>, ask: Ask) -> Answered {
     let more = found.len() >= limit
         && !app.engine.listings(behind.as_deref(), 1, |listing| filter.wants(listing)).is_empty();
     Ok(json(&BansShown {
-        bans: found.iter().map(|listing| shown(listing)).collect(),
+        bans: found.iter().map(|listing| BanShown::of(listing)).collect(),
         next: behind.filter(|_| more),
     }))
 }
@@ -171,7 +171,7 @@ async fn set_all(app: Arc<App>, ask: Ask) -> Answered {
     let wishes = body.wishes(&app.engine, ask.caller())?;
     let set = app.engine.list(wishes).await?;
     tell(&ask, &set);
-    Ok(json(&BansShown { bans: set.iter().map(|listing| shown(listing)).collect(), next: None }))
+    Ok(json(&BansShown { bans: set.iter().map(|listing| BanShown::of(listing)).collect(), next: None }))
 }
 
 async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
@@ -311,16 +311,18 @@ fn described(listing: &Listing) -> String {
     }
 }
 
-fn shown(listing: &Listing) -> BanShown {
-    BanShown {
-        target: listing.target.to_string(),
-        kind: listing.stance.name(),
-        reason: listing.reason.to_string(),
-        public: listing.told,
-        author: listing.author.to_string(),
-        since: (listing.since > Timestamp::ZERO).then_some(Moment(listing.since)),
-        until: listing.until.map(Moment),
-        times: (listing.times > 0).then_some(listing.times),
+impl BanShown {
+    pub(crate) fn of(listing: &Listing) -> Self {
+        Self {
+            target: listing.target.to_string(),
+            kind: listing.stance.name(),
+            reason: listing.reason.to_string(),
+            public: listing.told,
+            author: listing.author.to_string(),
+            since: (listing.since > Timestamp::ZERO).then_some(Moment(listing.since)),
+            until: listing.until.map(Moment),
+            times: (listing.times > 0).then_some(listing.times),
+        }
     }
 }
 

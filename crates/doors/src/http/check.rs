@@ -117,7 +117,7 @@ async fn check(app: Arc<App>, ask: Ask) -> Answered {
         Ok(Asked::One(attempt)) => {
             let pinned = app.engine.pin();
             let then = |decision: &Decision<'_>| answer(&app, &ask, &attempt, decision, IdShown::WhereHeld);
-            decide(&app, &pinned, &attempt, then).await
+            decide(&app, &pinned, &attempt, ask.correlation.text(), then).await
         }
         Ok(Asked::Several(attempts)) => {
             Ok(Box::pin(decide_all(&app, &ask, attempts.iter().map(|attempt| Ok(&attempt.0)))).await)
@@ -142,11 +142,12 @@ pub(crate) enum IdShown {
     WhereHeld,
 }
 
-/// Decides one attempt, and makes something of the decision.
+/// Decides one attempt, which the caller knows by this id if it sent one, and makes something of the decision.
 pub(crate) async fn decide<T>(
     app: &App,
     pinned: &Snapshot,
     attempt: &AttemptBody<'_>,
+    correlation: Option<&str>,
     then: impl FnOnce(&Decision<'_>) -> T,
 ) -> Result<T, Problem> {
     let fields: SmallVec<[(&str, &str); 6]> =
@@ -160,7 +161,7 @@ pub(crate) async fn decide<T>(
     if attempt.dry_run {
         return Ok(then(&Box::pin(app.engine.peek(pinned, &wanted)).await?));
     }
-    let mut decision = Decision::blank();
+    let mut decision = Decision::for_caller(correlation);
     app.engine.decide_into(pinned, &wanted, &mut decision).await?;
     Ok(then(&decision))
 }
@@ -206,7 +207,7 @@ impl Told<'_> {
             head.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             headers::rate_limit(decision, head);
         } else {
-            let id = self.correlation.id();
+            let id = self.correlation.id_of(decision);
             let refusal = Refusal::new(engine, decision);
             answer.write_refused(&refusal, id.as_str(), &mut json);
             response = axum::http::Response::new(json);
@@ -263,7 +264,7 @@ async fn decide_all<'r, 'b: 'r>(
             }
             json.piece("}");
         };
-        if let Err(problem) = decide(app, &pinned, attempt, write).await {
+        if let Err(problem) = decide(app, &pinned, attempt, Some(id.as_str()), write).await {
             problem.write(id.as_str(), &mut json);
         }
     }

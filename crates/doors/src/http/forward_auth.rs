@@ -166,7 +166,7 @@ async fn decide(
     facts.ask_beside(policy, listed, &settings.aliases, &mut asked)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
-    let mut decision = Decision::blank();
+    let mut decision = Decision::for_caller(correlation.text());
     app.engine.decide_into(&pinned, &attempt, &mut decision).await?;
     Ok(settings.answer(&app.engine, &decision, correlation))
 }

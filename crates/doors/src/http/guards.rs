@@ -79,7 +79,7 @@ async fn begin_attempt(app: Arc<App>, ask: Ask) -> Answered {
         let (name, missing) = (&guard.name, missing.join("`, `"));
         return Err(Problem::bad_request(format!("guard `{name}` needs the fields `{missing}` too")));
     }
-    let begun = app.engine.begin_guarded(&pinned, guard, &fields).await?;
+    let begun = app.engine.begin_guarded_as(&pinned, guard, &fields, None, ask.correlation.text()).await?;
     Ok(if begun.allowed() { allowed(guard, &begun) } else { refused(&app, &ask, guard, &begun) })
 }
 
@@ -109,7 +109,7 @@ fn refused(app: &App, ask: &Ask, guard: &Guard, begun: &Begun<'_>) -> Response {
         advice: AdviceShown,
         ticket: Option<&'g str>,
     }
-    let id = ask.correlation.id();
+    let id = ask.correlation.id_of(&begun.decision);
     let refusal = Refusal::new(&app.engine, &begun.decision);
     let answer = Answer { engine: &app.engine, policy: &guard.policy, decision: &begun.decision };
     let mut json = Json::with_capacity(2 * USUAL_BYTES);

@@ -133,7 +133,7 @@ async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
     let pinned = app.engine.pin();
     let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Always);
-    check::decide(&app, &pinned, &attempt, then).await
+    check::decide(&app, &pinned, &attempt, ask.correlation.text(), then).await
 }
 
 async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {

@@ -9,6 +9,7 @@ use tollgate_engine::journal::Entry;
 
 use super::App;
 use super::auth::Role;
+use super::bans::BanShown;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::page::limit;
 use super::path;
@@ -45,6 +46,14 @@ struct EntryShown {
     code: Option<String>,
     /// The key of that rule, or of the first one that applied; who is barred.
     key: Option<String>,
+    /// Every rule that applied, or would have if the attempt was not barred, and its key.
+    keys: Vec<KeyShown>,
+    /// The id by which the caller knows it: `X-Correlation-ID` as it was sent, or as the refusal told it; null
+    /// for what was allowed without one.
+    id: Option<String>,
+    /// The entry of the blocklist that barred it, or that a rule made; absent elsewhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listing: Option<BanShown>,
     /// How much was asked for.
     cost: u64,
     /// Milliseconds until it may be asked again, as the caller was told; null if it was allowed, or
@@ -57,6 +66,16 @@ struct EntryShown {
     /// is a lock and no decision.
     #[serde(skip_serializing_if = "Option::is_none")]
     locked_for_ms: Option<u64>,
+}
+
+/// A rule and a key.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RuleKey")]
+struct KeyShown {
+    /// The rule.
+    rule: String,
+    /// The key; a made-up name where keys are secret.
+    key: String,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -117,7 +136,8 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             ("limit", "how many, 100 unless said otherwise, 1000 at most"),
             ("policy", "only those of this policy"),
             ("rule", "only those that this rule refused"),
-            ("key", "only those about this key, as it is shown"),
+            ("key", "only those about this key of any rule, as it is shown"),
+            ("id", "only those that the caller knows by this id, its `X-Correlation-ID`"),
             ("verdict", "only `allow`, `wait`, `defer` or `deny`"),
         ])
         .answers::<JournalShown>();
@@ -136,6 +156,7 @@ struct Wanted {
     policy: Option<String>,
     rule: Option<String>,
     key: Option<String>,
+    id: Option<String>,
     verdict: Option<String>,
 }
 
@@ -146,7 +167,7 @@ impl Wanted {
         if verdict.as_ref().is_some_and(|verdict| !VERDICTS.contains(&verdict.as_str())) {
             return Err(Problem::bad_request("`verdict` is `allow`, `wait`, `defer` or `deny`"));
         }
-        Ok(Self { policy: said("policy")?, rule: said("rule")?, key: said("key")?, verdict })
+        Ok(Self { policy: said("policy")?, rule: said("rule")?, key: said("key")?, id: said("id")?, verdict })
     }
 
     fn has(&self, entry: &Entry) -> bool {
@@ -155,7 +176,8 @@ impl Wanted {
         };
         same(&self.policy, Some(&entry.policy))
             && same(&self.rule, entry.rule.as_deref())
-            && same(&self.key, entry.key.as_deref())
+            && self.key.as_deref().is_none_or(|key| entry.is_about(key))
+            && same(&self.id, entry.correlation.as_deref())
             && same(&self.verdict, Some(shown::verdict(entry.verdict)))
     }
 }
@@ -175,6 +197,9 @@ async fn decisions(app: Arc<App>, ask: Ask) -> Answered {
         rule: entry.rule,
         code: entry.code.map(|code| code.to_string()),
         key: entry.key,
+        keys: entry.keys.into_iter().map(|(rule, key)| KeyShown { rule: rule.to_string(), key }).collect(),
+        id: entry.correlation,
+        listing: entry.listing.as_deref().map(BanShown::of),
         cost: entry.cost,
         retry_after_ms: shown::retry_after_ms(entry.retry),
         banned_for_ms: entry.banned.map(|lasts| lasts.as_millis_ceil()),

@@ -270,13 +270,15 @@ impl Engine {
         if !decision.allowed() && !matches!(decision.origin, Origin::Outage(_)) {
             self.note_refusal(decision);
         }
-        self.journal.record(decision.verdict, decision.outcome.now, || self.entry(decision));
+        self.journal.record(decision.verdict, decision.outcome.now, || self.entry(pinned, decision));
     }
 
     #[cold]
     fn note_refusal(&self, decision: &Decision<'_>) {
         if let Some(listing) = decision.barred() {
-            return self.note_barred(&decision.policy().name, listing, decision.outcome.now);
+            let (made, policy) = (decision.charges.ticket.id(), &decision.policy().name);
+            let id = correlation(decision.correlation, &made);
+            return self.note_barred(policy, listing, id, decision.outcome.now);
         }
         self.note_denial(decision);
         let Some(line) = decision.denied_by() else { return };
@@ -293,48 +295,81 @@ impl Engine {
         };
         let (policy, denied_by) = (&*decision.policy().name, &*line.rule.name);
         let code = line.rule.code.as_deref();
-        if held_back > 0 {
-            tracing::warn!(
-                component = "ratelimit",
-                policy,
-                denied_by,
-                code,
-                key = &*key,
-                retry_after,
-                held_back,
-                "rate limit exceeded"
-            );
-        } else {
-            tracing::warn!(
-                component = "ratelimit",
-                policy,
-                denied_by,
-                code,
-                key = &*key,
-                retry_after,
-                "rate limit exceeded"
-            );
-        }
+        let retry_by = decision.retry_by().map(|line| line.rule.name.to_string());
+        let made = decision.charges.ticket.id();
+        let held_back = Some(held_back).filter(|lines| *lines > 0);
+        tracing::warn!(
+            component = "ratelimit",
+            policy,
+            denied_by,
+            code,
+            key = &*key,
+            retry_after,
+            retry_by,
+            correlation = correlation(decision.correlation, &made),
+            held_back,
+            "rate limit exceeded"
+        );
     }
 
-    /// Takes note of somebody who is on the blocklist, and came all the same.
-    pub(crate) fn note_barred(&self, policy: &str, listing: &Listing, now: Timestamp) {
+    /// Takes note of a blocked caller: which entry of the blocklist it is, why, and until when.
+    fn note_barred(&self, policy: &str, listing: &Listing, correlation: &str, now: Timestamp) {
         let target = listing.target.to_string();
         self.offenders.note(BLOCKLIST, &target, now);
-        if let Some(held_back) = self.log_trickle.admit(now) {
-            tracing::info!(component = "lists", policy, target, held_back, "barred");
-        }
+        let Some(held_back) = self.log_trickle.admit(now) else { return };
+        let reason = Some(&*listing.reason).filter(|reason| !reason.is_empty());
+        let ends_in = listing.until.map(|until| Span::from_secs(until.since(now).as_secs_ceil()).to_string());
+        let author = listing.author.to_string();
+        tracing::info!(
+            component = "lists",
+            policy,
+            target,
+            reason,
+            ends_in,
+            author,
+            correlation,
+            held_back,
+            "barred"
+        );
+    }
+
+    /// Takes note of a blocked caller whom no policy is about: the log, and the journal.
+    pub(crate) fn note_barred_elsewhere(&self, listing: &Arc<Listing>, correlation: &str, now: Timestamp) {
+        self.note_barred("", listing, correlation, now);
+        self.journal.record(Verdict::Deny, now, || Entry {
+            at: now,
+            policy: String::new(),
+            verdict: Verdict::Deny,
+            origin: Origin::Barred,
+            rule: None,
+            code: None,
+            key: Some(listing.target.to_string()),
+            keys: Vec::new(),
+            correlation: Some(correlation.to_owned()),
+            listing: Some(Arc::clone(listing)),
+            cost: 1,
+            retry: listing.until.map_or(When::Never, |until| When::After(until.since(now))),
+            banned: None,
+            locked: None,
+        });
     }
 
     #[cold]
-    fn entry(&self, decision: &Decision<'_>) -> Entry {
+    fn entry(&self, pinned: &Snapshot, decision: &Decision<'_>) -> Entry {
         let named = decision.denied_by();
         let line = named.or_else(|| decision.lines().next());
         let barred = decision.barred().map(|listing| listing.target.to_string());
+        let mut keys = Vec::new();
         for line in decision.lines() {
             let key = self.shown_key(line.rule, line.key);
             self.busiest.note(&line.rule.name, &key, decision.outcome.now);
+            keys.push((Arc::clone(&line.rule.name), key.into_owned()));
         }
+        if decision.barred().is_some() {
+            keys = self.keys_of_barred(pinned, decision);
+        }
+        let made = decision.charges.ticket.id();
+        let told = decision.correlation.is_some() || !decision.allowed();
         Entry {
             at: decision.outcome.now,
             policy: decision.policy().name.to_string(),
@@ -343,12 +378,34 @@ impl Engine {
             rule: named.map(|line| line.rule.name.to_string()),
             code: named.and_then(|line| line.rule.code.clone()),
             key: barred.or_else(|| line.map(|line| self.shown_key(line.rule, line.key).into_owned())),
+            keys,
+            correlation: told.then(|| correlation(decision.correlation, &made).to_owned()),
+            listing: decision.barred().cloned(),
             cost: decision.charges.cost,
             retry: decision.wait().map_or(decision.retry, When::After),
             banned: None,
             locked: None,
         }
     }
+
+    /// The keys at which a blocked caller would have been counted, so that it is found by them.
+    fn keys_of_barred(&self, pinned: &Snapshot, decision: &Decision<'_>) -> Vec<(Arc<str>, String)> {
+        let policy = decision.policy();
+        let attempt = Attempt { policy: &policy.name, fields: decision.barred_fields, cost: 0, id: None };
+        let mut charges = Charges::new(Ticket(0), 0, None);
+        // Nobody looked at these fields yet: a mistake in them is no key.
+        let _ = policy.charge_listed(&attempt, pinned.policies.roster(), &mut charges);
+        let keys = charges.iter().filter_map(|charge| {
+            let rule = policy.rule(charge.plan.rule())?;
+            Some((Arc::clone(&rule.name), self.shown_key(rule, charges.key(charge)).into_owned()))
+        });
+        keys.collect()
+    }
+}
+
+/// The id by which the caller knows an attempt: its own, or the one that is made up from the ticket.
+fn correlation<'c>(given: Option<&'c str>, made: &'c [u8; 16]) -> &'c str {
+    given.unwrap_or_else(|| str::from_utf8(made).unwrap_or_default())
 }
 
 /// Allows an attempt that has nothing to charge, unless that is because it is barred.

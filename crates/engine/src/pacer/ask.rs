@@ -12,6 +12,8 @@ pub struct Ask<'a> {
     pub max_wait: Option<Span>,
     /// Whoever has a higher one goes first; among equals, whoever came first.
     pub priority: i8,
+    /// The id by which the caller knows the attempt, if it sent one.
+    pub correlation: Option<&'a str>,
 }
 
 /// An attempt that is kept until its turn comes.
@@ -23,6 +25,8 @@ pub(super) struct Kept {
     ends: SmallVec<[u32; 9]>,
     id: Option<Box<str>>,
     pub(super) cost: u64,
+    /// The id by which the caller knows it, if it sent one. Doors bound its length.
+    pub(super) correlation: Option<Box<str>>,
 }
 
 pub(super) type Fields<'k> = SmallVec<[(&'k str, &'k str); 6]>;
@@ -30,7 +34,7 @@ pub(super) type Fields<'k> = SmallVec<[(&'k str, &'k str); 6]>;
 impl<'a> From<Attempt<'a>> for Ask<'a> {
     /// Waits as long as the rules say, with the priority that everybody has.
     fn from(attempt: Attempt<'a>) -> Self {
-        Self { attempt, max_wait: None, priority: 0 }
+        Self { attempt, max_wait: None, priority: 0, correlation: None }
     }
 }
 
@@ -45,7 +49,13 @@ impl Kept {
             u32::try_from(end).expect("fields that make keys are short")
         });
         let ends = ends.collect();
-        Self { text: parts.concat().into(), ends, id: attempt.id.map(Into::into), cost: attempt.cost }
+        let (text, id) = (parts.concat().into(), attempt.id.map(Into::into));
+        Self { text, ends, id, cost: attempt.cost, correlation: None }
+    }
+
+    /// The same, known to its caller by this id.
+    pub(super) fn known_by(self, correlation: Option<&str>) -> Self {
+        Self { correlation: correlation.map(Into::into), ..self }
     }
 
     /// The fields, for [`Kept::attempt`].

@@ -133,7 +133,7 @@ impl Desk {
             }
         }
         let frees = self.frees.load(Ordering::SeqCst);
-        let mut decision = Decision::blank();
+        let mut decision = Decision::for_caller(ask.correlation);
         self.engine.decide_patiently_at_once(&pinned, &ask.attempt, &mut decision)?;
         Ok(match decision.verdict {
             Verdict::Allow => {
@@ -193,7 +193,7 @@ impl Desk {
         let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
         let (answer, heard) = oneshot::channel();
         let newcomer = Newcomer {
-            ask: Arc::new(Kept::new(&ask.attempt)),
+            ask: Arc::new(Kept::new(&ask.attempt).known_by(ask.correlation)),
             listener: Box::new(Caller { see, answer }),
             priority: ask.priority,
             arrived,

@@ -90,7 +90,7 @@ async fn ask_about(desk: &Arc<Desk>, job: &Job) {
     let fields = job.ask.fields();
     let attempt = job.ask.attempt(&fields);
     let pinned = desk.engine.pin();
-    let mut decision = Decision::blank();
+    let mut decision = Decision::for_caller(job.ask.correlation.as_deref());
     let decided = desk.engine.try_quietly(&pinned, &attempt, &mut decision).await;
     desk.settle(job, &pinned, decided.map(|()| &decision));
 }

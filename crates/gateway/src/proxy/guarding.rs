@@ -213,9 +213,13 @@ impl Case<'_> {
         pairs: &Pairs<'_>,
     ) -> Result<(), Problem> {
         let rules = policy.rules.iter().filter(|rule| rule.enabled);
-        let mut fields = rules.flat_map(|rule| &rule.by);
-        let missing = fields.find(|field| !pairs.iter().any(|(name, _)| **name == *field.name));
-        let Some(source) = missing.and_then(|field| guard.fields.source(&field.name)) else { return Ok(()) };
+        let known = |name: &str| pairs.iter().any(|(own, _)| *own == name);
+        // What is derived is there if its source is.
+        let origin =
+            |name| policy.derived().find(|(field, _)| *field == name).map_or(name, |(_, source)| source);
+        let fields = rules.flat_map(|rule| &rule.by).map(|field| &*field.name);
+        let missing = fields.filter(|name| !known(name)).map(origin).find(|name| !known(name));
+        let Some(source) = missing.and_then(|name| guard.fields.source(name)) else { return Ok(()) };
         Err(if source.is_proved() {
             Problem::unauthorized("the request does not say who it comes from")
         } else {
@@ -235,7 +239,8 @@ impl Case<'_> {
         let mut left = login.guard.max_delay;
         loop {
             let Login { pinned, found, pairs, id, .. } = *login;
-            let begun = worker.shared.engine.begin_guarded_as(pinned, found, pairs, id).await;
+            let begun =
+                worker.shared.engine.begin_guarded_as(pinned, found, pairs, id, self.given_id()).await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
             note.decide(&begun.decision);
             if begun.allowed() {

@@ -149,7 +149,7 @@ impl Case<'_> {
         if policy.lets_wait() && shared.pacer.is_waiting(&pinned, &attempt) {
             return Ok(AtOnce::Queue);
         }
-        let mut decision = Decision::blank();
+        let mut decision = Decision::for_caller(self.given_id());
         let decided = shared.engine.decide_patiently_at_once(&pinned, &attempt, &mut decision);
         if !decided.map_err(|fault| self.fault(fault))? {
             return Ok(AtOnce::Later);
@@ -191,7 +191,7 @@ impl Case<'_> {
         let pairs = asked.pairs();
         let id = self.id_for(policy);
         let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
-        let mut decision = Decision::blank();
+        let mut decision = Decision::for_caller(self.given_id());
         let decided = engine.decide_patiently(&pinned, &attempt, &mut decision).await;
         decided.map_err(|fault| self.fault(fault))?;
         note.decide(&decision);
@@ -210,9 +210,12 @@ impl Case<'_> {
             let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
-            if let Some(listing) = self.visit.worker.shared.engine.bars(&asked.pairs()) {
+            let engine = &self.visit.worker.shared.engine;
+            if let Some(listing) = engine.bars(&asked.pairs()) {
                 note.decided = Some(Decided::new(words::origin(Origin::Barred)));
-                return Err(Problem::banned(&listing));
+                let correlation = self.correlation().settled();
+                engine.tell_barred(&listing, correlation.text().unwrap_or_default());
+                return Ok(Limited::Refused(Box::new(self.answer(&Problem::banned(&listing), &correlation))));
             }
         }
         Ok(Limited::Admitted(Admitted::default()))

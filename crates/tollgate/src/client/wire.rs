@@ -282,10 +282,25 @@ pub struct Entry {
     pub rule: Option<String>,
     /// The key.
     pub key: Option<String>,
+    /// Every rule that applied, and its key.
+    #[serde(default)]
+    pub keys: Vec<RuleKey>,
+    /// The entry of the blocklist that it met.
+    #[serde(default)]
+    pub listing: Option<Ban>,
     /// How much was asked for.
     pub cost: u64,
     /// When the same attempt would pass.
     pub retry_after_ms: Option<u64>,
+}
+
+/// A rule and a key.
+#[derive(Clone, Debug, Deserialize)]
+pub struct RuleKey {
+    /// The rule.
+    pub rule: String,
+    /// The key.
+    pub key: String,
 }
 
 /// The server's configuration.

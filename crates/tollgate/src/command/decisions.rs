@@ -23,9 +23,12 @@ pub struct Decisions {
     /// Show only those that this rule refused
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// Show only those about this key, as it is shown here and in refusals
+    /// Show only those about this key of any rule, as it is shown here and in refusals
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    /// Show only what the caller knows by this correlation id, with every key and the entry of the blocklist
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
     /// Show only what was decided so
     #[arg(long, value_enum)]
     verdict: Option<Verdict>,
@@ -54,6 +57,7 @@ const EXAMPLES: &str = "\
 Examples:
   tollgate decisions --limit 20
   tollgate decisions --verdict deny --key 203.0.113.7
+  tollgate decisions --id 85ed10dc0dad8686
   tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
 Newest first. Under a flood the server writes down only a part of its decisions.
@@ -67,17 +71,21 @@ impl Decisions {
             ("policy", self.policy.as_deref()),
             ("rule", self.rule.as_deref()),
             ("key", self.key.as_deref()),
+            ("id", self.id.as_deref()),
             ("verdict", self.verdict.map(Verdict::name)),
         ];
         let members = members.into_iter().filter_map(|(name, value)| Some((name, value?)));
         let answer = session.client.get(&Path::new(&["decisions"]).with_query(members))?;
         let none = if self.filters() { "no such decisions" } else { "no decisions yet" };
-        session.show(&answer, |journal, out| put(journal, none, out))?;
+        session.show(&answer, |journal, out| {
+            put(journal, none, out)?;
+            if self.id.is_some() { put_reasons(journal, out) } else { Ok(()) }
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn filters(&self) -> bool {
-        let texts = [&self.policy, &self.rule, &self.key];
+        let texts = [&self.policy, &self.rule, &self.key, &self.id];
         texts.into_iter().any(Option::is_some) || self.verdict.is_some()
     }
 }
@@ -95,4 +103,23 @@ fn put(journal: &Journal, none: &str, out: &mut dyn Write) -> io::Result<()> {
         sheet.line(tone, [at, policy, verdict, rule, key, words::number(entry.cost), retry]);
     }
     write!(out, "{sheet}")
+}
+
+/// Tells why, for each decision: where it was counted, or which entry of the blocklist it met.
+fn put_reasons(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
+    for entry in &journal.decisions {
+        writeln!(out)?;
+        if let Some(listing) = &entry.listing {
+            let [target, author, reason] =
+                [&listing.target, &listing.author, &listing.reason].map(|text| words::plain(text));
+            let until = listing.until.as_deref();
+            let until = until.map_or("for good".to_owned(), |until| format!("until {}", words::plain(until)));
+            let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+            writeln!(out, "blocked by the entry {target}, set by {author}, {until}{why}")?;
+        }
+        for key in &entry.keys {
+            writeln!(out, "key of {}: {}", words::plain(&key.rule), words::plain(&key.key))?;
+        }
+    }
+    Ok(())
 }

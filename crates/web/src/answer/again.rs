@@ -123,7 +123,7 @@ impl Answers {
         if !written.comes_again(decision, &line) {
             return self.refuse_anew(engine, decision, correlation, written);
         }
-        let id = correlation.id();
+        let id = correlation.id_of(decision);
         if written.say_again(self, decision, &line, wait, &id) {
             return StatusCode::TOO_MANY_REQUESTS;
         }
@@ -163,7 +163,8 @@ fn repeatable<'d>(decision: &'d Decision<'_>) -> Option<(Line<'d>, Span)> {
     if decision.verdict != Verdict::Deny || decision.origin != Origin::Store {
         return None;
     }
-    let wait = decision.wait()?;
+    // Another rule that determines the time is named too.
+    let wait = decision.wait().filter(|_| decision.retry_by().is_none())?;
     // Secrets are not kept.
     decision.denied_by().filter(|line| !line.rule.secret).map(|line| (line, wait))
 }

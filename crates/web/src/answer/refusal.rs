@@ -22,6 +22,8 @@ pub struct Refusal<'d, 'a> {
     /// Its limit that binds, as it is written and as it is, and what it shows.
     binding: Option<(&'d str, &'d Limit, Reading)>,
     wait: Option<Span>,
+    /// The rule that determines the time, if it is another one, and its key as people may see it.
+    retry_by: Option<(Line<'d>, Cow<'d, str>)>,
 }
 
 /// What every refusal of one kind says.
@@ -64,7 +66,8 @@ impl<'d, 'a> Refusal<'d, 'a> {
             Origin::Store | Origin::Local(_) | Origin::Fixed => &EXCEEDED,
         };
         let binding = named.as_ref().and_then(|(line, _)| line.binding_written());
-        Self { decision, kind, named, binding, wait: decision.wait() }
+        let retry_by = decision.retry_by().map(|line| (line, engine.shown_key(line.rule, line.key)));
+        Self { decision, kind, named, binding, wait: decision.wait(), retry_by }
     }
 
     /// The status it is answered with: 429, 503 if an outage denies, or 403 if it is barred.
@@ -112,11 +115,7 @@ impl<'d, 'a> Refusal<'d, 'a> {
             return self.add_ban(json);
         }
         let Some((line, key)) = &self.named else { return json.add("rate limit exceeded") };
-        json.add(&line.rule.name);
-        if !line.rule.by.is_empty() {
-            json.piece(" ");
-            json.add(key);
-        }
+        add_place(line, key, json);
         if let Origin::Outage(reason) = self.decision.origin {
             json.piece(" cannot be counted: ");
             json.piece(words::excuse(reason));
@@ -133,6 +132,15 @@ impl<'d, 'a> Refusal<'d, 'a> {
             }
             (None, When::OnRelease) => json.piece("; retry when a hold has ended"),
             (None, _) => json.piece("; it can never pass"),
+        }
+        if let Some((line, key)) = &self.retry_by {
+            json.piece(", because of ");
+            add_place(line, key, json);
+            if let Some((limit, ..)) = line.binding_written() {
+                json.piece(" (");
+                json.add(limit);
+                json.piece(")");
+            }
         }
     }
 
@@ -194,6 +202,15 @@ impl<'d, 'a> Refusal<'d, 'a> {
             json.piece(r#","limit":"#);
             json.number(limit.number());
         }
+    }
+}
+
+/// Writes a rule and its key, inside of quotes that stand already.
+fn add_place(line: &Line<'_>, key: &str, json: &mut Json) {
+    json.add(&line.rule.name);
+    if !line.rule.by.is_empty() {
+        json.piece(" ");
+        json.add(key);
     }
 }
 

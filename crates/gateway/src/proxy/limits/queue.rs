@@ -69,7 +69,8 @@ impl Case<'_> {
             };
             Seen { limited, decided: Decided::of(decision) }
         };
-        let seen = match shared.pacer.acquire_with(Ask::from(attempt), see).await {
+        let ask = Ask { correlation: self.given_id(), ..Ask::from(attempt) };
+        let seen = match shared.pacer.acquire_with(ask, see).await {
             Ok(paced) => paced.seen,
             Err(Unpaced::Denied { seen, .. }) => seen,
             Err(Unpaced::TooLate { wait, .. }) => {
