@@ -104,12 +104,31 @@ fn allowed(door: &Door, decision: &Decision<'_>, policy: &str) -> Value {
     answer
 }
 
+/// A rule and its key, as details name them.
+fn place(door: &Door, line: &Line<'_>) -> String {
+    let (name, key) = (&*line.rule.name, door.engine.shown_key(line.rule, line.key));
+    if line.rule.by.is_empty() { name.to_owned() } else { format!("{name} {key}") }
+}
+
+/// The rule that determines the time, if it is not the named one, as details name it.
+fn because(door: &Door, decision: &Decision<'_>) -> String {
+    let named = decision.denied_by().unwrap().rule.name.clone();
+    let when = |line: &Line<'_>| line.readings.iter().map(|reading| reading.when).max();
+    let exceeded = || decision.lines().filter(|line| line.exceeded() && !line.rule.observes());
+    let longest = exceeded().filter_map(|line| when(&line)).max();
+    let line = exceeded().find(|line| when(line) == longest).unwrap();
+    if line.rule.name == named {
+        return String::new();
+    }
+    format!(", because of {} ({})", place(door, &line), line.binding().unwrap().0)
+}
+
 fn refused(door: &Door, decision: &Decision<'_>) -> Value {
     let line = decision.denied_by().unwrap();
     let key = door.engine.shown_key(line.rule, line.key);
     let (limit, _) = line.binding().unwrap();
     let name = &*line.rule.name;
-    let who = if line.rule.by.is_empty() { name.to_owned() } else { format!("{name} {key}") };
+    let (who, because) = (place(door, &line), because(door, decision));
     let (verdict, wait) = match (decision.verdict, decision.retry) {
         (Verdict::Defer(at), _) => ("defer", Some(at.since(decision.outcome.now))),
         (Verdict::Wait(span), _) => ("wait", Some(span)),
@@ -124,7 +143,7 @@ fn refused(door: &Door, decision: &Decision<'_>) -> Value {
     };
     let mut answer = json!({
         "type": "/problems/rate-limit-exceeded", "title": "Rate limit exceeded", "status": 429,
-        "detail": format!("{who} exceeded {limit}; {then}"), "correlationId": "…",
+        "detail": format!("{who} exceeded {limit}; {then}{because}"), "correlationId": "…",
         "error": "rate limit exceeded", "allowed": false, "verdict": verdict, "policy": *decision.policy().name,
         "origin": "store", "denied_by": name, "denied_key": key, "limit": limit.number(),
         "rules": rules(door, decision),
