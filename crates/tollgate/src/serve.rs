@@ -2,6 +2,7 @@
 
 mod assemble;
 mod descriptors;
+mod frames;
 mod greeting;
 mod line;
 mod listener;
