@@ -13,6 +13,7 @@ mod body;
 mod check;
 mod consumers;
 mod endpoint;
+mod exposition;
 mod forward_auth;
 mod give;
 mod guards;

@@ -10,6 +10,7 @@ mod listener;
 pub mod log;
 mod metrics;
 mod notifying;
+mod process;
 mod reload;
 mod stalling;
 mod tending;
