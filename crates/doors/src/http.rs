@@ -13,10 +13,12 @@ mod body;
 mod check;
 mod consumers;
 mod endpoint;
+mod exposition;
 mod forward_auth;
 mod give;
 mod guards;
 mod holds;
+mod incoming;
 mod limits;
 mod mail_shape;
 mod metrics;
@@ -37,6 +39,7 @@ mod waiting;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
@@ -44,7 +47,8 @@ use tollgate_engine::{Engine, Pacer};
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
-pub use forward_auth::{ForwardAuth, ForwardAuthSettings, Peer};
+pub use forward_auth::{ForwardAuth, ForwardAuthSettings};
+pub use incoming::{MOST_BODY_BYTES_IN_TOTAL, MOST_BODY_BYTES_PER_CONNECTION, Peer};
 use problem::Problem;
 pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
@@ -84,7 +88,11 @@ pub(crate) struct App {
     pub(crate) warned: forward_auth::Warned,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
-    pub(crate) openapi: Vec<u8>,
+    pub(crate) openapi: Bytes,
+    /// The request bodies in memory.
+    pub(crate) bodies: incoming::Gauge,
+    /// Whether each endpoint takes a body.
+    pub(crate) takes_body: Vec<bool>,
     /// What may stand in the query of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
 }
@@ -95,7 +103,7 @@ pub fn router(parts: HttpParts) -> Router {
     let meters = metrics::HttpMeters::new(&endpoints);
     let mut registry = parts.registry;
     metrics::register(&mut registry, &parts.engine, &parts.pacer, &meters);
-    let openapi = openapi::document(&endpoints).to_string().into_bytes();
+    let openapi = openapi::document(&endpoints).to_string().into();
     let app = Arc::new(App {
         engine: parts.engine,
         pacer: parts.pacer,
@@ -108,6 +116,8 @@ pub fn router(parts: HttpParts) -> Router {
         registry,
         meters,
         openapi,
+        bodies: incoming::Gauge::default(),
+        takes_body: endpoints.iter().map(Endpoint::takes_body).collect(),
         queries: endpoints.iter().map(Endpoint::query_names).collect(),
     });
     let mut router = Router::new();
@@ -143,4 +153,19 @@ fn all() -> Vec<Endpoint> {
         status::endpoints(),
     ];
     groups.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn endpoints_that_need_no_token_take_no_body() {
+        let open = super::all().into_iter().filter(|endpoint| endpoint.role.is_none());
+        let paths: Vec<&str> = open
+            .map(|endpoint| {
+                assert!(!endpoint.takes_body(), "{} reads a body from anybody", endpoint.pattern);
+                endpoint.pattern
+            })
+            .collect();
+        assert_eq!(paths, ["/livez", "/readyz", "/api/v1/openapi.json"]);
+    }
 }

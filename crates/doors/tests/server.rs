@@ -213,7 +213,8 @@ async fn metrics_tell_of_decisions_requests_and_usage() {
     }
     door.check("pace", json!({})).await;
     door.get("/nowhere/1").await;
-    let reply = door.get("/metrics").await;
+    let accept = [("accept", "application/openmetrics-text;q=0.5,text/plain;q=0.3")];
+    let reply = door.send(Method::GET, "/metrics", &accept, Vec::new()).await;
     assert_eq!(
         reply.header("content-type"),
         Some("application/openmetrics-text; version=1.0.0; charset=utf-8")

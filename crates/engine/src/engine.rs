@@ -257,8 +257,10 @@ impl Engine {
         let mut usage = Vec::new();
         for rule in pinned.policies.rules().iter().filter(|rule| rule.by.is_empty() && rule.enabled) {
             let outcome = self.look(rule.plan_at(&rule.name), &rule.name).await?;
-            let used =
-                |reading: &tollgate_core::Reading| 1.0 - reading.remaining as f64 / reading.capacity as f64;
+            // The difference of whole numbers is exact, that of ratios is not.
+            let used = |reading: &tollgate_core::Reading| {
+                reading.capacity.saturating_sub(reading.remaining) as f64 / reading.capacity as f64
+            };
             usage.push((Arc::clone(&rule.name), outcome.readings.iter().map(used).fold(0.0, f64::max)));
         }
         Ok(usage)

@@ -81,7 +81,8 @@ Without --config it serves the built-in starter on http://127.0.0.1:8080, with i
 
 SIGHUP, a changed file, and `tollgate reload` put changed rules, policies and keys in force;
 counters stay.
-SIGTERM and Ctrl-C end it: open requests are answered, counters are saved.
+SIGTERM and Ctrl-C end it: open requests are answered, counters are saved. A second one ends it
+at once.
 
 Example:
   tollgate serve --config tollgate.yaml";

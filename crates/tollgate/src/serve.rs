@@ -2,12 +2,15 @@
 
 mod assemble;
 mod descriptors;
+mod ending;
+mod frames;
 mod greeting;
 mod line;
 mod listener;
 pub mod log;
 mod metrics;
 mod notifying;
+mod process;
 mod reload;
 mod stalling;
 mod tending;
@@ -15,14 +18,11 @@ mod tending;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::anyhow;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::time::timeout;
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
@@ -31,13 +31,10 @@ use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, Stray, apart};
 use assemble::{Assembly, access_keys};
+use ending::{EndSignals, Ending};
 use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
-
-/// How long before requests under way are cut whoever still waits for a turn is told that it does not
-/// come: in time for the answer.
-const TELL_BEFORE: Duration = Duration::from_secs(1);
 
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
@@ -57,7 +54,10 @@ pub fn run(
     warn_of_pieces(&config.store, &config.policies);
     descriptors::raise(config.gateway.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(config, source, bytes, out))
+    let ended = runtime.block_on(serve(config, source, bytes, out));
+    // What still runs after a second signal is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 /// Says so if variables of the environment look like settings, and are none.
@@ -156,8 +156,7 @@ async fn serve(
     };
     let listener = listen(config.listen.http).await?;
     let mut hangup = signal(SignalKind::hangup())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
+    let mut end_signals = EndSignals::catch()?;
     let mut changes = reload::watch(&reloader);
     // It may have changed while the store was being opened.
     reloader.reload_if_changed();
@@ -169,25 +168,9 @@ async fn serve(
         tokio::select! {
             _ = hangup.recv() => reloader.reload_and_tell(),
             Some(()) = changes.recv() => reloader.reload_if_changed(),
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
+            () = end_signals.next() => break,
         }
     }
-    tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
-    let drain = reloader.drain();
-    let gateway_ends = async {
-        if let Some(gateway) = &gateway {
-            gateway.end(drain).await;
-        }
-    };
-    let mut drained = pin!(async { tokio::join!(server.end(drain), gateway_ends) });
-    if timeout(drain.saturating_sub(TELL_BEFORE), &mut drained).await.is_err() {
-        pacer.end();
-        drained.await;
-    }
-    tending.end().await;
-    notifying.end().await;
-    tokio::task::spawn_blocking(flush).await??;
-    tracing::info!(component = "server", "ended");
-    Ok(())
+    let ending = Ending { pacer, server, gateway, tending, notifying, flush };
+    ending.run(reloader.drain(), &mut end_signals).await
 }

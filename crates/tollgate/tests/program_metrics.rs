@@ -4,8 +4,10 @@
 mod program;
 
 use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::{Command, Stdio};
 
-use program::{Home, Server, wait_until};
+use program::{Home, Reply, Server, text, wait_until};
 use serde_json::{Value, json};
 
 const CONFIG: &str = "
@@ -23,10 +25,16 @@ policies:
   shadow: [seen]
 ";
 
+/// The page, in the format that is asked for.
+fn page(server: &Server, accept: &str) -> Reply {
+    let page = server.connect().ask("GET", "/metrics", &[("accept", accept)], None);
+    assert_eq!(page.status, 200);
+    page
+}
+
 /// Every series with its value.
 fn scrape(server: &Server) -> BTreeMap<String, f64> {
-    let page = server.get("/metrics");
-    assert_eq!(page.status, 200);
+    let page = page(server, "application/openmetrics-text");
     assert!(page.header("content-type").unwrap().starts_with("application/openmetrics-text"));
     assert!(page.text().ends_with("# EOF\n"));
     let samples = page.text().lines().filter(|line| !line.starts_with('#'));
@@ -111,7 +119,7 @@ fn every_counter_moves_by_what_happened() {
     let timed = "tollgate_http_request_duration_seconds_count{method=\"POST\",route=\"/api/v1/check\"}";
     assert_eq!(grown(timed), 21.0);
     let usage = after["tollgate_usage_ratio{rule=\"all\"}"];
-    assert!((usage - 3e-6).abs() < 1e-9, "{usage}");
+    assert_eq!(usage, 3e-6);
     assert!(after.keys().any(|series| series.starts_with("tollgate_build_info{version=")));
 }
 
@@ -134,4 +142,103 @@ fn saving_and_the_time_of_decisions_are_counted() {
             && now["tollgate_store_last_flush_seconds"] > 0.0
     });
     assert_eq!(scrape(&server)["tollgate_store_flush_errors_total"], 0.0);
+}
+
+const WITH_GATEWAY: &str = "
+store: memory
+rules:
+  tenth: { limits: 10/day }
+  ip: { by: ip, limits: 3/day }
+  paced: { by: user, limits: 1/s burst 1, on_exceed: wait 5s }
+policies: { p: [ip], t: [tenth], soon: [paced] }
+gateway:
+  listen: 127.0.0.1:0
+  upstreams: { none: 127.0.0.1:9 }
+  routes: { all: { upstream: none, policy: p } }
+";
+
+/// A server of which every metric has been used.
+fn used() -> Server {
+    let home = Home::with(WITH_GATEWAY);
+    let server = home.start();
+    server.check(&json!({ "policy": "t" })).ok();
+    server.post("/api/v1/acquire", &attempt("soon", "ada")).ok();
+    for _ in 0..5 {
+        server.gateway().ask("GET", "/", &[], None);
+    }
+    server
+}
+
+#[test]
+fn every_histogram_has_all_it_counted_in_its_last_bucket() {
+    let server = used();
+    wait_until("requests at the gateway to be counted", || {
+        scrape(&server).contains_key("tollgate_gateway_request_duration_seconds_count{route=\"all\"}")
+    });
+    for accept in ["text/plain", "application/openmetrics-text"] {
+        let page = page(&server, accept);
+        let mut histograms = 0;
+        for line in page.text().lines().filter(|line| !line.starts_with('#')) {
+            let (series, count) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+            let Some(name) = name.strip_suffix("_count") else { continue };
+            let labels = labels.strip_suffix('}').unwrap();
+            let comma = if labels.is_empty() { "" } else { "," };
+            let endings = [format!("{labels}{comma}le=\"+Inf\""), format!("le=\"+Inf\"{comma}{labels}")];
+            let last = endings.map(|labels| format!("{name}_bucket{{{labels}}} {count}"));
+            assert!(
+                page.text().lines().any(|line| last.iter().any(|last| line == last)),
+                "{last:?} is missing from {}",
+                page.text()
+            );
+            histograms += 1;
+        }
+        assert!(histograms >= 4, "{histograms} histograms in {}", page.text());
+    }
+}
+
+#[test]
+fn the_text_format_passes_the_check_of_prometheus() {
+    let server = used();
+    for accept in ["text/plain;version=0.0.4", "*/*"] {
+        let page = page(&server, accept);
+        assert_eq!(page.header("content-type"), Some("text/plain; version=0.0.4; charset=utf-8"));
+        let mut promtool = Command::new("promtool")
+            .args(["check", "metrics"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("promtool is there: `./test` installs it");
+        promtool.stdin.take().unwrap().write_all(&page.body).unwrap();
+        let checked = promtool.wait_with_output().unwrap();
+        let said = [checked.stdout, checked.stderr].concat();
+        assert!(checked.status.success() && said.is_empty(), "{}", text(&said));
+    }
+}
+
+#[test]
+fn a_ratio_is_shown_as_people_write_it() {
+    let server = used();
+    let line = "tollgate_usage_ratio{rule=\"tenth\"} 0.1";
+    let page = page(&server, "text/plain");
+    assert!(page.text().lines().any(|shown| shown == line), "{}", page.text());
+}
+
+#[test]
+fn the_process_tells_of_itself() {
+    let server = used();
+    let shown = scrape(&server);
+    let value = |name: &str| *shown.get(name).unwrap_or_else(|| panic!("{name} is missing: {shown:#?}"));
+    assert!(value("process_cpu_seconds_total") >= 0.0);
+    let memory = server.memory() as f64;
+    let resident = value("process_resident_memory_bytes");
+    assert!((memory / 2.0..memory * 2.0).contains(&resident), "{resident} of {memory}");
+    assert!(value("process_virtual_memory_bytes") > resident);
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.pid())).unwrap().count() as f64;
+    assert!((value("process_open_fds") - open).abs() < 10.0, "{open} are open");
+    assert!(value("process_max_fds") > value("process_open_fds"));
+    let started = std::fs::metadata(format!("/proc/{}", server.pid())).unwrap().modified().unwrap();
+    let started = started.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert!((value("process_start_time_seconds") - started).abs() < 10.0, "it started at {started}");
 }

@@ -3,6 +3,7 @@
 
 mod program;
 
+use std::thread;
 use std::time::Duration;
 
 use program::{Connection, Home, Server, Signal, request, wait_until};
@@ -113,4 +114,88 @@ fn requests_that_arrived_before_the_signal_are_all_answered() {
     let counted = 1000 - server.remaining("one", "ada");
     assert_eq!(counted, answered as u64, "what is counted was answered, and what was answered is saved");
     assert!(answered > 0);
+}
+
+/// Asks again and again over one connection, until the server ends it. Tells whether the last answer said so.
+fn asks_until_the_end(mut peer: Connection) -> bool {
+    loop {
+        let Ok(()) = peer.try_send(&attempt()) else { return false };
+        let Some(reply) = peer.reply() else { return false };
+        assert_eq!(reply.status, 200);
+        if reply.header("connection") == Some("close") {
+            return true;
+        }
+    }
+}
+
+#[test]
+fn busy_keep_alive_clients_are_told_to_close_and_none_is_cut() {
+    let config = CONFIG.replace("1000/day", "1000000000/day");
+    let home = Home::with(&config);
+    let server = home.start();
+    let clients: Vec<_> = (0..64)
+        .map(|_| {
+            let mut peer = server.connect();
+            peer.ask("GET", "/livez", &[], None).ok();
+            thread::spawn(move || asks_until_the_end(peer))
+        })
+        .collect();
+    server.signal(Signal::TERM);
+    let told = clients.into_iter().map(|client| client.join().unwrap());
+    assert_eq!(told.filter(|told| *told).count(), 64, "of 64 clients were told to close");
+    let ended = server.ended();
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+}
+
+#[test]
+fn clients_that_come_right_after_the_signal_are_still_answered() {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    let mut idle = server.connect();
+    idle.ask("GET", "/livez", &[], None).ok();
+    server.signal(Signal::TERM);
+    server.wait_for_log("ending:");
+    let reply = server.connect().ask("GET", "/livez", &[], None);
+    assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
+    assert_eq!(server.ended().status.code(), Some(0));
+}
+
+const PACED: &str = "
+drain: 10m
+store: { file: ./state.redb, flush_interval: 1h }
+rules: { slow: { limits: 1/30s, on_exceed: wait 1m } }
+policies: { p: [slow] }
+";
+
+#[test]
+fn calls_that_wait_for_their_turn_are_answered_when_the_end_begins() {
+    let home = Home::with(PACED);
+    let server = home.start();
+    server.post("/api/v1/acquire", &json!({ "policy": "p" })).ok();
+    let mut waiting = server.connect();
+    waiting.send(&request("POST", "/api/v1/acquire", &[], Some(&json!({ "policy": "p" }))));
+    wait_until("a call that waits", || server.get("/api/v1/paced/p").ok()["waiting"] == 1);
+    let ended = server.end_by(Signal::TERM);
+    let reply = waiting.reply().expect("it is answered");
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert!(reply.text().contains("the server is ending"), "{}", reply.text());
+    assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+    assert!(ended.took < SOON, "{:?}", ended.took);
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once_and_saves_everything() {
+    for second in [Signal::TERM, Signal::INT] {
+        let home = Home::with(&format!("drain: 10m\n{CONFIG}"));
+        let server = home.start();
+        let (_slow, _) = half_sent(&server);
+        server.signal(Signal::TERM);
+        wait_until("no new connections", || no_longer_listens(&server));
+        let ended = server.end_by(second);
+        assert_eq!(ended.status.code(), Some(0), "{}", ended.log);
+        assert!(ended.took < SOON, "{:?}", ended.took);
+        assert!(ended.log.contains("a second signal came"), "{}", ended.log);
+        let server = home.start();
+        assert_eq!(server.remaining("one", "ada"), 999, "what was counted is saved");
+    }
 }

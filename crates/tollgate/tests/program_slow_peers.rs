@@ -8,6 +8,7 @@ use std::io::{ErrorKind, Write};
 use std::thread;
 use std::time::Duration;
 
+use program::http2::{ACK, CONTINUATION, END_HEADERS, HEADERS, Http2, PING, fields, frame};
 use program::{Connection, Home, Server, now, pause, request};
 use serde_json::json;
 
@@ -34,6 +35,17 @@ fn slow_peers_are_cut_and_nobody_waits_for_them() {
         scope.spawn(|| stops(&server, "stops in the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\n"));
         scope.spawn(|| stops(&server, "says hello in HTTP/2 and no more", HELLO_HTTP_2));
         scope.spawn(|| stops_after_a_request(&server));
+        scope.spawn(|| stops_in_a_head_of_http_2(&server));
+        scope.spawn(|| {
+            // The frame is longer than what comes of it.
+            let start = [0, 0x20, 0, HEADERS, END_HEADERS, 0, 0, 0, 3];
+            drips_a_head_of_http_2(&server, &start, b"x", Duration::from_millis(250));
+        });
+        scope.spawn(|| {
+            let start = frame(HEADERS, 0, 3, &fields("GET", "/livez", &[]));
+            let more = frame(CONTINUATION, 0, 3, b"");
+            drips_a_head_of_http_2(&server, &start, &more, Duration::from_secs(3));
+        });
         scope.spawn(|| drips(&server));
         scope.spawn(|| reads_no_answers(&server));
         for _ in 0..50 {
@@ -63,6 +75,39 @@ fn stops_after_a_request(server: &Server) {
     peer.ask("GET", "/livez", &[], None).ok();
     peer.send(b"GET /li");
     peer.rest();
+}
+
+/// A connection over which a request was answered, and another has begun.
+fn half_a_head_of_http_2(server: &Server) -> Http2 {
+    let mut client = Http2::open(server.address);
+    client.get("/livez").expect("it is answered");
+    client.head("GET", "/livez", &[], 0);
+    client
+}
+
+fn stops_in_a_head_of_http_2(server: &Server) {
+    let mut client = half_a_head_of_http_2(server);
+    let begun = now();
+    // It asks whether the client is still there, and the client says so.
+    while let Some(asked) = client.next() {
+        if asked.kind == PING {
+            let _ = client.send(&frame(PING, ACK, 0, &asked.payload));
+        }
+        assert!(begun.elapsed() < CUT_WITHIN, "a head may stay unfinished for ever");
+    }
+    assert!(begun.elapsed() > Duration::from_secs(5), "{:?} is no time for a slow line", begun.elapsed());
+}
+
+/// Sends a head by and by, which never ends.
+fn drips_a_head_of_http_2(server: &Server, start: &[u8], drip: &[u8], pace: Duration) {
+    let mut client = Http2::open(server.address);
+    client.get("/livez").expect("it is answered");
+    client.send(start).unwrap();
+    let begun = now();
+    while client.send(drip).is_ok() {
+        assert!(begun.elapsed() < CUT_WITHIN, "a head may drip for ever");
+        pause(pace);
+    }
 }
 
 fn drips(server: &Server) {

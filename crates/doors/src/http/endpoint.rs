@@ -5,18 +5,19 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, Bytes};
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
+use axum::http::header::CONNECTION;
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use axum::http::{Extensions, HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
 use axum::response::Response;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
-use http_body_util::{BodyExt, LengthLimitError, Limited};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use smallvec::SmallVec;
 
 use super::App;
 use super::auth::{Caller, Role};
+use super::incoming::{self, Room};
 use super::problem::{CORRELATION_ID, Correlation, Problem};
 
 /// The longest body, in bytes, unless an endpoint says otherwise.
@@ -62,6 +63,8 @@ pub(crate) struct Ask {
     /// What whoever serves the router says of it.
     pub(crate) extensions: Extensions,
     caller: Option<Caller>,
+    /// What the body takes of the bounds on all bodies.
+    _room: Room,
 }
 
 /// What an endpoint comes to.
@@ -118,6 +121,11 @@ impl Endpoint {
             operations: Vec::new(),
             serve: Box::new(serve),
         }
+    }
+
+    /// Whether it reads a body. One that is sent to any other endpoint is not read.
+    pub(crate) fn takes_body(&self) -> bool {
+        self.operations.iter().any(|operation| operation.request.is_some())
     }
 
     /// What may stand in its query.
@@ -206,15 +214,44 @@ where
 {
     let started = app.meters.start();
     let (parts, body) = request.into_parts();
+    let mut unread = Unread::of(&parts, &body);
     let correlation = Correlation::of(&parts.headers);
     let answered = match enter(&app, parts, body, &correlation, gate).await {
-        Ok(ask) if gate.role == Some(Role::Admin) => to_its_end(run(Arc::clone(&app), ask)).await,
-        Ok(ask) => run(Arc::clone(&app), ask).await,
+        Ok(ask) => {
+            if app.takes_body[gate.index] {
+                unread = Unread::NOTHING;
+            }
+            match gate.role {
+                Some(Role::Admin) => to_its_end(run(Arc::clone(&app), ask)).await,
+                _ => run(Arc::clone(&app), ask).await,
+            }
+        }
         Err(problem) => Err(problem),
     };
-    let response = finish(answered, correlation);
+    let mut response = finish(answered, correlation);
+    unread.close(&mut response);
     app.meters.note(gate.index, response.status(), started);
     response
+}
+
+/// Whether a body is left unread on a connection that cannot carry another request behind it.
+#[derive(Clone, Copy)]
+pub(crate) struct Unread(bool);
+
+impl Unread {
+    pub(crate) const NOTHING: Self = Self(false);
+
+    /// Of a request of which only the head was read.
+    pub(crate) fn of(parts: &Parts, body: &Body) -> Self {
+        Self(parts.version < Version::HTTP_2 && !body.is_end_stream())
+    }
+
+    /// Tells the client that the connection ends with this answer, if it does.
+    pub(crate) fn close<B>(self, response: &mut axum::http::Response<B>) {
+        if self.0 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
 }
 
 /// Changes something. Whoever asked may hang up meanwhile: it is done to its end all the same, and told.
@@ -228,8 +265,9 @@ pub(crate) async fn to_its_end(change: impl Future<Output = Answered> + Send + '
 /// Answers a request that no endpoint takes.
 pub(crate) async fn refuse(app: Arc<App>, request: Request, problem: fn() -> Problem) -> Response {
     let started = app.meters.start();
-    let correlation = Correlation::of(request.headers());
-    let response = finish(Err(problem()), correlation);
+    let (parts, body) = request.into_parts();
+    let mut response = finish(Err(problem()), Correlation::of(&parts.headers));
+    Unread::of(&parts, &body).close(&mut response);
     app.meters.note(app.meters.unmatched(), response.status(), started);
     response
 }
@@ -243,7 +281,7 @@ fn finish(answered: Answered, correlation: Correlation) -> Response {
 }
 
 async fn enter(
-    app: &App,
+    app: &Arc<App>,
     parts: Parts,
     body: Body,
     correlation: &Correlation,
@@ -254,9 +292,13 @@ async fn enter(
         None => None,
     };
     check_query(parts.uri.query(), &app.queries[gate.index])?;
-    let body = read(&parts, body, gate.most).await?;
     let Parts { uri, headers, extensions, .. } = parts;
-    Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller })
+    let mut room = Room::new(app, extensions.get());
+    let body = match app.takes_body[gate.index] {
+        true => incoming::read(&headers, body, gate.most, &mut room).await?,
+        false => Bytes::new(),
+    };
+    Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller, _room: room })
 }
 
 /// Refuses what nobody would look at: who resets `?rule=x` must not reset everything, and of two values one
@@ -281,21 +323,4 @@ fn not_in_query(name: &str, known: &[&str]) -> Problem {
     let name: String = name.chars().take(64).collect();
     let can = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
     Problem::bad_request(format!("`{name}` cannot stand in the query here; {can} can"))
-}
-
-/// Reads the whole body, or stops as soon as it is known to be too long.
-async fn read(parts: &Parts, body: Body, most: usize) -> Result<Bytes, Problem> {
-    let told = parts.headers.get(axum::http::header::CONTENT_LENGTH);
-    if told.and_then(length).is_some_and(|length| length > most as u64) {
-        return Err(Problem::too_large(most));
-    }
-    match Limited::new(body, most).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Problem::too_large(most)),
-        Err(error) => Err(Problem::bad_request(format!("the body cannot be read: {error}"))),
-    }
-}
-
-fn length(value: &HeaderValue) -> Option<u64> {
-    value.to_str().ok()?.parse().ok()
 }

@@ -10,7 +10,6 @@ mod dialect;
 mod told;
 mod warned;
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -28,7 +27,8 @@ use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, 
 
 use super::App;
 use super::auth::PROXY_TOKEN;
-use super::endpoint::{Endpoint, Operation};
+use super::endpoint::{Endpoint, Operation, Unread};
+use super::incoming::Peer;
 use super::path;
 use super::problem::{CORRELATION_ID, PROBLEM_JSON};
 use dialect::Dialect;
@@ -51,10 +51,6 @@ pub struct ForwardAuthSettings {
 /// The settings of the door for proxies. They are replaced all at once, while it is served.
 #[derive(Debug, Default)]
 pub struct ForwardAuth(ArcSwap<ForwardAuthSettings>);
-
-/// Who a request comes from: whoever serves the router puts this among the extensions of each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer(pub IpAddr);
 
 impl Default for ForwardAuthSettings {
     /// Nobody is trusted, nobody is known, and decisions are said as usual.
@@ -98,7 +94,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 /// The way of every question. Its body is not read.
 async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
     let started = app.meters.start();
-    let (mut parts, _) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let unread = Unread::of(&parts, &body);
+    drop(body);
     let correlation = Correlation::of(&parts.headers);
     let query = Query::read(parts.uri.query());
     let dialect = query.as_ref().map_or(Dialect::Plain, |query| query.dialect);
@@ -118,7 +116,8 @@ async fn serve(app: Arc<App>, request: Request, index: usize) -> Response {
         app.forward_auth.0.load().credentials.ask_in(answer.headers_mut());
         answer
     });
-    let response = dialect.say(answered);
+    let mut response = dialect.say(answered);
+    unread.close(&mut response);
     app.meters.note(index, response.status(), started);
     response.map(Body::from)
 }
@@ -134,7 +133,7 @@ async fn decide(
     let pinned = app.engine.pin();
     let policy = policy(&pinned, &parts.uri)?;
     let told = Told::read(query.dialect, &parts.headers)?;
-    let Peer(peer) = parts.extensions.get().copied().expect("whoever serves the router tells the peer");
+    let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
     let wanted = app.engine.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
     let asks = |is: fn(Source<'_>) -> bool| {

@@ -21,9 +21,7 @@ use tollgate_engine::{Engine, Pacer};
 
 use super::App;
 use super::endpoint::Endpoint;
-
-/// The media type of the page.
-pub(crate) const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use super::exposition::{self, Format};
 
 /// Every status this door answers with.
 const STATUSES: [u16; 14] = [200, 201, 400, 401, 403, 404, 405, 409, 412, 413, 422, 429, 500, 503];
@@ -133,14 +131,17 @@ pub(crate) fn register(registry: &mut Registry, engine: &Engine, pacer: &Pacer, 
 }
 
 /// The whole page.
-pub(crate) async fn text(app: &App) -> String {
+pub(crate) async fn page(app: &App, format: Format) -> String {
     let usage = usage(&app.engine).await;
     let mut page = String::new();
     let written = encode_registry(&mut page, &app.registry)
         .and_then(|()| encode_registry(&mut page, &usage))
         .and_then(|()| encode_eof(&mut page));
     written.expect("writing to a string cannot fail");
-    page
+    match format {
+        Format::OpenMetrics => page,
+        Format::Text => exposition::to_text(&page),
+    }
 }
 
 /// How full each rule without a key is, read now. Nothing is shown while the store does not answer.

@@ -128,6 +128,11 @@ impl Problem {
         Self(tollgate_web::Problem::unavailable("the server is ending, and nothing was taken: ask again"))
     }
 
+    /// There is no memory for the body of a request now.
+    pub(crate) fn no_room(why: &str) -> Self {
+        Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
+    }
+
     /// Writes its body under this id.
     pub(crate) fn write(&self, id: &str, json: &mut Json) {
         self.0.write(id, json);

@@ -48,8 +48,8 @@ pub(crate) fn json(body: &impl Serialize) -> Response {
 }
 
 /// An answer of 200 with this JSON.
-pub(crate) fn json_bytes(bytes: Vec<u8>) -> Response {
-    let mut response = Response::new(Body::from(bytes));
+pub(crate) fn json_bytes(bytes: impl Into<Body>) -> Response {
+    let mut response = Response::new(bytes.into());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

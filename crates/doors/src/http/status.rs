@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, VARY};
 use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use schemars::JsonSchema;
@@ -15,6 +15,7 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::exposition::Format;
 use super::metrics;
 use super::problem::{PROBLEM_JSON, Problem, ProblemBody};
 use super::shown::{json, json_bytes};
@@ -38,8 +39,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let reload = Operation::new("/api/v1/reload", "Read the configuration again")
         .answers::<Reloaded>()
         .also::<ProblemBody<'_>>(422, PROBLEM_JSON);
-    let metrics = Operation::new("/metrics", "Show metrics in the OpenMetrics text format")
-        .also::<String>(200, metrics::MEDIA_TYPE);
+    let metrics = Operation::new("/metrics", "Show metrics in the format that `Accept` asks for")
+        .also::<String>(200, Format::Text.media_type())
+        .also::<String>(200, Format::OpenMetrics.media_type());
     let live = Operation::new("/livez", "Tell whether the server lives").answers::<Status>();
     let ready = Operation::new("/readyz", "Tell whether attempts can be decided").answers::<Status>();
     let openapi = Operation::new("/api/v1/openapi.json", "Describe this API")
@@ -78,9 +80,12 @@ async fn describe(app: Arc<App>, _: Ask) -> Answered {
     Ok(json_bytes(app.openapi.clone()))
 }
 
-async fn show_metrics(app: Arc<App>, _: Ask) -> Answered {
-    let mut response = Response::new(Body::from(metrics::text(&app).await));
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::MEDIA_TYPE));
+async fn show_metrics(app: Arc<App>, ask: Ask) -> Answered {
+    let format = Format::of(&ask.headers);
+    let mut response = Response::new(Body::from(metrics::page(&app, format).await));
+    let head = response.headers_mut();
+    head.insert(CONTENT_TYPE, HeaderValue::from_static(format.media_type()));
+    head.insert(VARY, HeaderValue::from_static("accept"));
     Ok(response)
 }
 

@@ -150,7 +150,7 @@ impl Door {
     }
 
     pub async fn answer(&self, mut request: Request<Body>) -> Reply {
-        request.extensions_mut().insert(Peer(PEER));
+        request.extensions_mut().insert(Peer::new(PEER));
         let response = self.router.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap();

@@ -108,7 +108,7 @@ impl Site {
             Limiter::Door(door) => {
                 let router = door.router.clone();
                 let (port, server) = listen(&mut servers, move |peer: SocketAddr, mut request| {
-                    request.extensions_mut().insert(Peer(peer.ip()));
+                    request.extensions_mut().insert(Peer::new(peer.ip()));
                     router.clone().oneshot(request)
                 })
                 .await;

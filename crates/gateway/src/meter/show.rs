@@ -44,7 +44,7 @@ impl Meters {
         let mut family =
             encoder.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Histogram)?;
         for (route, meters) in self.routes.lock().iter() {
-            let bounds = BOUNDS.iter().map(|micros| f64::from(*micros) / 1e6).chain([f64::MAX]);
+            let bounds = BOUNDS.iter().map(|micros| f64::from(*micros) / 1e6).chain([f64::INFINITY]);
             let counts =
                 (0..=BOUNDS.len()).map(|slot| sum(meters, |meter: &RouteMeter| &meter.latency[slot]));
             let buckets: Vec<(f64, u64)> = bounds.zip(counts).collect();

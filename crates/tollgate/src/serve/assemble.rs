@@ -42,7 +42,7 @@ struct Kept {
 
 pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut registry = Registry::default();
-    metrics::build_info(&mut registry);
+    metrics::program(&mut registry);
     let kept = keep(&config.store, &mut registry).await?;
     let parts = Parts { store: kept.store, records: kept.records, fallback: kept.fallback };
     let engine = Engine::start(config.policies.clone(), parts)

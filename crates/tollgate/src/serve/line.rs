@@ -1,21 +1,35 @@
 //! A connection that is watched while a request on it waits: whoever hangs up is to be noticed, also if it
 //! sent something after its request. The server reads no further than one request ahead, so it would not
 //! come to the end of what was sent before it has answered.
+//!
+//! It is closed with care, too. A system that closes a connection on which unread bytes lie, or still come,
+//! resets it, and the peer may lose the answer. So after the last answer this reads on for a while.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time::{Sleep, sleep};
 
 /// A connection, as the server reads and writes it.
 pub(crate) struct Line {
     heard: Arc<Heard>,
     write: OwnedWriteHalf,
+    closing: Option<Closing>,
+}
+
+/// A connection over which the last answer was sent.
+struct Closing {
+    deadline: Pin<Box<Sleep>>,
+    /// How much was read and thrown away.
+    discarded: usize,
 }
 
 /// The half of a connection that is read.
@@ -23,26 +37,87 @@ pub(crate) struct Heard {
     half: OwnedReadHalf,
     /// What was read while somebody watched, and belongs before what is read next.
     ahead: Mutex<Vec<u8>>,
+    /// Whether the peer may be in the middle of sending something.
+    mid_request: AtomicBool,
+    /// Whether this is HTTP/2, which tells its peer itself that it reads no further.
+    http2: AtomicBool,
 }
 
 /// How much is read ahead. Whoever sends more after its request waits unwatched.
 const MOST_AHEAD: usize = 64 * 1024;
 
+/// For how long, and how much, is read on after the last answer.
+const LINGER_TIME: Duration = Duration::from_secs(5);
+const LINGER_BYTES: usize = 32 << 20;
+/// How much of that is read before other connections get their turn.
+const LINGER_TURN: usize = 256 * 1024;
+
 impl Line {
     pub(crate) fn new(stream: TcpStream) -> Self {
         let (half, write) = stream.into_split();
-        Self { heard: Arc::new(Heard { half, ahead: Mutex::default() }), write }
+        let heard = Heard {
+            half,
+            ahead: Mutex::default(),
+            mid_request: AtomicBool::new(false),
+            http2: AtomicBool::new(false),
+        };
+        Self { heard: Arc::new(heard), write, closing: None }
     }
 
     /// What is heard on it.
     pub(crate) fn heard(&self) -> Arc<Heard> {
         Arc::clone(&self.heard)
     }
+
+    /// Reads on, and throws away what comes, until the peer has ended its side, time is up, or it was too
+    /// much.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let closing = self
+            .closing
+            .get_or_insert_with(|| Closing { deadline: Box::pin(sleep(LINGER_TIME)), discarded: 0 });
+        let mut scrap = [0; 8 * 1024];
+        let turn = closing.discarded + LINGER_TURN;
+        while closing.discarded < LINGER_BYTES {
+            if closing.discarded >= turn {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            let mut buffer = ReadBuf::new(&mut scrap);
+            match self.heard.read(&mut buffer) {
+                Ok(()) if buffer.filled().is_empty() => return Poll::Ready(()),
+                Ok(()) => closing.discarded += buffer.filled().len(),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match self.heard.stream().poll_read_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Poll::Ready(()),
+                        Poll::Pending => return closing.deadline.as_mut().poll(cx),
+                    }
+                }
+                Err(_) => return Poll::Ready(()),
+            }
+        }
+        Poll::Ready(())
+    }
 }
 
 impl Heard {
     fn stream(&self) -> &TcpStream {
         self.half.as_ref()
+    }
+
+    /// Says that this is HTTP/2.
+    pub(crate) fn is_http2(&self) {
+        self.http2.store(true, Ordering::Relaxed);
+    }
+
+    /// Says that the last request was read to its end, and answered.
+    pub(crate) fn settled(&self) {
+        self.mid_request.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the peer may still send something that will not be read as a request.
+    fn expects_more(&self) -> bool {
+        self.mid_request.load(Ordering::Relaxed) && !self.http2.load(Ordering::Relaxed)
     }
 
     /// Reads what has come. If that does not fill the buffer, there is no more for now: on Linux a socket is
@@ -88,6 +163,7 @@ impl AsyncRead for Line {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let heard = &*self.heard;
+        let before = buffer.filled().len();
         loop {
             {
                 let mut ahead = heard.ahead.lock();
@@ -99,7 +175,12 @@ impl AsyncRead for Line {
                 }
                 match heard.read(buffer) {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                    read => return Poll::Ready(read),
+                    read => {
+                        if buffer.filled().len() > before {
+                            heard.mid_request.store(true, Ordering::Relaxed);
+                        }
+                        return Poll::Ready(read);
+                    }
                 }
             }
             ready!(heard.stream().poll_read_ready(cx))?;
@@ -129,14 +210,18 @@ impl AsyncWrite for Line {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.write).poll_shutdown(cx)
+        if self.closing.is_none() {
+            ready!(Pin::new(&mut self.write).poll_shutdown(cx))?;
+            if !self.heard.expects_more() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx).map(Ok)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;

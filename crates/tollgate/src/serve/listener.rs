@@ -18,13 +18,14 @@ use hyper_util::server::graceful::GracefulShutdown;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tollgate_core::{Clock, Span};
 use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
 use tollgate_engine::LogTrickle;
 use tollgate_store::SystemClock;
 use tower::ServiceExt;
 
+use super::frames::WatchedFrames;
 use super::line::{Heard, Line};
 use super::stalling::Impatient;
 
@@ -34,29 +35,51 @@ const MOST_CONNECTIONS: usize = 10_000;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a peer may take nothing of what it is sent.
 const UNREAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// How many requests of one HTTP/2 connection may be under way, and how many bytes of their bodies may lie
+/// unread.
+const MOST_STREAMS: u32 = 100;
+const WINDOW: u32 = 64 * 1024;
+/// For how long connections are still accepted once the server is told to end, while any is open. In this
+/// time every answer tells its client to close the connection.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// How often it is looked whether a connection is still open then.
+const FAREWELL_LOOK: Duration = Duration::from_millis(20);
 /// How often it is told that connections cannot be accepted.
 const COMPLAIN_EVERY: Span = Span::from_secs(10);
 /// How long a whole request may take, its body included, unless it waits for its turn.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Server {
-    stop: watch::Sender<bool>,
+    /// For how long to go on accepting, once the server is told to end.
+    farewell: watch::Sender<Option<Duration>>,
     accepting: JoinHandle<GracefulShutdown>,
+}
+
+/// What all connections share.
+struct Shared {
+    builder: Builder<TokioExecutor>,
+    router: Router,
+    /// Whether the server was told to end.
+    ending: AtomicBool,
 }
 
 impl Server {
     /// Serves the router on a listener.
     pub(crate) fn start(listener: TcpListener, router: Router) -> Self {
-        let (stop, stopped) = watch::channel(false);
-        Self { stop, accepting: tokio::spawn(accept(listener, router, stopped)) }
+        let (farewell, told) = watch::channel(None);
+        let shared = Shared { builder: builder(), router, ending: AtomicBool::new(false) };
+        Self { farewell, accepting: tokio::spawn(accept(listener, Arc::new(shared), told)) }
     }
 
-    /// Accepts nothing more, and waits for open requests, but no longer than `patience`.
+    /// Tells clients with every answer to close their connections, then accepts nothing more and waits for
+    /// open requests, but no longer than `patience` in all.
     pub(crate) async fn end(self, patience: Duration) {
+        let begun = Instant::now();
         // Nobody listens any more only if accepting has ended already.
-        let _ = self.stop.send(true);
+        let _ = self.farewell.send(Some(FAREWELL.min(patience)));
         if let Ok(connections) = self.accepting.await {
-            let drained = timeout(patience, connections.shutdown()).await;
+            let left = patience.saturating_sub(begun.elapsed());
+            let drained = timeout(left, connections.shutdown()).await;
             if drained.is_err() {
                 tracing::warn!(component = "server", "some requests were still open and are cut");
             }
@@ -64,23 +87,39 @@ impl Server {
     }
 }
 
-async fn accept(
-    listener: TcpListener,
-    router: Router,
-    mut stopped: watch::Receiver<bool>,
-) -> GracefulShutdown {
-    let connections = GracefulShutdown::new();
-    let (clock, complaints) = (SystemClock::new(), LogTrickle::every(COMPLAIN_EVERY));
-    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+fn builder() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT).max_buf_size(64 * 1024);
-    builder.http2().timer(TokioTimer::new()).max_concurrent_streams(256).keep_alive_interval(HEAD_TIMEOUT);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MOST_STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
+        .keep_alive_interval(HEAD_TIMEOUT);
+    builder
+}
+
+/// Accepts connections until the server has said farewell, and answers those that are open.
+async fn accept(
+    listener: TcpListener,
+    shared: Arc<Shared>,
+    told: watch::Receiver<Option<Duration>>,
+) -> GracefulShutdown {
+    let connections = GracefulShutdown::new();
+    tokio::select! {
+        () = accept_all(&listener, &shared, &connections) => {}
+        () = say_farewell(&shared, &connections, told) => {}
+    }
+    connections
+}
+
+/// Accepts one connection after the other, and never ends.
+async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &GracefulShutdown) {
+    let (clock, complaints) = (SystemClock::new(), LogTrickle::every(COMPLAIN_EVERY));
+    let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
-        let accepted = tokio::select! {
-            accepted = accept_one(&listener, &room) => accepted,
-            _ = stopped.changed() => return connections,
-        };
-        let (stream, peer, permit) = match accepted {
+        let (stream, peer, permit) = match accept_one(listener, &room).await {
             Ok(accepted) => accepted,
             Err(error) => {
                 if let Some(held_back) = complaints.admit(clock.now()) {
@@ -92,7 +131,7 @@ async fn accept(
             }
         };
         let asked = Arc::new(AtomicBool::new(false));
-        let connection = serve_connection(&builder, stream, peer, router.clone(), Arc::clone(&asked));
+        let connection = serve_connection(shared, stream, peer, Arc::clone(&asked));
         let connection = connections.watch(connection);
         tokio::spawn(async move {
             // A peer that breaks off or sends nonsense is no news.
@@ -105,6 +144,28 @@ async fn accept(
     }
 }
 
+/// Ends when nothing more is to be accepted: once the server was told to end, and all connections are closed
+/// or the time is up.
+async fn say_farewell(
+    shared: &Shared,
+    connections: &GracefulShutdown,
+    mut told: watch::Receiver<Option<Duration>>,
+) {
+    let farewell = match told.wait_for(Option::is_some).await {
+        Ok(farewell) => farewell.unwrap_or_default(),
+        // Nobody can tell any more.
+        Err(_) => return,
+    };
+    shared.ending.store(true, Ordering::Relaxed);
+    let all_closed = async {
+        while connections.count() > 0 {
+            tokio::time::sleep(FAREWELL_LOOK).await;
+        }
+    };
+    // Both ways it is over.
+    let _ = timeout(farewell, all_closed).await;
+}
+
 /// The next connection, once there is room for it.
 async fn accept_one(
     listener: &TcpListener,
@@ -112,7 +173,7 @@ async fn accept_one(
 ) -> io::Result<(TcpStream, Peer, OwnedSemaphorePermit)> {
     let permit = Arc::clone(room).acquire_owned().await.expect("the semaphore is never closed");
     let (stream, address) = listener.accept().await?;
-    Ok((stream, Peer(address.ip()), permit))
+    Ok((stream, Peer::new(address.ip()), permit))
 }
 
 /// Ends when a peer has not asked anything for too long since it came. The timeout of the head does
@@ -125,10 +186,9 @@ async fn no_question(asked: &AtomicBool) {
 }
 
 fn serve_connection(
-    builder: &Builder<TokioExecutor>,
+    shared: &Arc<Shared>,
     stream: TcpStream,
     peer: Peer,
-    router: Router,
     asked: Arc<AtomicBool>,
 ) -> impl hyper_util::server::graceful::GracefulConnection<Error = Box<dyn std::error::Error + Send + Sync>>
 + Send
@@ -137,15 +197,34 @@ fn serve_connection(
     let _ = stream.set_nodelay(true);
     let line = Line::new(stream);
     let heard = line.heard();
+    let served = Arc::clone(shared);
     let service = service_fn(move |mut request: Request<Incoming>| {
         asked.store(true, Ordering::Relaxed);
-        request.extensions_mut().insert(peer);
-        // Over HTTP/2 everything is read as it comes.
-        let heard = (request.version() < Version::HTTP_2).then(|| Arc::clone(&heard));
-        answer(router.clone(), request, heard)
+        request.extensions_mut().insert(peer.clone());
+        let (served, heard) = (Arc::clone(&served), Arc::clone(&heard));
+        async move {
+            // Over HTTP/2 everything is read as it comes.
+            if request.version() >= Version::HTTP_2 {
+                heard.is_http2();
+                return answer(served.router.clone(), request, None).await;
+            }
+            let mut response = answer(served.router.clone(), request, Some(&heard)).await?;
+            // What else the client sends is not read only if the answer ends the connection.
+            if !response.headers().contains_key(CONNECTION) {
+                heard.settled();
+                if served.ending.load(Ordering::Relaxed) {
+                    close_after(&mut response);
+                }
+            }
+            Ok(response)
+        }
     });
-    let stream = TokioIo::new(Impatient::new(line, UNREAD_TIMEOUT));
-    builder.clone().serve_connection(stream, service).into_owned()
+    let stream = WatchedFrames::new(Impatient::new(line, UNREAD_TIMEOUT), HEAD_TIMEOUT);
+    shared.builder.serve_connection(TokioIo::new(stream), service).into_owned()
+}
+
+fn close_after(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 /// Answers a request. One that waits for its turn is given up when its peer hangs up, as far as that is
@@ -153,7 +232,7 @@ fn serve_connection(
 async fn answer<B>(
     router: Router,
     mut request: Request<B>,
-    heard: Option<Arc<Heard>>,
+    heard: Option<&Heard>,
 ) -> Result<Response<Body>, Infallible>
 where
     B: hyper::body::Body<Data = Bytes, Error: Into<axum::BoxError>> + Send + 'static,
@@ -161,7 +240,7 @@ where
     let late = TooLate::for_request(request.headers());
     let Some(patience) = Patience::of(&mut request) else {
         let answered = timeout(REQUEST_TIMEOUT, router.oneshot(request.map(Body::new))).await;
-        return answered.unwrap_or_else(|_| Ok(late.answer()));
+        return answered.unwrap_or_else(|_| Ok(too_late(&late)));
     };
     let given_up = given_up(patience.clone(), heard);
     let answering = router.oneshot(request.map(Body::new));
@@ -170,10 +249,8 @@ where
             biased;
             answer = answering => answer,
             () = given_up => {
-                let mut nobody = late.answer();
                 // What it sent after its request is not for anybody either.
-                nobody.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                Ok(nobody)
+                Ok(too_late(&late))
             }
         }
     });
@@ -182,11 +259,18 @@ where
     }
     // Its peer has sent everything, and waits as long as it said. What is beyond that is a fault.
     let more = if patience.waits() { LONGEST_WAIT } else { Duration::ZERO };
-    timeout(more, answering).await.unwrap_or_else(|_| Ok(late.answer()))
+    timeout(more, answering).await.unwrap_or_else(|_| Ok(too_late(&late)))
+}
+
+/// The answer to a request that may not have been read to its end.
+fn too_late(late: &TooLate) -> Response<Body> {
+    let mut response = late.answer();
+    close_after(&mut response);
+    response
 }
 
 /// Ends once a request waits and its peer has hung up.
-async fn given_up(patience: Patience, heard: Option<Arc<Heard>>) {
+async fn given_up(patience: Patience, heard: Option<&Heard>) {
     let Some(heard) = heard else { return std::future::pending().await };
     patience.begun().await;
     heard.hung_up().await;

@@ -11,7 +11,11 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tollgate_store::file::FileStore;
 
-pub(crate) fn build_info(registry: &mut Registry) {
+use super::process::ProcessMeters;
+
+/// Which build this is, and how its process does.
+pub(crate) fn program(registry: &mut Registry) {
+    registry.register_collector(Box::new(ProcessMeters));
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("tollgate_build", "Which build this is", build);
 }

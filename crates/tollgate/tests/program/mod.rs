@@ -7,6 +7,7 @@
 )]
 
 mod faked;
+pub mod http2;
 mod wire;
 
 use std::io::{BufRead, BufReader, Read};

@@ -1,0 +1,94 @@
+//! The end of the program, in order. A signal begins it: callers that wait for their turn are answered
+//! with 503, the API and the gateway say farewell to their clients and finish the requests under way, and
+//! the counters are saved. A second signal skips everything but the saving.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::sleep;
+use tollgate_engine::Pacer;
+use tollgate_gateway::Gateway;
+
+use super::listener::Server;
+use super::notifying::Notifying;
+use super::tending::Tending;
+
+/// How long saving may take after a second signal.
+const LAST_SAVING: Duration = Duration::from_secs(5);
+
+/// The signals that end the program.
+pub(crate) struct EndSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+/// The parts that end, in the order in which they do.
+pub(crate) struct Ending {
+    pub(crate) pacer: Pacer,
+    pub(crate) server: Server,
+    pub(crate) gateway: Option<Arc<Gateway>>,
+    pub(crate) tending: Tending,
+    pub(crate) notifying: Notifying,
+    /// Saves the counters.
+    pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
+}
+
+impl EndSignals {
+    /// Catches them from now on.
+    pub(crate) fn catch() -> io::Result<Self> {
+        Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
+    }
+
+    /// Waits for one of them.
+    pub(crate) async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+impl Ending {
+    /// Ends everything. Requests under way have as long as `drain`, unless another signal comes.
+    pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
+        let Self { pacer, server, gateway, tending, notifying, flush } = self;
+        tracing::info!(
+            component = "server",
+            "ending: connections are closed after their next answer; a second signal ends at once"
+        );
+        // Before anything else: the requests that wait are among those that are to be finished.
+        pacer.end();
+        let in_order = async {
+            let gateway_ends = async {
+                if let Some(gateway) = &gateway {
+                    gateway.end(drain).await;
+                }
+            };
+            tokio::join!(server.end(drain), gateway_ends);
+            tending.end().await;
+            notifying.end().await;
+        };
+        let cut = tokio::select! {
+            () = in_order => false,
+            () = signals.next() => true,
+        };
+        if cut {
+            tracing::warn!(component = "server", "a second signal came: requests under way are cut");
+        }
+        let too_long = async {
+            if !cut {
+                signals.next().await;
+            }
+            sleep(LAST_SAVING).await;
+        };
+        tokio::select! {
+            saved = tokio::task::spawn_blocking(flush) => saved??,
+            () = too_long => bail!("the counters could not be saved within {} s", LAST_SAVING.as_secs()),
+        }
+        tracing::info!(component = "server", "ended");
+        Ok(())
+    }
+}

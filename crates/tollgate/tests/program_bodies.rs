@@ -1,0 +1,158 @@
+//! Memory for request bodies: a client without a token gets none, and all others share what there is.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use std::thread;
+use std::time::Duration;
+
+use program::http2::Http2;
+use program::{Connection, Home, Server, request, wait_until};
+use serde_json::{Value, json};
+
+const OPEN: &str = "
+store: memory
+rules: { one: { by: user, limits: 1000000/day } }
+policies: { p: [one] }
+";
+
+const CLOSED: &str = "
+store: memory
+rules: { one: { by: user, limits: 1000000/day } }
+policies: { p: [one] }
+keys: [{ name: app, role: check, token_env: APP_TOKEN }]
+";
+
+const TOKEN: &str = "0123456789abcdef0123456789abcdef";
+const MEBIBYTE: usize = 1 << 20;
+
+/// What the server may grow by while many clients ask it something, bodies aside.
+const REST: u64 = 48 << 20;
+
+fn attempt() -> Value {
+    json!({ "policy": "p", "fields": { "user": "ada" } })
+}
+
+fn grown(server: &Server, before: u64) -> u64 {
+    server.memory().saturating_sub(before)
+}
+
+#[test]
+fn clients_without_a_token_get_no_memory_for_bodies() {
+    let home = Home::with(CLOSED).variable("APP_TOKEN", TOKEN);
+    let server = home.start();
+    let paths = [
+        ("GET", "/livez"),
+        ("GET", "/readyz"),
+        ("GET", "/api/v1/openapi.json"),
+        ("POST", "/api/v1/check"),
+        ("POST", "/api/v1/acquire"),
+        ("PUT", "/api/v1/ratelimits/one/ada"),
+        ("POST", "/api/v1/forward-auth/p"),
+        ("POST", "/api/v1/nowhere"),
+        ("PATCH", "/api/v1/check"),
+    ];
+    let before = server.memory();
+    let address = server.address;
+    let attack = move |connection: usize| {
+        let mut client = Http2::open(address);
+        for stream in 0..100 {
+            let (method, path) = paths[(connection + stream) % paths.len()];
+            client.begin(method, path, &[("content-type", "application/json")]);
+        }
+        client.pour(MEBIBYTE as i64 - 1, Http2::is_reset);
+        client
+    };
+    let attackers: Vec<_> = (0..6).map(|connection| thread::spawn(move || attack(connection))).collect();
+    let mut most = 0;
+    while attackers.iter().any(|attacker| !attacker.is_finished()) {
+        most = most.max(grown(&server, before));
+        program::pause(Duration::from_millis(10));
+    }
+    for attacker in attackers {
+        assert!(attacker.join().unwrap().is_reset(), "somebody's body is read, or waited for");
+    }
+    assert!(most < REST, "{most} bytes for clients that may not send any");
+    assert_eq!(server.ask_as(TOKEN, "POST", "/api/v1/check", Some(&attempt())).status, 200);
+}
+
+/// Sends all but the last byte of a body of this many.
+fn all_but_one(server: &Server, length: usize) -> Connection {
+    let mut peer = server.connect();
+    let head = format!("POST /api/v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n");
+    peer.send(head.as_bytes());
+    peer.send(&vec![b' '; length - 1]);
+    peer
+}
+
+/// Whether an answer has come.
+fn is_answered(peer: &Connection) -> bool {
+    let stream = peer.other_end();
+    stream.set_nonblocking(true).unwrap();
+    let come = stream.peek(&mut [0]).is_ok();
+    stream.set_nonblocking(false).unwrap();
+    come
+}
+
+#[test]
+fn bodies_of_all_connections_share_64_mebibytes_and_give_them_back() {
+    let home = Home::with(OPEN);
+    let server = home.start();
+    let before = server.memory();
+    let mut peers: Vec<Connection> = (0..240).map(|_| all_but_one(&server, MEBIBYTE)).collect();
+    wait_until("176 bodies too many", || peers.iter().filter(|peer| is_answered(peer)).count() == 176);
+    // Bodies are copied as they grow, and what is thrown away stays with the allocator for a while.
+    let most = grown(&server, before);
+    assert!(most < 3 * (64 << 20), "{most} bytes for at most 64 MiB");
+    let (answered, waiting): (Vec<_>, Vec<_>) = peers.drain(..).partition(is_answered);
+    for mut peer in answered {
+        let refused = peer.reply().unwrap();
+        assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
+        assert_eq!(refused.json()["type"], "/problems/unavailable");
+        assert!(refused.text().contains("the server has too many request bodies under way"));
+    }
+    assert_eq!(waiting.len(), 64);
+    for (number, mut peer) in waiting.into_iter().enumerate() {
+        if number % 2 == 0 {
+            peer.send(b" ");
+            assert_eq!(peer.reply().unwrap().status, 400, "it is empty, and it was read");
+        }
+    }
+    // Half of them were answered, and half hung up.
+    wait_until("room again", || {
+        let mut peer = all_but_one(&server, MEBIBYTE);
+        peer.send(b" ");
+        peer.reply().unwrap().status == 400
+    });
+    // Each thread of the server gives back its own, when it does something else.
+    let mut others: Vec<Connection> = (0..32).map(|_| server.connect()).collect();
+    let check = request("POST", "/api/v1/check", &[], Some(&attempt()));
+    wait_until("the memory to be given back", || {
+        others.iter_mut().for_each(|other| other.send(&check));
+        others.iter_mut().for_each(|other| drop(other.reply().unwrap().ok()));
+        grown(&server, before) < REST
+    });
+}
+
+#[test]
+fn one_connection_takes_8_mebibytes_and_leaves_the_rest_to_others() {
+    let home = Home::with(OPEN);
+    let server = home.start();
+    let before = server.memory();
+    let mut client = Http2::open(server.address);
+    for _ in 0..40 {
+        client.begin("POST", "/api/v1/check", &[]);
+    }
+    let refused = |client: &Http2| {
+        let refusals = String::from_utf8_lossy(&client.bodies);
+        refusals.matches("this connection has too many request bodies under way").count()
+    };
+    client.pour(MEBIBYTE as i64 - 1, |client| refused(client) >= 32);
+    assert!((32..40).contains(&refused(&client)), "{} of 40 were refused", refused(&client));
+    let most = grown(&server, before);
+    assert!(most < 2 * (8 << 20) + REST, "{most} bytes for at most 8 MiB");
+    assert!(client.get("/livez").is_some(), "the connection goes on");
+    let mut other = all_but_one(&server, MEBIBYTE);
+    other.send(b" ");
+    assert_eq!(other.reply().unwrap().status, 400);
+}
