@@ -19,7 +19,7 @@ struct Login {
 }
 
 /// What the route's guard is, unless a test needs another.
-const BY_FORM: &str = "{ name: login, fields: { user: form.user } }";
+const BY_FORM: &str = "{ name: login, fields: { user: form.user }, success: 303, neutral: [400, 500] }";
 
 fn config(upstream: &Upstream, ladder: &str, guard: &str, more: &str) -> String {
     format!(
@@ -135,7 +135,7 @@ fn a_login_that_comes_too_early_is_held_back_until_its_time_has_come() {
 
 #[test]
 fn what_would_have_to_wait_too_long_is_refused_at_once() {
-    let guard = "{ name: login, fields: { user: form.user }, max_delay: none }";
+    let guard = "{ name: login, fields: { user: form.user }, success: 303, max_delay: none }";
     let login = Login::with("ladder 2 +10m", guard, "");
     assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
     let refused = login.try_password("ada", "guess");
@@ -145,14 +145,14 @@ fn what_would_have_to_wait_too_long_is_refused_at_once() {
 }
 
 #[test]
-fn a_success_clears_and_what_the_service_could_not_tell_is_given_back() {
+fn a_success_clears_and_a_neutral_response_gives_the_attempt_back() {
     let login = Login::guarded_by("ladder 3 lock 15m");
     assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
     for _ in 0..4 {
         assert_eq!(login.status("ada", "broken"), 500);
         assert_eq!(login.status("ada", "odd"), 400);
     }
-    assert_eq!(login.failures(3, "ada"), 2, "nobody found out what those were");
+    assert_eq!(login.failures(3, "ada"), 2, "the route says that those were no attempts");
     assert_eq!(login.status("ada", "right"), 303);
     assert_eq!(login.failures(3, "ada"), 0);
     for _ in 0..3 {
@@ -163,14 +163,14 @@ fn a_success_clears_and_what_the_service_could_not_tell_is_given_back() {
 
 #[test]
 fn statuses_mean_what_the_route_says() {
-    let guard = "{ name: login, fields: { user: form.user }, failure: [400, 5xx], success: 401 }";
-    let login = Login::with("ladder 3 lock 15m", guard, "");
+    let guard = "{ name: login, fields: { user: form.user }, success: 401 }";
+    let login = Login::with("ladder 4 lock 15m", guard, "");
     assert_eq!([login.status("ada", "odd"), login.status("ada", "broken")], [400, 500]);
-    assert_eq!(login.failures(3, "ada"), 2);
+    assert_eq!(login.failures(4, "ada"), 2, "what no setting describes is a failure");
     assert_eq!(login.status("ada", "right"), 303);
-    assert_eq!(login.failures(3, "ada"), 2, "neither of the two");
+    assert_eq!(login.failures(4, "ada"), 3, "a redirect too");
     assert_eq!(login.status("ada", "guess"), 401);
-    assert_eq!(login.failures(3, "ada"), 0, "strange, but so it was written");
+    assert_eq!(login.failures(4, "ada"), 0, "strange, but so it was written");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_captcha_is_asked_for_at_both_sides_and_nobody_says_so_but_the_gateway() {
 
 #[test]
 fn accounts_are_found_in_forms_and_in_json_and_bodies_arrive_as_they_were_sent() {
-    let guard = "{ name: login, fields: { user: json.login.user } }";
+    let guard = "{ name: login, fields: { user: json.login.user }, success: 303 }";
     let login = Login::with("ladder 2 lock 15m", guard, "");
     let body = "{\"login\" :  {\"user\": \"ada\"}, \"password\": \"guess\"}";
     assert_eq!(login.say("application/json", body).status, 401);

@@ -22,6 +22,7 @@ use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
+use crate::h1::response::ResponseHead;
 use crate::h1::write::Answer;
 use crate::settings::GuardSettings;
 use crate::worker::Worker;
@@ -86,9 +87,8 @@ impl Guarded {
         Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha, lease: None }
     }
 
-    /// Ends it by the status of its response. Answers whether the next one is to bring a CAPTCHA.
-    pub(super) fn answered(self, visit: &Visit, status: u16) -> Captcha {
-        let ending = self.guard.ending(status);
+    /// Ends it. Answers whether the next one is to bring a CAPTCHA.
+    fn answered(self, visit: &Visit, ending: Ending) -> Captcha {
         let captcha = match ending {
             Ending::Success => Captcha::NotRequired,
             Ending::Failure => self.captcha_next,
@@ -153,13 +153,26 @@ impl Case<'_> {
                 }
             }
         };
-        // Without a response: a client that hangs up has failed, or guessers would, and an upstream that
-        // is to blame has told nobody anything.
         if let Some(guarded) = admitted.guarded.take() {
-            let blameless = matches!(&passed, Err(answer) if answer.status.is_server_error());
-            guarded.end(self.visit, if blameless { Ending::Abandoned } else { Ending::Failure });
+            let ending = match &passed {
+                // No upstream had it, so that no password was checked.
+                Err(_) if note.place.is_none() => Ending::Abandoned,
+                Err(answer) => guard.ending_unanswered(answer.status.as_u16()),
+                // The client hung up, as guessers would.
+                Ok(_) => Ending::Failure,
+            };
+            guarded.end(self.visit, ending);
         }
         passed
+    }
+
+    /// Ends the login of a request whose response has come, if it is one.
+    pub(super) fn end_login(&self, admitted: &mut Admitted, response: &ResponseHead) {
+        let Some(guarded) = admitted.guarded.take() else { return };
+        let ending = guarded.guard.ending(&self.request.method, self.path, response);
+        if guarded.answered(self.visit, ending) == Captcha::Required {
+            admitted.lines.extend_from_slice(captcha::LINE);
+        }
     }
 
     /// Finds out what the login says, and has it begin.
