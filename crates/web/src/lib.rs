@@ -11,6 +11,7 @@ pub mod facts;
 pub mod host;
 pub mod identity;
 pub mod json;
+pub mod method;
 pub mod path;
 pub mod words;
 
