@@ -239,6 +239,11 @@ fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them(
         (form, "", 400),
         (form, "user=ada&user=bob&password=guess", 400),
         (form, "user=ada&USER=bob&password=guess", 400),
+        (form, "user=ada&user=ada&password=guess", 400),
+        (form, "user=ada&user[]=bob&password=guess", 400),
+        (form, "USER=ada&password=guess", 400),
+        (form, "{\"user\":\"bob\",\"x\":\"&user=ada&\"}", 400),
+        ("application/x-www-form-urlencoded; charset*=utf-16", "user=ada", 415),
         ("application/json", "{\"user\":\"ada\"}", 400),
         ("multipart/form-data; boundary=x", "--x--", 415),
         ("application/x-www-form-urlencoded; charset=utf-16", "user=ada", 415),
@@ -252,6 +257,44 @@ fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them(
     let one = say(&mut connection, "/login", form, &[], "password=guess");
     let two = say(&mut connection, "/login", form, &[], "user=ada&password=guess");
     assert_eq!((one.status, two.status), (400, 401), "the connection can be used again");
+}
+
+#[test]
+fn an_account_in_the_query_and_another_in_the_body_is_refused() {
+    let form = "application/x-www-form-urlencoded";
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let ask = |login: &Login, path: &str, body: &str| {
+        say(&mut login.server.gateway(), path, form, &[], body).status
+    };
+    for path in ["/login?user=vic", "/login?user=ada", "/login?u%73er[]=vic", "/login?x;user=vic"] {
+        assert_eq!(ask(&login, path, "user=ada&password=guess"), 400, "{path}");
+    }
+    assert_eq!(ask(&login, "/login?next=/home", "user=ada&password=guess"), 401);
+    let by_query = "{ name: login, fields: { user: query.user }, success: 303 }";
+    let login = Login::with("ladder 2 lock 15m", by_query, "");
+    for body in ["user=vic&password=guess", "user[0]=vic", "a=1&User=vic"] {
+        assert_eq!(ask(&login, "/login?user=ada", body), 400, "{body}");
+    }
+    assert_eq!((login.upstream.count(), login.failures(2, "ada")), (0, 0));
+    assert_eq!(ask(&login, "/login?user=ada", "password=guess"), 401);
+    assert_eq!((login.upstream.count(), login.failures(2, "ada")), (1, 1));
+}
+
+#[test]
+fn a_method_in_small_letters_does_not_pass_the_guard_by() {
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let body = "user=ada&password=guess";
+    let rest = format!(
+        "content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for method in ["post", "Post", "POSt"] {
+        let mut connection = login.server.gateway();
+        connection.send(format!("{method} /login HTTP/1.1\r\nhost: shop\r\n{rest}").as_bytes());
+        let reply = connection.reply().expect("the gateway answers");
+        assert_eq!(reply.status, 400, "{method}: {}", reply.text());
+    }
+    assert_eq!(login.upstream.count(), 0, "the service saw none of them");
 }
 
 #[test]

@@ -194,8 +194,11 @@ impl Case<'_> {
         let policy = pinned.policies.find(&found.policy).map_err(|mistake| self.mistaken(mistake))?;
         let fields = || policy.fields().chain(listed.iter().map(|name| &**name));
         let known = self.know(fields(), &guard.fields, note)?;
-        let lies_in_body = |name| guard.fields.source(name).is_some_and(|source| source.is_of_body());
-        let (body, ahead) = match fields().any(lies_in_body) {
+        // A service may find in the body what a rule finds in the query.
+        let looks_into_body = |name| {
+            guard.fields.source(name).is_some_and(|source| source.is_of_body() || source.is_of_query())
+        };
+        let (body, ahead) = match fields().any(looks_into_body) {
             false => Default::default(),
             true => match self.read_ahead(client).await {
                 Ok((body, ahead)) => (body, Some(ahead)),
