@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use http::Method;
 use tollgate::config::{self, Format};
-use tollgate_gateway::settings::GuardSettings;
+use tollgate_gateway::settings::{CrossSite, GuardSettings};
 
 /// A configuration with a guarded route, among a few things to choose from.
 fn text(route: &str, guard: &str, clients: &str) -> String {
@@ -85,6 +85,10 @@ fn everything_that_can_be_said_is_understood() {
         ([Method::PUT, Method::POST].as_slice(), "/in".into())
     );
     assert_eq!(guard.max_delay, Duration::ZERO);
+    assert_eq!(guard.cross_site, CrossSite::Refused);
+    let open =
+        load("{ name: login, fields: { user: form.user }, success: 303, cross_site: true }", "{}").unwrap();
+    assert_eq!(open.cross_site, CrossSite::Allowed);
     let guard = load("{ name: login, fields: { user: form.user }, success: { cookie: sid } }", "{}").unwrap();
     assert_eq!(guard.success.statuses.to_string(), "[2xx, 3xx]");
 }
@@ -193,7 +197,7 @@ fn mistakes_are_refused_where_they_stand() {
         ),
         (
             &format!("{{ {form}, success: 303, failure: 401 }}"),
-            "gateway.routes.r.guard.failure: unknown key `failure`; the keys here are `name`, `fields`, `success`, `neutral`, `max_delay`",
+            "gateway.routes.r.guard.failure: unknown key `failure`; the keys here are `name`, `fields`, `success`, `neutral`, `cross_site`, `max_delay`",
         ),
     ] {
         let error = load(guard, "{}").unwrap_err();

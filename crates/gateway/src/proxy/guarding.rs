@@ -24,7 +24,7 @@ use crate::connection::Visit;
 use crate::exchange::Client;
 use crate::h1::response::ResponseHead;
 use crate::h1::write::Answer;
-use crate::settings::GuardSettings;
+use crate::settings::{CrossSite, GuardSettings};
 use crate::worker::Worker;
 
 /// How many requests a worker holds back at once; the next ones are refused instead.
@@ -52,6 +52,15 @@ enum Weighed {
     Refused(Answer),
     /// The client went away.
     Gone,
+}
+
+/// How a time came to its end for which a login is held back.
+enum Held {
+    Over,
+    /// The client went away.
+    Gone,
+    /// The gateway ends, and no login waits any more.
+    Ending,
 }
 
 /// A request that is held back, as it is counted.
@@ -188,6 +197,7 @@ impl Case<'_> {
         if !pinned.policies.enabled {
             return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
         }
+        self.check_site(guard)?;
         let wanted = engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let found = pinned.policies.find_guard(&guard.name).map_err(|mistake| self.mistaken(mistake))?;
@@ -218,6 +228,16 @@ impl Case<'_> {
             Some(Err(answer)) => Weighed::Refused(answer),
             None => Weighed::Gone,
         })
+    }
+
+    /// A page elsewhere can have its visitors' browsers send logins, and so have them locked out where they
+    /// are.
+    fn check_site(&self, guard: &GuardSettings) -> Result<(), Problem> {
+        let site = self.request.value("sec-fetch-site").unwrap_or_default();
+        if guard.cross_site == CrossSite::Refused && site.eq_ignore_ascii_case(b"cross-site") {
+            return Err(Problem::forbidden("a page of another site sent this login"));
+        }
+        Ok(())
     }
 
     /// A login that leaves a field out would pass by some of the rules, and its success would clear what
@@ -262,19 +282,23 @@ impl Case<'_> {
             let Some(pause) = pause else { return Ok(Some(Err(self.refuse_login(&begun)))) };
             drop(begun);
             left -= pause;
-            if self.hold_back(pause, client).await.is_none() {
-                return Ok(None);
+            match self.hold_back(pause, client).await {
+                Held::Over => {}
+                Held::Gone => return Ok(None),
+                Held::Ending => return Err(Problem::unavailable(super::ENDING)),
             }
         }
     }
 
-    /// Lets time pass. `None` if the client went away meanwhile.
-    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Option<()> {
-        let _delayed = Delayed::new(&self.visit.worker);
-        let mut passing = pin!(tokio::time::sleep(time));
-        poll_fn(|cx| match passing.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Some(())),
-            Poll::Pending => client.poll_gone(cx).map(|()| None),
+    /// Lets time pass, unless the client goes away or the gateway ends.
+    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Held {
+        let worker = &self.visit.worker;
+        let _delayed = Delayed::new(worker);
+        let (mut passing, mut ended) = (pin!(tokio::time::sleep(time)), pin!(worker.ended()));
+        poll_fn(|cx| match (passing.as_mut().poll(cx), ended.as_mut().poll(cx)) {
+            (Poll::Ready(()), _) => Poll::Ready(Held::Over),
+            (Poll::Pending, Poll::Ready(())) => Poll::Ready(Held::Ending),
+            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| Held::Gone),
         })
         .await
     }

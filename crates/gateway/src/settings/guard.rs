@@ -33,8 +33,20 @@ pub struct GuardSettings {
     /// The statuses of responses with which the service has checked no password: such an attempt is given
     /// back. They win over `success`. Default: none.
     pub neutral: Option<Statuses>,
+    /// What becomes of logins that a page of another site had a browser send. Default: refused.
+    pub cross_site: CrossSite,
     /// How long a request is held back at most, if the guard's ladders ask for it. Default: 5 s.
     pub max_delay: Duration,
+}
+
+/// What becomes of logins that a page of another site had a browser send, as the browser says itself in
+/// `Sec-Fetch-Site`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrossSite {
+    /// They are answered with 403, and count nothing.
+    Refused,
+    /// They are logins like others.
+    Allowed,
 }
 
 impl GuardSettings {
@@ -48,6 +60,7 @@ impl GuardSettings {
             fields: Aliases::default(),
             success,
             neutral: None,
+            cross_site: CrossSite::Refused,
             max_delay: Duration::from_secs(5),
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::Policy;
 use tollgate_core::policy::nearest;
-use tollgate_gateway::settings::{GuardSettings, RouteSettings};
+use tollgate_gateway::settings::{CrossSite, GuardSettings, RouteSettings};
 use tollgate_web::facts::{Aliases, Reach};
 
 use super::raw::RouteGuard;
@@ -32,6 +32,9 @@ pub(super) fn mean(
         .and_then(|statuses| counting::mean(statuses, &path.key("neutral"), findings));
     let mut guard = GuardSettings::new(written.name.as_str(), success?);
     guard.neutral = neutral;
+    if written.cross_site == Some(true) {
+        guard.cross_site = CrossSite::Allowed;
+    }
     check_apart(&guard, path, findings);
     delay(written, &mut guard, path, findings);
     guard.fields = fields?;

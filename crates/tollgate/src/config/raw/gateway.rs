@@ -203,6 +203,8 @@ pub(in crate::config) struct RouteGuard {
     /// The statuses with which the service has checked no password: such an attempt is given back; none
     /// unless said otherwise.
     pub(in crate::config) neutral: Option<CountWhen>,
+    /// Whether a login passes that a page of another site had a browser send; false unless said otherwise.
+    pub(in crate::config) cross_site: Option<bool>,
     /// How long a login is held back at most, if a ladder asks for it, or `none`; `5s` unless said
     /// otherwise. What would take longer is refused.
     #[schemars(example = "5s")]
