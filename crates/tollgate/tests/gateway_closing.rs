@@ -7,8 +7,9 @@ mod upstream;
 
 use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
-use program::{Home, Server, Signal, wait_until};
+use program::{Home, Server, Signal, pause, wait_until};
 use upstream::Upstream;
 
 fn config(upstream: &Upstream) -> String {
@@ -126,6 +127,8 @@ fn told_to_end_it_answers_everybody_and_tells_them_to_leave() {
                     if reply.header("connection") == Some("close") {
                         return;
                     }
+                    // Most clients do something else between two requests.
+                    pause(Duration::from_millis(20));
                 }
             })
         })
