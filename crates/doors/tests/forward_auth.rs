@@ -71,6 +71,14 @@ async fn each_dialect_reads_its_own_headers_and_those_of_the_other_are_the_clien
 }
 
 #[tokio::test]
+async fn a_method_in_small_letters_does_not_pass_for_another_one() {
+    let door = door();
+    for method in ["post", "Post", "gET"] {
+        assert_eq!(ask(&door, "page", &[("x-forwarded-method", method)]).await.status, 400, "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_path_that_no_rule_asks_for_is_the_services_own_business() {
     let door = door();
     for uri in ["/a%2Fb", "*", "/a%zz?q=%"] {

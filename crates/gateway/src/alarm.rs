@@ -54,6 +54,11 @@ impl Alarms {
         self.now.get()
     }
 
+    /// How much time has passed since the first tick.
+    pub(crate) fn time(&self) -> Duration {
+        TICK * self.now.get()
+    }
+
     /// The tick by which this much time has passed for certain.
     pub(crate) fn after(&self, time: Duration) -> u32 {
         let whole = time.as_secs().saturating_mul(TICKS_A_SECOND);
@@ -85,6 +90,11 @@ impl Alarm {
     /// Sets it to this long from now.
     pub(crate) fn set(&self, time: Duration) {
         self.set_at(self.alarms.after(time));
+    }
+
+    /// The tick by which this much time has passed for certain.
+    pub(crate) fn after(&self, time: Duration) -> u32 {
+        self.alarms.after(time)
     }
 
     /// Sets it to this tick.

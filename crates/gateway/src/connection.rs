@@ -223,7 +223,7 @@ fn poll_idle(
     idle: Option<Duration>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Next>> {
-    if visit.worker.is_ending() && side.inbox.is_empty() {
+    if visit.worker.is_closing() && side.inbox.is_empty() {
         return Poll::Ready(Some(Next::End));
     }
     if visit.alarm.poll(cx).is_pending() {

@@ -10,19 +10,21 @@ pub(crate) mod upstream;
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use h2::server::{Builder, Connection};
 use tollgate_web::{Correlation, Problem};
 
+use crate::alarm::Alarm;
 use crate::connection::Visit;
 use crate::h1::request::Refused;
 use crate::proxy::{self, Passed};
 use crate::settings::Bounds;
 use crate::stream::Stream;
 use client::H2Client;
-use prefixed::Prefixed;
+use prefixed::{Frames, Prefixed};
 
 /// How much all streams of a connection may have sent ahead, and how much each may.
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -51,17 +53,43 @@ pub(crate) async fn serve(visit: Visit, stream: Stream, read: BytesMut) {
     let local = visit.worker.local();
     let bounds = local.plan.settings.bounds.clone();
     drop(local);
-    let handshake = builder(&bounds).handshake::<_, Bytes>(Prefixed::new(stream, read));
+    let frames = Frames::new(&visit.worker.alarms);
+    let prefixed = Prefixed::new(stream, read, Rc::clone(&frames));
+    let handshake = builder(&bounds).handshake::<_, Bytes>(prefixed);
     // A peer that breaks off, takes too long or sends nonsense is no news.
     let Ok(Ok(mut connection)) = visit.alarm.within(bounds.head_timeout, handshake).await else { return };
     let busy = Rc::new(Cell::new(0));
-    while let Some((request, respond)) = next(&visit, &mut connection, &busy, &bounds).await {
+    let mut heads = Heads { frames, alarm: visit.worker.alarms.alarm(), watched: None };
+    while let Some((request, respond)) = next(&visit, &mut connection, &busy, &mut heads, &bounds).await {
         let stream = Visit::new(&visit.worker, Rc::clone(&visit.origin));
         let guard = Busy::new(&busy);
         tokio::task::spawn_local(async move {
             answer(&stream, request, respond).await;
             drop(guard);
         });
+    }
+}
+
+/// The head that a client is sending, and the time that it has for it.
+struct Heads {
+    frames: Rc<Frames>,
+    alarm: Alarm,
+    /// The number of the head that the alarm is set for.
+    watched: Option<u64>,
+}
+
+impl Heads {
+    /// Ready when a head took longer than this.
+    fn poll_late(&mut self, timeout: Duration, cx: &mut Context<'_>) -> Poll<()> {
+        let unfinished = self.frames.unfinished();
+        if self.watched != unfinished {
+            self.watched = unfinished;
+            match unfinished {
+                Some(_) => self.alarm.set(timeout),
+                None => self.alarm.unset(),
+            }
+        }
+        self.alarm.poll(cx)
     }
 }
 
@@ -83,6 +111,7 @@ async fn next(
     visit: &Visit,
     connection: &mut Connection<Prefixed, Bytes>,
     busy: &Cell<usize>,
+    heads: &mut Heads,
     bounds: &Bounds,
 ) -> Option<Asked> {
     let mut was_busy = None;
@@ -95,6 +124,9 @@ async fn next(
         if let Poll::Ready(next) = connection.poll_accept(cx) {
             // What breaks a connection was the peer's doing.
             return Poll::Ready(next.and_then(Result::ok));
+        }
+        if heads.poll_late(bounds.head_timeout, cx).is_ready() {
+            return Poll::Ready(None);
         }
         let is_busy = busy.get() > 0;
         if was_busy != Some(is_busy) {

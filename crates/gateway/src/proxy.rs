@@ -51,6 +51,9 @@ const ID: &str = "x-correlation-id";
 /// Stands for the status of a response that nobody was there to read.
 const CLIENT_GONE: u16 = 499;
 
+/// What a request is told that would have to wait while the gateway ends.
+const ENDING: &str = "the gateway is ending: try again";
+
 /// A request that has found its route.
 struct Case<'c> {
     visit: &'c Visit,

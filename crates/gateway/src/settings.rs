@@ -17,7 +17,7 @@ use http::{HeaderName, HeaderValue, Method};
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 
 pub use address::{Address, BadAddress};
-pub use guard::GuardSettings;
+pub use guard::{CrossSite, GuardSettings, Success};
 pub(crate) use pattern::Segment;
 pub use pattern::{BadPattern, HostPattern, PathPattern};
 

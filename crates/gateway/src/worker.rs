@@ -43,6 +43,20 @@ pub(crate) enum Order {
     End(Duration),
 }
 
+/// How far a worker is on its way to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Serving,
+    /// It still accepts connections and requests, and tells each client that its connection ends: a client
+    /// that keeps connections open would otherwise send a request into one that is being closed.
+    Draining,
+    /// It accepts nothing more, and closes what is idle.
+    Closing,
+}
+
+/// How long clients have to hear that their connections end, of at most a quarter of the time for all.
+const GRACE: Duration = Duration::from_secs(1);
+
 /// Room for the header lines that a decision comes with, in most cases.
 const BUFFER: usize = 320;
 /// How many buffers are kept: about as many as there are requests under way at once.
@@ -58,7 +72,9 @@ pub(crate) struct Worker {
     /// The plan that was in force when it was last looked at, so that looking again costs little.
     plan: RefCell<Cache<Arc<ArcSwap<Plan>>, Arc<Plan>>>,
     current: RefCell<Rc<Local>>,
-    ending: Cell<bool>,
+    phase: Cell<Phase>,
+    /// Tells of every change of the phase.
+    phases: watch::Sender<Phase>,
     /// Told whenever a connection ends.
     freed: Notify,
     date: RefCell<Date>,
@@ -98,7 +114,8 @@ impl Worker {
             alarms,
             stopwatch: quanta::Clock::new(),
             current: RefCell::new(Rc::new(local)),
-            ending: Cell::new(false),
+            phase: Cell::new(Phase::Serving),
+            phases: watch::Sender::new(Phase::Serving),
             freed: Notify::new(),
             date: RefCell::default(),
             spare: Cell::default(),
@@ -109,9 +126,7 @@ impl Worker {
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());
         let accepting: Vec<_> = listeners
             .into_iter()
-            .map(|listener| {
-                tokio::task::spawn_local(accept::accept(Rc::clone(&worker), listener, orders.clone()))
-            })
+            .map(|listener| tokio::task::spawn_local(accept::accept(Rc::clone(&worker), listener)))
             .collect();
         let patience = loop {
             match *orders.borrow_and_update() {
@@ -122,13 +137,17 @@ impl Worker {
                 break Duration::ZERO;
             }
         };
-        worker.ending.set(true);
+        worker.enter(Phase::Draining);
+        let grace = GRACE.min(patience / 4);
+        let _ = tokio::time::timeout(grace, worker.drained()).await;
+        // The listeners first: a client whose connection is closed must not come back here.
+        worker.phases.send_replace(Phase::Closing);
         for task in accepting {
             // One that failed accepts nothing either.
             let _ = task.await;
         }
-        worker.alarms.rouse();
-        let _ = tokio::time::timeout(patience, worker.drained()).await;
+        worker.enter(Phase::Closing);
+        let _ = tokio::time::timeout(patience - grace, worker.drained()).await;
         ticking.abort();
         let cut = worker.meter.connections.value();
         if cut > 0 {
@@ -142,9 +161,30 @@ impl Worker {
         }
     }
 
-    /// Whether nothing new is begun.
+    /// Whether it ends: each response is the last of its connection, and no request waits.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.get()
+        self.phase.get() != Phase::Serving
+    }
+
+    /// Whether connections that ask nothing are closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.phase.get() == Phase::Closing
+    }
+
+    /// Waits until it ends.
+    pub(crate) async fn ended(&self) {
+        self.reached(Phase::Draining).await;
+    }
+
+    async fn reached(&self, phase: Phase) {
+        // The sender is this worker's own, so that it cannot be gone.
+        let _ = self.phases.subscribe().wait_for(|now| *now >= phase).await;
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.phases.send_replace(phase);
+        self.alarms.rouse();
     }
 
     /// The plan in force.

@@ -1,10 +1,15 @@
 //! Clients that send too much, too slowly, or half of it, and clients that vanish.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use std::time::Duration;
 
-use support::{Stage, Upstream, route, settings, until};
+use http_body_util::Empty;
+use hyper::body::Bytes;
+use hyper::client::conn::http2::SendRequest;
+use support::{Stage, Upstream, http2, route, settings, until};
 use tokio::io::AsyncWriteExt;
 use tollgate_gateway::settings::Settings;
 
@@ -282,4 +287,24 @@ async fn forward_proxies_are_elsewhere() {
         assert_eq!(stage.ask(request).await.status, 405, "{request}");
     }
     assert_eq!(upstream.connections(), 0);
+}
+
+#[tokio::test]
+async fn a_method_in_small_letters_is_refused_in_every_protocol() {
+    let upstream = Upstream::saying("x").await;
+    let mut settings = settings(upstream.address);
+    let mut login = route("login", "/login");
+    login.methods = vec![http::Method::POST];
+    settings.routes.push(login);
+    let stage = Stage::new(settings).await;
+    for method in ["post", "Post", "pOST", "get", "propfind"] {
+        let reply = stage.ask(format!("{method} /login HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!((reply.status, reply.header("connection")), (400, Some("close")), "{method}");
+        let mut send: SendRequest<Empty<Bytes>> = http2::connect(stage.address).await;
+        let request = http::Request::builder().method(method).uri("http://a/login");
+        let reply = send.send_request(request.body(Empty::new()).unwrap()).await.unwrap();
+        assert_eq!(reply.status(), 400, "{method}");
+    }
+    assert_eq!(upstream.requests().len(), 0, "the service saw none of them");
+    assert_eq!(stage.ask("PURGE / HTTP/1.1\r\nHost: a\r\n\r\n").await.status, 200);
 }

@@ -324,3 +324,29 @@ async fn a_response_before_the_body_has_ended_ends_the_connection_if_the_body_is
     assert!(client.is_closed().await);
     until("the connection is let go", || stage.metric("tollgate_gateway_connections") == 0.0).await;
 }
+
+#[tokio::test]
+async fn the_length_of_an_answer_to_head_is_told_once_however_often_the_upstream_says_it() {
+    for (lines, told) in [
+        ("Content-Length: 5\r\nContent-Length: 5\r\n", Some("5")),
+        ("Content-Length: 5, 5\r\n", Some("5")),
+        ("Content-Length: 5\r\n", Some("5")),
+        ("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", None),
+    ] {
+        let upstream = Upstream::answering(format!("HTTP/1.1 200 OK\r\n{lines}\r\n")).await;
+        let stage = Stage::new(settings(upstream.address)).await;
+        let mut client = stage.client().await;
+        client.send("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        let head = client.head().await.head.to_lowercase();
+        let found: Vec<&str> =
+            head.lines().filter_map(|line| line.strip_prefix("content-length: ")).collect();
+        assert_eq!(found, told.into_iter().collect::<Vec<_>>(), "{head}");
+        let mut send: hyper::client::conn::http2::SendRequest<http_body_util::Empty<hyper::body::Bytes>> =
+            support::http2::connect(stage.address).await;
+        let request = http::Request::head("http://a/").body(http_body_util::Empty::new()).unwrap();
+        let reply = send.send_request(request).await.unwrap();
+        let found: Vec<_> =
+            reply.headers().get_all("content-length").iter().map(|value| value.to_str().unwrap()).collect();
+        assert_eq!(found, told.into_iter().collect::<Vec<_>>(), "{lines}");
+    }
+}

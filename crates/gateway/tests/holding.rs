@@ -22,7 +22,7 @@ use tokio::sync::Semaphore;
 use tollgate_core::store::{HoldsOrder, Spot};
 use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
 use tollgate_gateway::Settings;
-use tollgate_gateway::settings::GuardSettings;
+use tollgate_gateway::settings::{GuardSettings, Success};
 use tollgate_store::ManualClock;
 use tollgate_web::Aliases;
 
@@ -314,7 +314,9 @@ async fn a_login_holds_its_place_by_route_and_by_guard_until_it_is_answered() {
     let mut settings = busy(&slow.upstream);
     let fields = Aliases::default().with([("user", "form.user")]).unwrap();
     let max_delay = Duration::from_secs(5);
-    settings.routes[0].guard = Some(GuardSettings { fields, max_delay, ..GuardSettings::new("login") });
+    let success = Success::new("303".parse().unwrap(), vec!["/login".parse().unwrap()]);
+    settings.routes[0].guard =
+        Some(GuardSettings { fields, max_delay, ..GuardSettings::new("login", success) });
     let logins = together(
         "login",
         vec![rule("failures", &["user"], &["ladder 9 lock 1h"]), rule("logins", &[], &["1 at once"])],

@@ -20,7 +20,7 @@ use support::rules::{rule, together};
 use support::{Stage, http2, settings, until};
 use tokio::net::TcpListener;
 use tollgate_gateway::Settings;
-use tollgate_gateway::settings::{GuardSettings, Protocol};
+use tollgate_gateway::settings::{GuardSettings, Protocol, Success};
 
 type Boxed = http_body_util::combinators::BoxBody<Bytes, hyper::Error>;
 
@@ -342,7 +342,8 @@ async fn a_login_brings_its_body_and_the_hint_that_a_captcha_is_wanted() {
     .await;
     let mut settings = over_http2(server.address);
     let fields = tollgate_web::Aliases::default().with([("user", "json.user")]).unwrap();
-    let guard = GuardSettings { fields, ..GuardSettings::new("login") };
+    let success = Success::new("303".parse().unwrap(), vec!["/".parse().unwrap()]);
+    let guard = GuardSettings { fields, ..GuardSettings::new("login", success) };
     settings.routes[0].guard = Some(guard);
     let rules = vec![rule("login", &["user"], &["ladder 1 captcha then 3 lock 15m"])];
     let policies = together("login", rules).with_guards(vec![tollgate_core::Guard::new("login", "login")]);

@@ -16,7 +16,7 @@ use tollgate_engine::pending::Pending;
 use tollgate_engine::{Lease, Leases};
 use tollgate_web::answer::Problem;
 use tollgate_web::facts::{Asked, BadFact, Source};
-use tollgate_web::{Correlation, Facts, Identity, host, path};
+use tollgate_web::{Correlation, Facts, Identity, host, method, path};
 
 use crate::body::Held;
 use crate::layer::{Keeping, Terms};
@@ -66,6 +66,7 @@ impl Terms {
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
         let asks = fields.filter_map(|field| self.aliases.source(field)).any(|source| source.is_proved());
         let identity = if asks { self.identity(parts).map_err(problem)? } else { Identity::default() };
+        method::check(&parts.method).map_err(|bad| problem(bad.into()))?;
         let path =
             path::normal(parts.uri.path()).map_err(|bad| problem(Problem::bad_request(bad.to_string())))?;
         let host = host_of(parts).map_err(problem)?;

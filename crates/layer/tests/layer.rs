@@ -124,6 +124,17 @@ async fn fields_are_derived_and_the_id_of_a_refusal_leads_to_its_decision() {
 }
 
 #[tokio::test]
+async fn a_method_in_small_letters_does_not_pass_for_another_one() {
+    let layer = by_peer(TollgateLayer::new(engine(vec![rule(&["ip", "method"], "1/min")]).await, "p"));
+    let app = Router::new().route("/", axum::routing::any(|| async { "hello" })).layer(layer);
+    for (method, status) in [("POST", 200), ("post", 400), ("Post", 400), ("POST", 429)] {
+        let mut request = asked_by("192.0.2.1");
+        *request.method_mut() = method.parse().unwrap();
+        assert_eq!(app.clone().oneshot(request).await.unwrap().status(), status, "{method}");
+    }
+}
+
+#[tokio::test]
 async fn a_bare_service_of_another_kind_works_as_well() {
     let service = tower::service_fn(|_: Request<String>| async {
         Ok::<_, Infallible>(Response::new(http_body_util::Full::new(bytes::Bytes::from_static(b"x"))))

@@ -23,6 +23,7 @@ mod limits;
 pub mod listen;
 mod lists;
 pub mod log;
+mod logins;
 mod outlasting;
 mod policies;
 pub mod problem;
@@ -120,6 +121,7 @@ impl Config {
             .chain(self.escapes())
             .chain(self.unproved())
             .chain(self.lockouts())
+            .chain(self.doubtful_logins())
             .chain(self.outlasting());
         of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
     }

@@ -63,7 +63,7 @@ fn what_a_killed_gateway_would_hold_for_ever_is_warned_of() {
     let connections = "connections: p, routes: { r: { upstream: s } }";
     assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once }", p, connections).len(), 1);
     let guarded = "a: { by: user, limits: ladder 4 +2s }, b: { limits: 2 at once }";
-    let login = "routes: { r: { upstream: s, guard: { name: g, fields: { user: form.user } } } }, bounds: {} }\nguards: { g: { policy: p }";
+    let login = "routes: { r: { path: /in, upstream: s, guard: { name: g, fields: { user: form.user }, success: 303 } } }, bounds: {} }\nguards: { g: { policy: p }";
     assert_eq!(warned("{ file: x.redb }", guarded, "p: [a, b]", login).len(), 1);
     assert_eq!(warned("memory", "a: { limits: 2 at once }", p, by_route), [], "it ends with the process");
     assert_eq!(warned("{ file: x.redb }", "a: { limits: 2 at once for 30s }", p, by_route), []);
@@ -164,7 +164,7 @@ gateway:
   listen: 127.0.0.1:0
   connections: api
   upstreams: { shop: a:1 }
-  routes: { api: { upstream: shop, policy: api, guard: { name: login, fields: { user: form.user } } } }
+  routes: { api: { path: /in, upstream: shop, policy: api, guard: { name: login, fields: { user: form.user }, success: 303 } } }
 ";
     let error = config::load_str(text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap_err();
     let places: Vec<&str> = error.problems.iter().map(|problem| problem.path.as_str()).collect();

@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
+use http::Method;
 use tollgate::config::{self, Format};
-use tollgate_gateway::settings::GuardSettings;
+use tollgate_gateway::settings::{CrossSite, GuardSettings};
 
-/// The guard of a route that says this of it, among a few things to choose from.
-fn load(guard: &str, clients: &str) -> Result<GuardSettings, String> {
-    let text = format!(
+/// A configuration with a guarded route, among a few things to choose from.
+fn text(route: &str, guard: &str, clients: &str) -> String {
+    format!(
         "
 rules: {{ own: {{ by: [user, ip], limits: ladder 3 lock 15m }} }}
 policies: {{ login: [own] }}
@@ -18,13 +19,26 @@ clients: {{ fields: {clients} }}
 gateway:
   listen: 127.0.0.1:0
   upstreams: {{ shop: a:1 }}
-  routes: {{ r: {{ upstream: shop, guard: {guard} }} }}
+  routes: {{ r: {{ {route} upstream: shop, guard: {guard} }} }}
 "
-    );
-    match config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()) {
+    )
+}
+
+/// The guard of a route that says this of it.
+fn load(guard: &str, clients: &str) -> Result<GuardSettings, String> {
+    load_route("path: /in", guard, clients)
+}
+
+fn load_route(route: &str, guard: &str, clients: &str) -> Result<GuardSettings, String> {
+    let route = if route.is_empty() { String::new() } else { format!("{route}, ") };
+    match config::load_str(&text(&route, guard, clients), Format::Yaml, "t.yaml", std::iter::empty()) {
         Ok(config) => Ok(config.gateway.unwrap().routes[0].guard.clone().expect("the route has a guard")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+fn paths(guard: &GuardSettings) -> String {
+    guard.success.paths.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 fn source(guard: &GuardSettings, field: &str) -> String {
@@ -32,31 +46,99 @@ fn source(guard: &GuardSettings, field: &str) -> String {
 }
 
 #[test]
-fn the_name_alone_means_the_defaults() {
-    let guard = load("login", "{ user: header.x-user }").unwrap();
+fn what_is_left_out_has_its_default() {
+    let guard = load("{ name: login, success: 303 }", "{ user: header.x-user }").unwrap();
     assert_eq!((&*guard.name, source(&guard, "user")), ("login", "header.x-user".to_owned()));
-    assert_eq!(
-        (guard.success.to_string(), guard.failure.to_string()),
-        ("[2xx, 3xx]".into(), "[401, 403]".into())
-    );
+    assert_eq!((guard.success.statuses.to_string(), guard.neutral.is_none()), ("303".into(), true));
+    assert_eq!((guard.success.methods.as_slice(), paths(&guard)), ([Method::POST].as_slice(), "/in".into()));
+    assert_eq!((guard.success.headers.len(), guard.success.cookie.is_none()), (0, true));
     assert_eq!(guard.max_delay, Duration::from_secs(5));
 }
 
 #[test]
 fn everything_that_can_be_said_is_understood() {
     let guard = load(
-        "{ name: login, fields: { user: json.login.name }, success: 204, failure: [400, 4xx], max_delay: 500ms }",
+        "{ name: login, fields: { user: json.login.name }, success: [201, 204], neutral: [404, 5xx], max_delay: 500ms }",
         "{ user: subject, tenant: header.x-tenant }",
     )
     .unwrap();
     assert_eq!(source(&guard, "user"), "json.login.name", "it comes before what holds for all");
     assert_eq!(source(&guard, "tenant"), "header.x-tenant");
-    assert_eq!((guard.success.to_string(), guard.failure.to_string()), ("204".into(), "4xx".into()));
+    assert_eq!(
+        (guard.success.statuses.to_string(), guard.neutral.unwrap().to_string()),
+        ("[201, 204]".into(), "[404, 5xx]".into())
+    );
     assert_eq!(guard.max_delay, Duration::from_millis(500));
-    let guard =
-        load("{ name: login, fields: { user: form.user }, failure: 200, max_delay: none }", "{}").unwrap();
-    assert_eq!(guard.failure.to_string(), "200", "the others of the default stay successes");
+    let guard = load(
+        "{ name: login, fields: { user: form.user }, max_delay: none, success: { status: 302, header: { location: /home, x-ok: true }, cookie: sid, method: [PUT, POST], path: /in } }",
+        "{}",
+    )
+    .unwrap();
+    let success = &guard.success;
+    assert_eq!((success.statuses.to_string(), success.cookie.as_deref()), ("302".into(), Some("sid")));
+    assert_eq!(
+        success.headers.iter().map(|header| header.name.as_str()).collect::<Vec<_>>(),
+        ["location", "x-ok"]
+    );
+    assert_eq!(
+        (success.methods.as_slice(), paths(&guard)),
+        ([Method::PUT, Method::POST].as_slice(), "/in".into())
+    );
     assert_eq!(guard.max_delay, Duration::ZERO);
+    assert_eq!(guard.cross_site, CrossSite::Refused);
+    let open =
+        load("{ name: login, fields: { user: form.user }, success: 303, cross_site: true }", "{}").unwrap();
+    assert_eq!(open.cross_site, CrossSite::Allowed);
+    let guard = load("{ name: login, fields: { user: form.user }, success: { cookie: sid } }", "{}").unwrap();
+    assert_eq!(guard.success.statuses.to_string(), "[2xx, 3xx]");
+}
+
+#[test]
+fn only_the_login_itself_can_succeed_and_not_what_lies_below() {
+    let guard =
+        |route: &str| load_route(route, "{ name: login, fields: { user: form.user }, success: 303 }", "{}");
+    let path = |route: &str| paths(&guard(route).unwrap());
+    assert_eq!(path("path: /login/*"), "/login or /login/");
+    assert_eq!(
+        path("path: [/login, '/admin/{site}/login/*']"),
+        "/login or /admin/{site}/login or /admin/{site}/login/"
+    );
+    for route in ["", "path: /*", "path: [/login, /*]"] {
+        let error = guard(route).unwrap_err();
+        let expected = "gateway.routes.r.guard.success: the route takes every path, and not every path is a login: name the login's, as in `success: { status: 303, path: /login }`";
+        assert!(error.contains(expected), "{route}: {error}");
+    }
+    let error = guard("path: /login, method: [PUT, GET]").unwrap_err();
+    let expected = "gateway.routes.r.guard.success: a request with `POST` can succeed, and the route takes `PUT`, `GET`: add `method` to `success`";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
+fn statuses_that_let_a_guesser_through_are_warned_of() {
+    let warnings = |guard: &str| {
+        let text = text("path: /in, ", guard, "{}");
+        let config = config::load_str(&text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap();
+        let warnings = config.warnings().into_iter().map(|warning| warning.message);
+        warnings.filter(|message| message.contains("route r")).collect::<Vec<_>>()
+    };
+    let of = |rest: &str| warnings(&format!("{{ name: login, fields: {{ user: form.user }}, {rest} }}"));
+    for fine in [
+        "success: 303",
+        "success: [200, 204], neutral: [404, 429, 5xx]",
+        "success: { status: 302, cookie: sid }",
+    ] {
+        assert_eq!(of(fine), [""; 0], "{fine}");
+    }
+    for (doubtful, about) in [
+        ("success: 3xx", "route r: 301 alone clears"),
+        ("success: [200, 308]", "route r: 308 alone clears"),
+        ("success: { status: 302, method: POST }", "route r: 302 alone clears"),
+        ("success: 303, neutral: [404, 422]", "route r: a login that is answered with 422 is given back"),
+        ("success: 303, neutral: 308", "route r: a login that is answered with 308 is given back"),
+    ] {
+        let told = of(doubtful);
+        assert!(told.len() == 1 && told[0].starts_with(about), "{doubtful}: {told:?}");
+    }
 }
 
 #[test]
@@ -68,32 +150,54 @@ fn mistakes_are_refused_where_they_stand() {
     let no_source = format!(
         "gateway.routes.r.guard.fields: `user` stands for `body.user`, which is no part of a request; {THERE_ARE}"
     );
+    let form = "name: login, fields: { user: form.user }";
     for (guard, expected) in [
-        ("logn", "gateway.routes.r.guard: there is no guard `logn`; did you mean `login`?"),
-        ("{ name: logn }", "gateway.routes.r.guard.name: there is no guard `logn`; did you mean `login`?"),
-        ("{ fields: {} }", "gateway.routes.r.guard: the key `name` is missing"),
-        ("login", &unknown),
-        ("{ name: login }", &unknown),
-        ("{ name: login, fields: { user: body.user } }", &no_source),
         (
-            "{ name: login, fields: { user: form.user, usr: form.usr } }",
+            "login",
+            "gateway.routes.r.guard: expected a table, as in `{ name: login, fields: { user: form.user }, success: 303 }`",
+        ),
+        (
+            "{ name: logn, success: 303 }",
+            "gateway.routes.r.guard.name: there is no guard `logn`; did you mean `login`?",
+        ),
+        ("{ fields: {} }", "gateway.routes.r.guard: the key `name` is missing"),
+        ("{ name: login, success: 303 }", &unknown),
+        ("{ name: login, fields: { user: body.user }, success: 303 }", &no_source),
+        (
+            &format!("{{ {form} }}"),
+            "gateway.routes.r.guard: which responses mean that a login succeeded? Add `success`, as in `success: 303` or `success: { status: 303, cookie: session }`; every other response counts as a failure",
+        ),
+        (
+            &format!("{{ {form}, success: {{ method: POST }} }}"),
+            "gateway.routes.r.guard.success: what tells a success? Add `status`, `header` or `cookie`",
+        ),
+        (
+            &format!("{{ {form}, success: {{ cookie: 'a b' }} }}"),
+            "gateway.routes.r.guard.success.cookie: `a b` cannot name a cookie",
+        ),
+        (
+            &format!("{{ {form}, success: {{ status: 303, path: /out }} }}"),
+            "gateway.routes.r.guard.success.path: the route does not take `/out`",
+        ),
+        (
+            "{ name: login, fields: { user: form.user, usr: form.usr }, success: 303 }",
             "gateway.routes.r.guard.fields.usr: no rule of policy `login` counts by `usr`; did you mean `user`?",
         ),
         (
-            "{ name: login, fields: { user: form.user, ip: header.x-real-ip } }",
+            "{ name: login, fields: { user: form.user, ip: header.x-real-ip }, success: 303 }",
             "gateway.routes.r.guard.fields: `ip` has a meaning of its own and cannot stand for anything else",
         ),
         (
-            "{ name: login, fields: { user: form.user }, success: 2xx, failure: [204, 401] }",
-            "gateway.routes.r.guard.failure: `204` is written for `success` too",
+            &format!("{{ {form}, success: 2xx, neutral: [204, 401] }}"),
+            "gateway.routes.r.guard.neutral: `204` is one of the statuses of `success` too",
         ),
         (
-            "{ name: login, fields: { user: form.user }, max_delay: 2m }",
+            &format!("{{ {form}, success: 303, max_delay: 2m }}"),
             "gateway.routes.r.guard.max_delay: a login is held back for `60s` at most, and refused then",
         ),
         (
-            "{ name: login, fields: { user: form.user }, captcha: true }",
-            "gateway.routes.r.guard.captcha: unknown key `captcha`; the keys here are `name`, `fields`, `success`, `failure`, `max_delay`",
+            &format!("{{ {form}, success: 303, failure: 401 }}"),
+            "gateway.routes.r.guard.failure: unknown key `failure`; the keys here are `name`, `fields`, `success`, `neutral`, `cross_site`, `max_delay`",
         ),
     ] {
         let error = load(guard, "{}").unwrap_err();
@@ -104,7 +208,8 @@ fn mistakes_are_refused_where_they_stand() {
 
 #[test]
 fn what_lies_in_a_body_is_for_guards_alone() {
-    let error = load("{ name: login, fields: { user: form.user } }", "{ user: form.user }").unwrap_err();
+    let error = load("{ name: login, fields: { user: form.user }, success: 303 }", "{ user: form.user }")
+        .unwrap_err();
     assert!(
         error.contains("clients.fields: `user` stands for `form.user`, which is no part of a request"),
         "{error}"
@@ -122,7 +227,7 @@ gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { upstream: 
 fn a_guard_with_one_line_can_count_by_what_lies_in_a_body() {
     let text = "
 guards: { login: by form.user }
-gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { upstream: s, guard: login } } }
+gateway: { listen: 127.0.0.1:0, upstreams: { s: a:1 }, routes: { r: { path: /in, upstream: s, guard: { name: login, success: 303 } } } }
 ";
     let config = config::load_str(text, Format::Yaml, "t.yaml", std::iter::empty()).unwrap();
     let guard = config.gateway.unwrap().routes[0].guard.clone().unwrap();

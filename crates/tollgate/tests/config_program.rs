@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const GOOD: &str = "\
 store: memory
@@ -139,8 +139,8 @@ gateway:
   listen: 127.0.0.1:0
   upstreams: { shop: 127.0.0.1:9000 }
   routes:
-    login: { path: /login, upstream: shop, guard: { name: login, fields: { user: form.user } } }
-    both: { path: /both, upstream: shop, policy: api, guard: { name: login, fields: { user: form.user } } }
+    login: { path: /login/*, upstream: shop, guard: { name: login, fields: { user: form.user }, success: 303 } }
+    both: { path: /both, upstream: shop, policy: api, guard: { name: login, fields: { user: form.user }, success: { cookie: sid }, neutral: [404, 503] } }
     api: { path: /api, upstream: shop, policy: api }
     rest: { upstream: shop }
 ";
@@ -148,13 +148,26 @@ gateway:
     let output = tollgate(directory.path(), &["check-config", "--config", "routes.yaml"], &[]);
     let said = String::from_utf8_lossy(&output.stdout);
     for line in [
-        "route login: everything at /login to shop, guarded by login",
+        "route login: everything at /login/* to shop, guarded by login",
+        "success: 303 to POST at /login or /login/",
+        "neutral: no connection to the upstream; no response is",
+        "failure: every other response, and none at all: the attempt stays counted",
         "route both: everything at /both to shop, limited by policy api, guarded by login",
+        "success: 2xx or 3xx to POST at /both that sets the cookie sid",
+        "neutral: 404 or 503, or no connection to the upstream",
         "route api: everything at /api to shop, limited by policy api",
         "route rest: everything at /* to shop, without limits",
     ] {
         assert!(said.lines().any(|said| said.trim() == line), "{line}: {said}");
     }
+    let output = tollgate(directory.path(), &["check-config", "--json", "--config", "routes.yaml"], &[]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let route = &answer["gateway"]["routes"][0];
+    assert_eq!(
+        (&route["guard"], &route["logins"]["success"]),
+        (&json!("login"), &json!("303 to POST at /login or /login/"))
+    );
+    assert_eq!(answer["gateway"]["routes"][2]["logins"], Value::Null);
 }
 
 #[test]

@@ -19,7 +19,7 @@ struct Login {
 }
 
 /// What the route's guard is, unless a test needs another.
-const BY_FORM: &str = "{ name: login, fields: { user: form.user } }";
+const BY_FORM: &str = "{ name: login, fields: { user: form.user }, success: 303, neutral: [400, 500] }";
 
 fn config(upstream: &Upstream, ladder: &str, guard: &str, more: &str) -> String {
     format!(
@@ -135,7 +135,7 @@ fn a_login_that_comes_too_early_is_held_back_until_its_time_has_come() {
 
 #[test]
 fn what_would_have_to_wait_too_long_is_refused_at_once() {
-    let guard = "{ name: login, fields: { user: form.user }, max_delay: none }";
+    let guard = "{ name: login, fields: { user: form.user }, success: 303, max_delay: none }";
     let login = Login::with("ladder 2 +10m", guard, "");
     assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
     let refused = login.try_password("ada", "guess");
@@ -145,14 +145,14 @@ fn what_would_have_to_wait_too_long_is_refused_at_once() {
 }
 
 #[test]
-fn a_success_clears_and_what_the_service_could_not_tell_is_given_back() {
+fn a_success_clears_and_a_neutral_response_gives_the_attempt_back() {
     let login = Login::guarded_by("ladder 3 lock 15m");
     assert_eq!([login.status("ada", "guess"), login.status("ada", "guess")], [401, 401]);
     for _ in 0..4 {
         assert_eq!(login.status("ada", "broken"), 500);
         assert_eq!(login.status("ada", "odd"), 400);
     }
-    assert_eq!(login.failures(3, "ada"), 2, "nobody found out what those were");
+    assert_eq!(login.failures(3, "ada"), 2, "the route says that those were no attempts");
     assert_eq!(login.status("ada", "right"), 303);
     assert_eq!(login.failures(3, "ada"), 0);
     for _ in 0..3 {
@@ -163,14 +163,14 @@ fn a_success_clears_and_what_the_service_could_not_tell_is_given_back() {
 
 #[test]
 fn statuses_mean_what_the_route_says() {
-    let guard = "{ name: login, fields: { user: form.user }, failure: [400, 5xx], success: 401 }";
-    let login = Login::with("ladder 3 lock 15m", guard, "");
+    let guard = "{ name: login, fields: { user: form.user }, success: 401 }";
+    let login = Login::with("ladder 4 lock 15m", guard, "");
     assert_eq!([login.status("ada", "odd"), login.status("ada", "broken")], [400, 500]);
-    assert_eq!(login.failures(3, "ada"), 2);
+    assert_eq!(login.failures(4, "ada"), 2, "what no setting describes is a failure");
     assert_eq!(login.status("ada", "right"), 303);
-    assert_eq!(login.failures(3, "ada"), 2, "neither of the two");
+    assert_eq!(login.failures(4, "ada"), 3, "a redirect too");
     assert_eq!(login.status("ada", "guess"), 401);
-    assert_eq!(login.failures(3, "ada"), 0, "strange, but so it was written");
+    assert_eq!(login.failures(4, "ada"), 0, "strange, but so it was written");
 }
 
 #[test]
@@ -214,7 +214,7 @@ fn a_captcha_is_asked_for_at_both_sides_and_nobody_says_so_but_the_gateway() {
 
 #[test]
 fn accounts_are_found_in_forms_and_in_json_and_bodies_arrive_as_they_were_sent() {
-    let guard = "{ name: login, fields: { user: json.login.user } }";
+    let guard = "{ name: login, fields: { user: json.login.user }, success: 303 }";
     let login = Login::with("ladder 2 lock 15m", guard, "");
     let body = "{\"login\" :  {\"user\": \"ada\"}, \"password\": \"guess\"}";
     assert_eq!(login.say("application/json", body).status, 401);
@@ -239,6 +239,11 @@ fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them(
         (form, "", 400),
         (form, "user=ada&user=bob&password=guess", 400),
         (form, "user=ada&USER=bob&password=guess", 400),
+        (form, "user=ada&user=ada&password=guess", 400),
+        (form, "user=ada&user[]=bob&password=guess", 400),
+        (form, "USER=ada&password=guess", 400),
+        (form, "{\"user\":\"bob\",\"x\":\"&user=ada&\"}", 400),
+        ("application/x-www-form-urlencoded; charset*=utf-16", "user=ada", 415),
         ("application/json", "{\"user\":\"ada\"}", 400),
         ("multipart/form-data; boundary=x", "--x--", 415),
         ("application/x-www-form-urlencoded; charset=utf-16", "user=ada", 415),
@@ -252,6 +257,44 @@ fn logins_whose_account_cannot_be_seen_are_refused_before_the_service_sees_them(
     let one = say(&mut connection, "/login", form, &[], "password=guess");
     let two = say(&mut connection, "/login", form, &[], "user=ada&password=guess");
     assert_eq!((one.status, two.status), (400, 401), "the connection can be used again");
+}
+
+#[test]
+fn an_account_in_the_query_and_another_in_the_body_is_refused() {
+    let form = "application/x-www-form-urlencoded";
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let ask = |login: &Login, path: &str, body: &str| {
+        say(&mut login.server.gateway(), path, form, &[], body).status
+    };
+    for path in ["/login?user=vic", "/login?user=ada", "/login?u%73er[]=vic", "/login?x;user=vic"] {
+        assert_eq!(ask(&login, path, "user=ada&password=guess"), 400, "{path}");
+    }
+    assert_eq!(ask(&login, "/login?next=/home", "user=ada&password=guess"), 401);
+    let by_query = "{ name: login, fields: { user: query.user }, success: 303 }";
+    let login = Login::with("ladder 2 lock 15m", by_query, "");
+    for body in ["user=vic&password=guess", "user[0]=vic", "a=1&User=vic"] {
+        assert_eq!(ask(&login, "/login?user=ada", body), 400, "{body}");
+    }
+    assert_eq!((login.upstream.count(), login.failures(2, "ada")), (0, 0));
+    assert_eq!(ask(&login, "/login?user=ada", "password=guess"), 401);
+    assert_eq!((login.upstream.count(), login.failures(2, "ada")), (1, 1));
+}
+
+#[test]
+fn a_method_in_small_letters_does_not_pass_the_guard_by() {
+    let login = Login::guarded_by("ladder 2 lock 15m");
+    let body = "user=ada&password=guess";
+    let rest = format!(
+        "content-type: application/x-www-form-urlencoded\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    for method in ["post", "Post", "POSt"] {
+        let mut connection = login.server.gateway();
+        connection.send(format!("{method} /login HTTP/1.1\r\nhost: shop\r\n{rest}").as_bytes());
+        let reply = connection.reply().expect("the gateway answers");
+        assert_eq!(reply.status, 400, "{method}: {}", reply.text());
+    }
+    assert_eq!(login.upstream.count(), 0, "the service saw none of them");
 }
 
 #[test]
@@ -314,6 +357,23 @@ fn whoever_is_on_the_blocklist_does_not_log_in() {
     let put = login.server.post("/api/v1/bans", &banned);
     assert!(put.status < 300, "{}", put.text());
     assert_eq!((login.status("ada", "right"), login.status("bob", "right")), (403, 303));
+}
+
+#[test]
+fn a_login_that_a_page_of_another_site_has_sent_is_refused_and_counts_nothing() {
+    let form = "application/x-www-form-urlencoded";
+    let ask = |login: &Login, site: &str| {
+        let headers = [("sec-fetch-site", site), ("origin", "https://evil.example")];
+        say(&mut login.server.gateway(), "/login", form, &headers, "user=ada&password=guess").status
+    };
+    let login = Login::guarded_by("ladder 3 lock 15m");
+    for _ in 0..5 {
+        assert_eq!([ask(&login, "cross-site"), ask(&login, "Cross-Site")], [403, 403]);
+    }
+    assert_eq!((login.upstream.count(), login.failures(3, "ada")), (0, 0), "the visitor is not locked out");
+    assert_eq!([ask(&login, "same-origin"), ask(&login, "same-site"), ask(&login, "none")], [401; 3]);
+    let open = "{ name: login, fields: { user: form.user }, success: 303, cross_site: true }";
+    assert_eq!(ask(&Login::with("ladder 3 lock 15m", open, ""), "cross-site"), 401);
 }
 
 #[test]

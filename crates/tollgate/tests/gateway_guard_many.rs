@@ -30,7 +30,7 @@ gateway:
     login:
       path: /login
       upstream: shop
-      guard: {{ name: login, fields: {{ user: query.user }}, max_delay: {max_delay} }}
+      guard: {{ name: login, fields: {{ user: query.user }}, success: [200, 303], max_delay: {max_delay} }}
     rest: {{ upstream: shop }}
 ",
         upstream.address

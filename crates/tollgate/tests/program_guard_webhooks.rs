@@ -244,3 +244,27 @@ fn a_reload_sends_notices_elsewhere() {
     wait_until("a call elsewhere", || after.asked().len() == 1);
     assert_eq!(before.asked().len(), 1);
 }
+
+#[test]
+fn the_guides_python_tells_logins_from_other_sites_as_the_gateway_does() {
+    let guide = include_str!("../../../docs/guides/logins.md");
+    let snippet = guide.split("```python\n").nth(2).unwrap().split("```").next().unwrap();
+    let program = format!(
+        "{snippet}
+ours = 'https://shop.example'
+for headers, foreign in [
+    ({{'Sec-Fetch-Site': 'cross-site', 'Origin': ours}}, True),
+    ({{'Sec-Fetch-Site': 'same-origin', 'Origin': ours}}, False),
+    ({{'Sec-Fetch-Site': 'same-site', 'Origin': 'https://www.shop.example'}}, False),
+    ({{'Sec-Fetch-Site': 'none'}}, False),
+    ({{'Origin': 'https://evil.example'}}, True),
+    ({{'Origin': 'null'}}, True),
+    ({{'Origin': ours}}, False),
+    ({{}}, False),
+]:
+    assert from_another_site(headers, ours) == foreign, headers
+"
+    );
+    let output = std::process::Command::new("python3").args(["-c", &program]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}

@@ -6,8 +6,10 @@
 //!
 //! Where a client can say a thing twice, it could say one thing to the rules and another to the service
 //! behind them. So a header, cookie or member of the query that is there several times, with values
-//! that differ, makes the request a bad one; neither value is chosen.
+//! that differ, makes the request a bad one; neither value is chosen. Where a guard has the body read, the
+//! rules are stricter still: see [`account`].
 
+mod account;
 mod body;
 mod said;
 mod source;
@@ -84,7 +86,7 @@ pub enum BadFact {
         /// How long it is.
         bytes: usize,
     },
-    /// There are several values, and they differ. The caller's fault.
+    /// There are several values. The caller's fault.
     Twice {
         /// Where it was looked for.
         source: String,
@@ -98,6 +100,13 @@ pub enum BadFact {
     NotJson {
         /// What was looked for.
         source: String,
+    },
+    /// Two parsers could read it differently. The caller's fault.
+    Unclear {
+        /// What was looked for.
+        source: String,
+        /// Why.
+        why: &'static str,
     },
     /// No source has this name. The fault of whoever gave the policy to the route.
     NoSource {
@@ -114,6 +123,7 @@ enum Wrong {
     Twice,
     Parted,
     NotJson,
+    Unclear(&'static str),
 }
 
 impl<'r> Facts<'r> {
@@ -216,13 +226,16 @@ impl<'r> Facts<'r> {
             Source::Host => Some(self.host.into()),
             Source::Header(name) => said::header(self.headers, name)?.map(Cow::Borrowed),
             Source::Cookie(name) => said::cookie(self.headers, name)?.map(Cow::Borrowed),
-            Source::Query(name) => self.query.map_or(Ok(None), |query| said::query(query, name))?,
+            Source::Query(name) => self.query.map_or(Ok(None), |query| match self.body {
+                Some(body) => body.query(name, query),
+                None => said::query(query, name),
+            })?,
             Source::Subject => self.identity.subject.as_deref().map(Cow::Borrowed),
             Source::Claim(name) => self.identity.claim(name).map(Cow::Borrowed),
             Source::ApiKey => self.identity.api_key.as_deref().map(Cow::Borrowed),
             Source::Consumer => self.identity.consumer.as_deref().map(Cow::Borrowed),
-            Source::Form(name) => self.body.map_or(Ok(None), |body| body.form(name))?,
-            Source::Json(path) => self.body.map_or(Ok(None), |body| body.json(path))?,
+            Source::Form(name) => self.body.map_or(Ok(None), |body| body.form(name, self.query))?,
+            Source::Json(path) => self.body.map_or(Ok(None), |body| body.json(path, self.query))?,
         };
         match text {
             Some(text) if text.len() > MOST_FIELD_BYTES => Err(Wrong::TooLong(text.len())),
@@ -273,6 +286,7 @@ impl Wrong {
             Self::Twice => BadFact::Twice { source },
             Self::Parted => BadFact::Parted { source },
             Self::NotJson => BadFact::NotJson { source },
+            Self::Unclear(why) => BadFact::Unclear { source, why },
         }
     }
 }
@@ -287,7 +301,9 @@ impl fmt::Display for BadFact {
                     "the value of `{source}` is {bytes} bytes long; at most {MOST_FIELD_BYTES} are allowed"
                 )
             }
-            Self::Twice { source } => write!(f, "`{source}` is there several times, with values that differ"),
+            Self::Twice { source } => {
+                write!(f, "`{source}` is there several times, or under names that are nearly the same")
+            }
             Self::Parted { source } => {
                 write!(
                     f,
@@ -296,6 +312,9 @@ impl fmt::Display for BadFact {
             }
             Self::NotJson { source } => {
                 write!(f, "the body is not JSON, so there is no `{source}` in it")
+            }
+            Self::Unclear { source, why } => {
+                write!(f, "the service could read another `{source}` than the gateway: {why}")
             }
             Self::NoSource { field } => write!(f, "no part of a request is called `{field}`"),
         }

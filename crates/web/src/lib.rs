@@ -12,6 +12,7 @@ pub mod frame_watch;
 pub mod host;
 pub mod identity;
 pub mod json;
+pub mod method;
 pub mod path;
 pub mod words;
 

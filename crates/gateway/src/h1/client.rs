@@ -20,10 +20,12 @@ use crate::flow::{Fault, Piece, Sink, Source};
 use crate::proxy;
 use crate::worker::Worker;
 
-/// How long we listen to a client that we have nothing more to say to, so that it can read our last
-/// words; and how much it may send meanwhile.
+/// How long a client may be silent to which nothing more is said, before its connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
-const MOST_LINGERED: u64 = 256 * 1024;
+/// How long it may go on sending, and how much. Many clients send all of a body before they read the answer
+/// that refuses it, and report a broken connection if they cannot.
+const LONGEST_LINGER: Duration = Duration::from_secs(5);
+const MOST_LINGERED: u64 = 32 << 20;
 /// How much of a body is read that nobody wants, so that the connection can be used again.
 const MOST_SKIPPED: u64 = 64 * 1024;
 
@@ -114,13 +116,19 @@ impl H1Client {
     /// Ends the connection such that the client can read what it was sent: if we were to close it while
     /// something comes in, the system would throw our last words away.
     pub(crate) async fn linger(&mut self, alarm: &Alarm) {
-        let ended = poll_fn(|cx| {
-            if self.side.poll_close(cx).is_pending() {
-                return Poll::Pending;
+        let last = alarm.after(LONGEST_LINGER);
+        let mut heard = None;
+        poll_fn(|cx| {
+            let closed = self.side.poll_close(cx).is_ready();
+            if closed && self.side.poll_silence(MOST_LINGERED, cx).is_ready() {
+                return Poll::Ready(());
             }
-            self.side.poll_silence(MOST_LINGERED, cx)
-        });
-        let _ = alarm.within(LINGER, ended).await;
+            if heard.replace(self.side.skipped()) != Some(self.side.skipped()) {
+                alarm.set_at(alarm.after(LINGER).min(last));
+            }
+            alarm.poll(cx)
+        })
+        .await;
     }
 }
 

@@ -232,6 +232,14 @@ fn disguised(name: &[u8]) -> Kind {
     let plain: SmallVec<[u8; 32]> =
         name.iter().map(|byte| if *byte == b'_' { b'-' } else { *byte }).collect();
     match kind_of(&plain) {
+        // How a body is read depends on these.
+        Kind::Plain
+            if [&b"content-type"[..], b"content-encoding"]
+                .iter()
+                .any(|name| plain.eq_ignore_ascii_case(name)) =>
+        {
+            Kind::Disguised
+        }
         Kind::Plain => Kind::Plain,
         _ => Kind::Disguised,
     }
@@ -246,6 +254,7 @@ mod tests {
         assert_eq!(kind_of(b"Transfer-Encoding"), Kind::TransferEncoding);
         assert_eq!(kind_of(b"transfer_encoding"), Kind::Disguised);
         assert_eq!(kind_of(b"X_Forwarded_For"), Kind::Disguised);
+        assert_eq!(kind_of(b"Content_Type"), Kind::Disguised);
         assert_eq!(kind_of(b"X-FORWARDED-PREFIX"), Kind::Hearsay);
         assert_eq!(kind_of(b"api_key"), Kind::Plain);
         assert_eq!(kind_of(b"accept"), Kind::Plain);

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, Method};
+use tollgate_web::method::{self, BadMethod};
 
 use super::decode::Decoder;
 use super::lines::{Kind, Lines, MOST_LINES, words};
@@ -141,6 +142,7 @@ impl RequestHead {
         let method = request.method.unwrap_or_default().as_bytes();
         self.method =
             Method::from_bytes(method).map_err(|_| Refused::Malformed("the method is malformed"))?;
+        method::check(&self.method)?;
         self.version = if request.version == Some(1) { Version::Http11 } else { Version::Http10 };
         let target = request.path.unwrap_or_default();
         if !target.is_ascii() {
@@ -272,6 +274,12 @@ impl RequestHead {
 /// A value that may come only once.
 fn one<T>(again: bool, value: T) -> Result<T, Refused> {
     if again { Err(Refused::Malformed("what may be said once is said twice")) } else { Ok(value) }
+}
+
+impl From<BadMethod> for Refused {
+    fn from(_: BadMethod) -> Self {
+        Self::Malformed(BadMethod::WORDS)
+    }
 }
 
 pub(crate) fn content_length(value: &[u8]) -> Result<u64, Refused> {

@@ -16,6 +16,8 @@ pub(crate) struct ResponseHead {
     pub(crate) reason: Bytes,
     pub(crate) lines: Lines,
     pub(crate) body: Body,
+    /// How long the lines say that the body is, or would be if there were one.
+    pub(crate) length: Option<u64>,
     /// Whether the connection ends after it.
     pub(crate) close: bool,
 }
@@ -108,6 +110,7 @@ impl ResponseHead {
         named.iter().for_each(|name| self.lines.hide(name));
         // A message that says both may have been meant to be read in two ways.
         self.close |= closes || (chunked && (length.is_some() || !version11));
+        self.length = length.filter(|_| !chunked);
         self.body = match (chunked, length) {
             _ if *method == Method::HEAD || self.status < 200 || matches!(self.status, 204 | 304) => {
                 Body::None
@@ -117,6 +120,18 @@ impl ResponseHead {
             (false, None) => Body::UntilClose,
         };
         Ok(())
+    }
+}
+
+impl ResponseHead {
+    /// The length that is passed on, in one line however many there were. What has no body by its status
+    /// does not say one.
+    pub(crate) fn told_length(&self) -> Option<u64> {
+        match self.body {
+            Body::Length(length) => Some(length),
+            Body::None if self.status >= 200 && self.status != 204 => self.length,
+            _ => None,
+        }
     }
 }
 

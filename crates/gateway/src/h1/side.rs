@@ -23,6 +23,8 @@ const ROOM: usize = 4 * 1024;
 const MOST_ROOM: usize = 64 * 1024;
 /// How much of what was not asked for yet is kept.
 const MOST_AHEAD: usize = 16 * 1024;
+/// How much is thrown away before others have their turn.
+const MOST_IN_A_TURN: u64 = 256 * 1024;
 
 /// A connection in HTTP/1.
 pub(crate) struct Side {
@@ -122,17 +124,28 @@ impl Side {
     /// Ready when the peer has closed the connection, or has sent more than this meanwhile, which is
     /// thrown away.
     pub(crate) fn poll_silence(&mut self, most: u64, cx: &mut Context<'_>) -> Poll<()> {
+        let turn = self.skipped + MOST_IN_A_TURN;
         loop {
             self.skipped += self.inbox.len() as u64;
             self.inbox.clear();
             if self.skipped > most {
                 return Poll::Ready(());
             }
+            if self.skipped > turn {
+                // Others have their turn.
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match ready!(self.poll_fill(cx)) {
                 Ok(0) | Err(_) => return Poll::Ready(()),
                 Ok(_) => {}
             }
         }
+    }
+
+    /// How much was thrown away.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     /// Whether nothing was sent that was not asked for, and nothing is known of an end: a connection

@@ -72,19 +72,17 @@ pub(crate) fn response(
 ) -> (Encoder, bool) {
     status_line(out, head.status, &head.reason);
     head.lines.write(out, |Line { name, kind, .. }| match kind {
-        Kind::Connection | Kind::TransferEncoding | Kind::Hop => false,
+        Kind::Connection | Kind::TransferEncoding | Kind::ContentLength | Kind::Hop => false,
         Kind::Upgrade => head.status == 101,
-        // A chunked body has no length, and what has no body by its status does not say one.
-        Kind::ContentLength => head.body == Body::None && head.status >= 200 && head.status != 204,
         _ => !captcha::replace(added, name),
     });
     out.extend_from_slice(added);
+    if let Some(length) = head.told_length() {
+        number_line(out, b"content-length", length);
+    }
     let (encoder, close) = match (head.body, manner.version) {
         (Body::None, _) => (Encoder::Empty, manner.close),
-        (Body::Length(length), _) => {
-            number_line(out, b"content-length", length);
-            (Encoder::Plain, manner.close)
-        }
+        (Body::Length(_), _) => (Encoder::Plain, manner.close),
         (_, Version::Http10) => (Encoder::Plain, true),
         (_, _) => {
             out.extend_from_slice(b"transfer-encoding: chunked\r\n");

@@ -101,7 +101,7 @@ impl Client for H2Client {
         for line in head.lines.iter() {
             let passes = match line.kind {
                 Kind::Connection | Kind::TransferEncoding | Kind::Upgrade | Kind::Hop => false,
-                Kind::ContentLength => head.body == Body::None && head.status != 204,
+                Kind::ContentLength => false,
                 _ => !captcha::replace(added, line.name),
             };
             if let (true, Ok(name), Ok(value)) =
@@ -111,7 +111,7 @@ impl Client for H2Client {
             }
         }
         add_lines(added, headers);
-        if let Body::Length(length) = head.body {
+        if let Some(length) = head.told_length() {
             headers.insert(CONTENT_LENGTH, length.into());
         }
         let bare = matches!(head.body, Body::None | Body::Length(0));

@@ -1,23 +1,58 @@
-//! A connection of which some bytes were read already.
+//! A connection of which some bytes were read already, and whose frames are watched.
 
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tollgate_web::FrameWatch;
 
+use crate::alarm::Alarms;
 use crate::stream::Stream;
 
 /// Reads what was read already, then the rest.
 pub(crate) struct Prefixed {
     read: BytesMut,
     stream: Stream,
+    frames: Rc<Frames>,
+}
+
+/// The frames that a client sends, with the clock that their flood is measured by.
+pub(super) struct Frames {
+    watch: RefCell<FrameWatch>,
+    alarms: Rc<Alarms>,
+}
+
+impl Frames {
+    pub(super) fn new(alarms: &Rc<Alarms>) -> Rc<Self> {
+        let watch = RefCell::new(FrameWatch::new(alarms.time()));
+        Rc::new(Self { watch, alarms: Rc::clone(alarms) })
+    }
+
+    /// The number of the head that has begun and not ended.
+    pub(super) fn unfinished(&self) -> Option<u64> {
+        self.watch.borrow().unfinished()
+    }
+
+    fn received(&self, bytes: &[u8]) -> io::Result<()> {
+        let watched = self.watch.borrow_mut().received(bytes, || self.alarms.time());
+        watched.map_err(|flood| io::Error::new(io::ErrorKind::InvalidData, flood))
+    }
+
+    fn sent(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.watch.borrow_mut().sent(*bytes);
+        }
+        written
+    }
 }
 
 impl Prefixed {
-    pub(super) fn new(stream: Stream, read: BytesMut) -> Self {
-        Self { read, stream }
+    pub(super) fn new(stream: Stream, read: BytesMut, frames: Rc<Frames>) -> Self {
+        Self { read, stream, frames }
     }
 }
 
@@ -28,9 +63,12 @@ impl AsyncRead for Prefixed {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.read.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
+            return Poll::Ready(self.frames.received(&buffer.filled()[before..]));
         }
         let size = self.read.len().min(buffer.remaining());
+        self.frames.received(&self.read[..size])?;
         buffer.put_slice(&self.read[..size]);
         self.read.advance(size);
         if self.read.is_empty() {
@@ -42,7 +80,8 @@ impl AsyncRead for Prefixed {
 
 impl AsyncWrite for Prefixed {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        self.frames.sent(written)
     }
 
     fn poll_write_vectored(
@@ -50,7 +89,8 @@ impl AsyncWrite for Prefixed {
         cx: &mut Context<'_>,
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
+        self.frames.sent(written)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -7,6 +7,7 @@ use h2::RecvStream;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method};
+use tollgate_web::method;
 
 use crate::h1::decode::Decoder;
 use crate::h1::lines::{Kind, Lines, MOST_BYTES, words};
@@ -15,6 +16,7 @@ use crate::h1::request::{Refused, RequestHead, Version, content_length, expectat
 /// Reads a head of at most so many lines.
 pub(super) fn read(parts: Parts, body: &RecvStream, most_lines: usize) -> Result<RequestHead, Refused> {
     let Parts { method, uri, mut headers, .. } = parts;
+    method::check(&method)?;
     if matches!(method, Method::CONNECT | Method::TRACE) {
         return Err(Refused::NotForUs);
     }

@@ -13,10 +13,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use h2::client::{Builder, Connection, ResponseFuture, SendRequest};
 
-use super::prefixed::Prefixed;
 use super::stream::Sending;
 use super::{CONNECTION_WINDOW, SEND_BUFFER, STREAM_WINDOW};
 use crate::alarm::{Alarm, Alarms};
@@ -69,7 +68,7 @@ impl Trunk {
             .initial_window_size(STREAM_WINDOW)
             .max_send_buffer_size(SEND_BUFFER)
             .max_header_list_size(MOST_HEAD);
-        let (send, connection) = builder.handshake(Prefixed::new(stream, BytesMut::new())).await?;
+        let (send, connection) = builder.handshake(stream).await?;
         let care = Rc::new(Care {
             forsaken: RefCell::default(),
             alarm: alarms.alarm(),
@@ -98,7 +97,7 @@ impl Trunk {
 
 /// Keeps a connection going. It ends when nobody has a use for it, or when the upstream closes it, which
 /// its streams notice.
-async fn drive(mut connection: Connection<Prefixed, Bytes>, care: Rc<Care>) {
+async fn drive(mut connection: Connection<Stream, Bytes>, care: Rc<Care>) {
     let _ = poll_fn(|cx| {
         care.settle(cx);
         Pin::new(&mut connection).poll(cx)

@@ -130,6 +130,7 @@ impl Server for H2Upstream {
                 None if body.is_end_stream() => Body::Length(0),
                 None => Body::Chunked,
             },
+            length,
             close: false,
         };
         self.body = Some(body);

@@ -22,8 +22,9 @@ use super::{CLIENT_GONE, Case, Passed};
 use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
+use crate::h1::response::ResponseHead;
 use crate::h1::write::Answer;
-use crate::settings::GuardSettings;
+use crate::settings::{CrossSite, GuardSettings};
 use crate::worker::Worker;
 
 /// How many requests a worker holds back at once; the next ones are refused instead.
@@ -51,6 +52,15 @@ enum Weighed {
     Refused(Answer),
     /// The client went away.
     Gone,
+}
+
+/// How a time came to its end for which a login is held back.
+enum Held {
+    Over,
+    /// The client went away.
+    Gone,
+    /// The gateway ends, and no login waits any more.
+    Ending,
 }
 
 /// A request that is held back, as it is counted.
@@ -86,9 +96,8 @@ impl Guarded {
         Self { guard: Arc::clone(guard), ticket: None, captcha, captcha_next: captcha, lease: None }
     }
 
-    /// Ends it by the status of its response. Answers whether the next one is to bring a CAPTCHA.
-    pub(super) fn answered(self, visit: &Visit, status: u16) -> Captcha {
-        let ending = self.guard.ending(status);
+    /// Ends it. Answers whether the next one is to bring a CAPTCHA.
+    fn answered(self, visit: &Visit, ending: Ending) -> Captcha {
         let captcha = match ending {
             Ending::Success => Captcha::NotRequired,
             Ending::Failure => self.captcha_next,
@@ -153,13 +162,26 @@ impl Case<'_> {
                 }
             }
         };
-        // Without a response: a client that hangs up has failed, or guessers would, and an upstream that
-        // is to blame has told nobody anything.
         if let Some(guarded) = admitted.guarded.take() {
-            let blameless = matches!(&passed, Err(answer) if answer.status.is_server_error());
-            guarded.end(self.visit, if blameless { Ending::Abandoned } else { Ending::Failure });
+            let ending = match &passed {
+                // No upstream had it, so that no password was checked.
+                Err(_) if note.place.is_none() => Ending::Abandoned,
+                Err(answer) => guard.ending_unanswered(answer.status.as_u16()),
+                // The client hung up, as guessers would.
+                Ok(_) => Ending::Failure,
+            };
+            guarded.end(self.visit, ending);
         }
         passed
+    }
+
+    /// Ends the login of a request whose response has come, if it is one.
+    pub(super) fn end_login(&self, admitted: &mut Admitted, response: &ResponseHead) {
+        let Some(guarded) = admitted.guarded.take() else { return };
+        let ending = guarded.guard.ending(&self.request.method, self.path, response);
+        if guarded.answered(self.visit, ending) == Captcha::Required {
+            admitted.lines.extend_from_slice(captcha::LINE);
+        }
     }
 
     /// Finds out what the login says, and has it begin.
@@ -175,14 +197,18 @@ impl Case<'_> {
         if !pinned.policies.enabled {
             return Ok(Weighed::Begun(Guarded::uncounted(guard), None));
         }
+        self.check_site(guard)?;
         let wanted = engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let found = pinned.policies.find_guard(&guard.name).map_err(|mistake| self.mistaken(mistake))?;
         let policy = pinned.policies.find(&found.policy).map_err(|mistake| self.mistaken(mistake))?;
         let fields = || policy.fields().chain(listed.iter().map(|name| &**name));
         let known = self.know(fields(), &guard.fields, note)?;
-        let lies_in_body = |name| guard.fields.source(name).is_some_and(|source| source.is_of_body());
-        let (body, ahead) = match fields().any(lies_in_body) {
+        // A service may find in the body what a rule finds in the query.
+        let looks_into_body = |name| {
+            guard.fields.source(name).is_some_and(|source| source.is_of_body() || source.is_of_query())
+        };
+        let (body, ahead) = match fields().any(looks_into_body) {
             false => Default::default(),
             true => match self.read_ahead(client).await {
                 Ok((body, ahead)) => (body, Some(ahead)),
@@ -202,6 +228,16 @@ impl Case<'_> {
             Some(Err(answer)) => Weighed::Refused(answer),
             None => Weighed::Gone,
         })
+    }
+
+    /// A page elsewhere can have its visitors' browsers send logins, and so have them locked out where they
+    /// are.
+    fn check_site(&self, guard: &GuardSettings) -> Result<(), Problem> {
+        let site = self.request.value("sec-fetch-site").unwrap_or_default();
+        if guard.cross_site == CrossSite::Refused && site.eq_ignore_ascii_case(b"cross-site") {
+            return Err(Problem::forbidden("a page of another site sent this login"));
+        }
+        Ok(())
     }
 
     /// A login that leaves a field out would pass by some of the rules, and its success would clear what
@@ -251,19 +287,23 @@ impl Case<'_> {
             let Some(pause) = pause else { return Ok(Some(Err(self.refuse_login(&begun)))) };
             drop(begun);
             left -= pause;
-            if self.hold_back(pause, client).await.is_none() {
-                return Ok(None);
+            match self.hold_back(pause, client).await {
+                Held::Over => {}
+                Held::Gone => return Ok(None),
+                Held::Ending => return Err(Problem::unavailable(super::ENDING)),
             }
         }
     }
 
-    /// Lets time pass. `None` if the client went away meanwhile.
-    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Option<()> {
-        let _delayed = Delayed::new(&self.visit.worker);
-        let mut passing = pin!(tokio::time::sleep(time));
-        poll_fn(|cx| match passing.as_mut().poll(cx) {
-            Poll::Ready(()) => Poll::Ready(Some(())),
-            Poll::Pending => client.poll_gone(cx).map(|()| None),
+    /// Lets time pass, unless the client goes away or the gateway ends.
+    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Held {
+        let worker = &self.visit.worker;
+        let _delayed = Delayed::new(worker);
+        let (mut passing, mut ended) = (pin!(tokio::time::sleep(time)), pin!(worker.ended()));
+        poll_fn(|cx| match (passing.as_mut().poll(cx), ended.as_mut().poll(cx)) {
+            (Poll::Ready(()), _) => Poll::Ready(Held::Over),
+            (Poll::Pending, Poll::Ready(())) => Poll::Ready(Held::Ending),
+            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| Held::Gone),
         })
         .await
     }

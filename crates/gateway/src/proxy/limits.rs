@@ -17,7 +17,6 @@ use super::Case;
 use super::guarding::Guarded;
 use super::held::Held;
 use super::note::{Decided, Note};
-use crate::captcha::{self, Captcha};
 use crate::connection::Visit;
 use crate::exchange::Client;
 use crate::forward::Trust;
@@ -64,11 +63,6 @@ impl Admitted {
 
     /// Takes note of the response's status.
     pub(super) fn answered(&mut self, visit: &Visit, status: u16) {
-        if let Some(guarded) = self.guarded.take()
-            && guarded.answered(visit, status) == Captcha::Required
-        {
-            self.lines.extend_from_slice(captcha::LINE);
-        }
         let Some(pending) = self.pending.take() else { return };
         let engine = &visit.worker.shared.engine;
         if let Some(pending) = engine.answered_at_once(*pending, status) {

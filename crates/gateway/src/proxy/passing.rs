@@ -82,6 +82,7 @@ impl Case<'_> {
         let status = exchange.response.status;
         note.status = status;
         self.pool().succeeded(note.place.unwrap_or_default());
+        self.end_login(admitted, &exchange.response);
         admitted.answered(self.visit, status);
         if status == 101 {
             exchange.begin(&admitted.lines);

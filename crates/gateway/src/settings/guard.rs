@@ -1,11 +1,21 @@
 //! The guard of a route: which one it is, what requests say to it, and what their responses mean.
+//!
+//! No response is taken for a success unless the settings describe it: a redirect to another host or a page
+//! below the login's path must not clear a ladder. A response that the settings do not describe counts as a
+//! failure, because an attempt was counted when it began and nothing says that it was none.
+
+mod success;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Method;
 use tollgate_core::Statuses;
 use tollgate_engine::guard::Ending;
 use tollgate_web::Aliases;
+
+use crate::h1::response::{ResponseHead, is_status};
+pub use success::Success;
 
 /// The guard of a route.
 ///
@@ -18,13 +28,25 @@ pub struct GuardSettings {
     /// Names for parts of requests, which the rules of its policy may use as fields: those that hold for
     /// all routes, and before them its own, which may lie in the body. Default: none.
     pub fields: Aliases,
-    /// The statuses of a login that succeeded. Default: 2xx and 3xx.
-    pub success: Statuses,
-    /// The statuses of a login that failed, which win where both have one. Default: 401 and 403. With
-    /// any other status nobody found out.
-    pub failure: Statuses,
+    /// The responses of a login that succeeded.
+    pub success: Success,
+    /// The statuses of responses with which the service has checked no password: such an attempt is given
+    /// back. They win over `success`. Default: none.
+    pub neutral: Option<Statuses>,
+    /// What becomes of logins that a page of another site had a browser send. Default: refused.
+    pub cross_site: CrossSite,
     /// How long a request is held back at most, if the guard's ladders ask for it. Default: 5 s.
     pub max_delay: Duration,
+}
+
+/// What becomes of logins that a page of another site had a browser send, as the browser says itself in
+/// `Sec-Fetch-Site`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CrossSite {
+    /// They are answered with 403, and count nothing.
+    Refused,
+    /// They are logins like others.
+    Allowed,
 }
 
 impl GuardSettings {
@@ -32,47 +54,135 @@ impl GuardSettings {
     pub const MOST_DELAY: Duration = Duration::from_secs(60);
 
     /// The guard of this name, with the defaults.
-    pub fn new(name: impl Into<Arc<str>>) -> Self {
-        let statuses = |text: &str| text.parse().expect("these are statuses");
+    pub fn new(name: impl Into<Arc<str>>, success: Success) -> Self {
         Self {
             name: name.into(),
             fields: Aliases::default(),
-            success: statuses("[2xx, 3xx]"),
-            failure: statuses("[401, 403]"),
+            success,
+            neutral: None,
+            cross_site: CrossSite::Refused,
             max_delay: Duration::from_secs(5),
         }
     }
 
-    /// How a login ended that was answered with this status.
-    pub(crate) fn ending(&self, status: u16) -> Ending {
-        match status {
-            status if self.failure.contains(status) => Ending::Failure,
-            status if self.success.contains(status) => Ending::Success,
-            _ => Ending::Abandoned,
+    /// How a login ended: a request with this method and path, and the response of the service.
+    pub(crate) fn ending(&self, method: &Method, path: &str, response: &ResponseHead) -> Ending {
+        match () {
+            () if self.is_neutral(response.status) => Ending::Abandoned,
+            () if self.success.covers(method, path, response) => Ending::Success,
+            () => Ending::Failure,
         }
+    }
+
+    /// How a login ended that the gateway itself answered with this status, after the service may have
+    /// seen it.
+    pub(crate) fn ending_unanswered(&self, status: u16) -> Ending {
+        if self.is_neutral(status) { Ending::Abandoned } else { Ending::Failure }
+    }
+
+    /// [`Statuses`] contain every number that is no status, and such a number must not give anything back.
+    fn is_neutral(&self, status: u16) -> bool {
+        is_status(&status) && self.neutral.is_some_and(|neutral| neutral.contains(status))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use bytes::BytesMut;
+
     use super::*;
+    use crate::h1::response;
+
+    fn answered(text: &str) -> ResponseHead {
+        let mut head = ResponseHead::default();
+        let whole = response::take(&mut BytesMut::from(text), &Method::POST, &mut head);
+        assert_eq!(whole, Ok(true), "{text}");
+        head
+    }
+
+    fn guard(success: Success) -> GuardSettings {
+        GuardSettings::new("login", success)
+    }
+
+    fn success() -> Success {
+        Success::new("[200, 303]".parse().unwrap(), vec!["/login".parse().unwrap()])
+    }
+
+    fn with_status(status: u16) -> ResponseHead {
+        answered(&format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n"))
+    }
 
     #[test]
-    fn statuses_tell_how_a_login_ended() {
-        let guard = GuardSettings::new("login");
-        for (status, ending) in [
-            (200, Ending::Success),
-            (303, Ending::Success),
-            (401, Ending::Failure),
-            (403, Ending::Failure),
-            (400, Ending::Abandoned),
-            (404, Ending::Abandoned),
-            (503, Ending::Abandoned),
-            (101, Ending::Abandoned),
-            // What is no status at all must not clear anything.
-            (999, Ending::Failure),
+    fn only_a_described_response_succeeds_and_every_other_one_fails() {
+        let guard = guard(success());
+        let ending = |status| guard.ending(&Method::POST, "/login", &with_status(status));
+        for status in [200, 303] {
+            assert_eq!(ending(status), Ending::Success, "{status}");
+        }
+        for status in [101, 201, 204, 301, 302, 307, 308, 400, 401, 403, 404, 429, 500, 503] {
+            assert_eq!(ending(status), Ending::Failure, "{status}");
+        }
+        let impossible = ResponseHead { status: 999, ..ResponseHead::default() };
+        assert_eq!(guard.ending(&Method::POST, "/login", &impossible), Ending::Failure);
+    }
+
+    #[test]
+    fn only_the_method_and_the_path_of_the_login_succeed() {
+        let guard = guard(success());
+        for (method, path) in [
+            (Method::GET, "/login"),
+            (Method::PUT, "/login"),
+            (Method::POST, "/login/"),
+            (Method::POST, "/login/forgot"),
+            (Method::POST, "/"),
         ] {
-            assert_eq!(guard.ending(status), ending, "{status}");
+            assert_eq!(guard.ending(&method, path, &with_status(200)), Ending::Failure, "{method} {path}");
+        }
+    }
+
+    #[test]
+    fn a_neutral_status_gives_the_attempt_back_and_wins() {
+        let mut guard = guard(success());
+        guard.neutral = Some("[303, 5xx]".parse().unwrap());
+        let ending = |status| guard.ending(&Method::POST, "/login", &with_status(status));
+        assert_eq!([ending(503), ending(303)], [Ending::Abandoned; 2]);
+        assert_eq!([ending(200), ending(401)], [Ending::Success, Ending::Failure]);
+        assert_eq!(guard.ending_unanswered(502), Ending::Abandoned);
+        assert_eq!([guard.ending_unanswered(408), guard.ending_unanswered(999)], [Ending::Failure; 2]);
+    }
+
+    #[test]
+    fn a_header_and_a_cookie_must_be_there_if_they_are_described() {
+        let mut success = success();
+        success.headers = vec![crate::settings::HeaderMatch {
+            name: http::header::LOCATION,
+            value: Some(http::HeaderValue::from_static("/home")),
+        }];
+        success.cookie = Some("sid".into());
+        let guard = guard(success);
+        let ending = |lines: &str| {
+            let text = format!("HTTP/1.1 303 X\r\nContent-Length: 0\r\n{lines}\r\n");
+            guard.ending(&Method::POST, "/login", &answered(&text))
+        };
+        for lines in [
+            "Location: /home\r\nSet-Cookie: sid=7\r\n",
+            "set-cookie: a=b\r\nSET-COOKIE:  sid = 7 ; Path=/; Max-Age=60\r\nlocation: /home\r\n",
+        ] {
+            assert_eq!(ending(lines), Ending::Success, "{lines}");
+        }
+        for lines in [
+            "Location: /home\r\n",
+            "Set-Cookie: sid=7\r\n",
+            "Location: /login\r\nSet-Cookie: sid=7\r\n",
+            "Location: /home\r\nSet-Cookie: SID=7\r\n",
+            "Location: /home\r\nSet-Cookie: a=b; sid=7\r\n",
+            "Location: /home\r\nSet-Cookie: sid=\r\n",
+            "Location: /home\r\nSet-Cookie: sid=\"\"; Path=/\r\n",
+            "Location: /home\r\nSet-Cookie: sid=deleted; expires=Thu, 01-Jan-1970 00:00:01 GMT; Max-Age=0\r\n",
+            "Location: /home\r\nSet-Cookie: sid=7; max-age=-1\r\n",
+            "Location: /home\r\nCookie: sid=7\r\n",
+        ] {
+            assert_eq!(ending(lines), Ending::Failure, "{lines}");
         }
     }
 }

@@ -69,6 +69,22 @@ impl PathPattern {
         self.open || parts.next().is_none()
     }
 
+    /// Whether it is every path.
+    pub fn is_all(&self) -> bool {
+        self.open && self.segments.is_empty()
+    }
+
+    /// This path without whatever lies below it: `/a` and `/a/` for `/a/*`, and itself for any other.
+    pub fn without_below(&self) -> Vec<Self> {
+        let own = Self { segments: self.segments.clone(), open: false };
+        if !self.open {
+            return vec![own];
+        }
+        let mut slashed = own.clone();
+        slashed.segments.push(Segment::Literal("".into()));
+        vec![own, slashed]
+    }
+
     /// Which of two comes first where both match: one without parameters before one with, one that
     /// ends before one that is open, the longer of two open ones, and else the one with a literal
     /// where they first differ in kind.

@@ -5,11 +5,10 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
 use super::admit::Entry;
-use super::{Local, Order, Worker};
+use super::{Local, Phase, Worker};
 use crate::alarm::Alarm;
 use crate::connection::{self, Visit};
 use crate::forward::{Origin, Scheme};
@@ -45,7 +44,7 @@ impl Drop for Counted {
 }
 
 /// Accepts connections until it is told to end.
-pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: watch::Receiver<Order>) {
+pub(super) async fn accept(worker: Rc<Worker>, listener: Listener) {
     let Listener { socket, place, http2 } = listener;
     let socket = match TcpListener::from_std(socket) {
         Ok(socket) => socket,
@@ -58,7 +57,7 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener, mut orders: w
     loop {
         let accepted = tokio::select! {
             accepted = accept_one(&worker, &socket) => accepted,
-            _ = orders.wait_for(|order| *order != Order::Serve) => break,
+            () = worker.reached(Phase::Closing) => break,
         };
         match accepted {
             Ok((stream, peer)) => kind.start(&worker, stream, peer),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 
 use super::WRONG;
-use crate::config::explain::{self, LimitInWords, RuleInWords};
+use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
@@ -122,6 +122,10 @@ fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
             (None, None) => "without limits".to_owned(),
         };
         writeln!(out, "  route {}: {} to {}, {limited}", route.name, matched(route), route.upstream)?;
+        if let Some(guard) = &route.guard {
+            let LoginInWords { success, neutral, failure } = explain::login(guard);
+            writeln!(out, "    success: {success}\n    neutral: {neutral}\n    failure: {failure}")?;
+        }
     }
     if let Some(policy) = &gateway.connections {
         writeln!(out, "  connections are limited by policy {policy}")?;
@@ -296,9 +300,15 @@ fn gateway_as_json(gateway: &Settings) -> Value {
         .listeners
         .iter()
         .map(|listener| json!({ "address": listener.address.to_string(), "tls": listener.tls.is_some() }));
-    let routes = gateway.routes.iter().map(
-        |route| json!({ "name": &*route.name, "upstream": &*route.upstream, "policy": route.policy.as_deref() }),
-    );
+    let routes = gateway.routes.iter().map(|route| {
+        json!({
+            "name": &*route.name,
+            "upstream": &*route.upstream,
+            "policy": route.policy.as_deref(),
+            "guard": route.guard.as_ref().map(|guard| &*guard.name),
+            "logins": route.guard.as_ref().map(explain::login),
+        })
+    });
     json!({
         "listeners": listeners.collect::<Vec<_>>(),
         "routes": routes.collect::<Vec<_>>(),

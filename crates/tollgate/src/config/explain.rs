@@ -2,6 +2,7 @@
 
 mod counting;
 mod limit;
+mod logins;
 mod numbers;
 mod outage;
 
@@ -11,6 +12,7 @@ use tollgate_core::{Banning, Field, OnExceed, Plan, Policies, Rule};
 
 pub use counting::count_when;
 pub use limit::limit;
+pub use logins::{LoginInWords, login};
 use numbers::{Whole, spell};
 pub use outage::on_outage;
 

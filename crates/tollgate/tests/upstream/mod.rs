@@ -55,6 +55,11 @@ impl Upstream {
         self.seen.lock().unwrap().len()
     }
 
+    /// All requests that arrived, in their order.
+    pub fn all(&self) -> Vec<Asked> {
+        self.seen.lock().unwrap().clone()
+    }
+
     /// The latest request.
     pub fn last(&self) -> Asked {
         self.seen.lock().unwrap().last().cloned().expect("a request arrived")

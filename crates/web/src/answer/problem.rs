@@ -197,6 +197,7 @@ impl From<BadFact> for Problem {
             | BadFact::TooLong { .. }
             | BadFact::Twice { .. }
             | BadFact::Parted { .. }
+            | BadFact::Unclear { .. }
             | BadFact::NotJson { .. } => Self::bad_request(bad.to_string()),
         }
     }

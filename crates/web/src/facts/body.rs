@@ -1,8 +1,7 @@
 //! What the body of a request says, where somebody has read it: one member of a form, or of JSON.
 //!
-//! The service behind reads the same body with a reader of its own. So whatever two readers could see
-//! differently is refused: a member that is there several times with values that differ, in whatever
-//! letters its name is written or whatever stands around it, and bodies in another encoding.
+//! The service behind reads the same body with a parser of its own. So a body in another encoding is
+//! refused, and so is a member that two parsers could find differently: see [`super::account`].
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,7 +12,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::Wrong;
-use super::said::{member, utf8};
+use super::account::{self, Names};
+use super::said::utf8;
 
 /// A body that was read whole.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -38,30 +38,37 @@ impl BodyKind {
         let mut types = headers.get_all(CONTENT_TYPE).iter();
         let (written, None) = (types.next()?.to_str().ok()?, types.next()) else { return None };
         let mut parts = written.split(';').map(str::trim);
-        let media = parts.next()?;
+        let media = parts.next()?.to_ascii_lowercase();
+        let mut parameters = parts.filter(|part| !part.is_empty());
         let plain = headers.get_all(CONTENT_ENCODING).iter().all(|encoding| encoding == "identity");
-        if !plain || parts.any(names_other_letters) {
+        if !plain || !parameters.next().is_none_or(names_utf8) || parameters.next().is_some() {
             return None;
         }
-        let is = |known: &str| media.eq_ignore_ascii_case(known);
-        let ends = |end: &str| {
-            let start = media.len().checked_sub(end.len());
-            start.and_then(|start| media.get(start..)).is_some_and(|own| own.eq_ignore_ascii_case(end))
+        let is_token = |name: &str| {
+            !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         };
-        match () {
-            () if is("application/x-www-form-urlencoded") => Some(Self::Form),
-            () if is("application/json") || ends("+json") => Some(Self::Json),
-            () => None,
+        let suffixed = media.strip_prefix("application/").and_then(|name| name.strip_suffix("+json"));
+        match media.as_str() {
+            "application/x-www-form-urlencoded" => Some(Self::Form),
+            "application/json" => Some(Self::Json),
+            // Some services look only at how it begins.
+            _ if suffixed.is_some_and(|name| is_token(name) && !name.starts_with("x-www-form")) => {
+                Some(Self::Json)
+            }
+            _ => None,
         }
     }
 }
 
-/// Whether a parameter says that the text is not UTF-8.
-fn names_other_letters(parameter: &str) -> bool {
+/// Whether a parameter of a content type says that the text is UTF-8. Every other parameter is one that
+/// some service may go by: `charset*=utf-16`, or a `charset` that stands there twice.
+fn names_utf8(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else { return false };
-    let value = value.trim().trim_matches('"');
-    name.trim().eq_ignore_ascii_case("charset")
-        && !["utf-8", "utf8", "us-ascii"].iter().any(|known| value.eq_ignore_ascii_case(known))
+    let quoted = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    let value = quoted.unwrap_or(value);
+    name.eq_ignore_ascii_case("charset")
+        && ["utf-8", "utf8"].iter().any(|known| value.eq_ignore_ascii_case(known))
 }
 
 impl Body {
@@ -73,42 +80,54 @@ impl Body {
         Self { kind, bytes }
     }
 
-    /// What a member of a form says.
-    pub(super) fn form(&self, name: &str) -> Result<Option<Cow<'_, str>>, Wrong> {
+    /// What a member of a form says, in a request with this query.
+    pub(super) fn form(&self, name: &str, query: Option<&str>) -> Result<Option<Cow<'_, str>>, Wrong> {
         if self.kind != BodyKind::Form {
             return Ok(None);
         }
-        member(utf8(&self.bytes)?, name, |own, wanted| match (str::from_utf8(own), str::from_utf8(wanted)) {
-            (Ok(own), Ok(wanted)) => same(own, wanted),
-            _ => false,
-        })
+        account::check_absent(query.unwrap_or_default(), &Names::of_form(name))?;
+        account::form_member(utf8(&self.bytes)?, name)
     }
 
-    /// What a member of JSON says, if that is a text, a number or a truth. Points lead inside: `a.b`.
-    pub(super) fn json(&self, path: &str) -> Result<Option<Cow<'_, str>>, Wrong> {
+    /// What a member of JSON says, in a request with this query, if that is a text or a whole number. Points
+    /// lead inside: `a.b`.
+    pub(super) fn json(&self, path: &str, query: Option<&str>) -> Result<Option<Cow<'_, str>>, Wrong> {
         if self.kind != BodyKind::Json {
             return Ok(None);
         }
-        let mut reader = serde_json::Deserializer::from_slice(&self.bytes);
-        let found = Find { path: Some(path) }.deserialize(&mut reader);
-        match found.and_then(|found| reader.end().map(|()| found)) {
-            Ok(Found::Nothing) => Ok(None),
-            Ok(Found::Text(text)) => Ok(Some(Cow::Owned(text))),
-            Ok(Found::Twice) => Err(Wrong::Twice),
-            Err(_) => Err(Wrong::NotJson),
+        account::check_absent(query.unwrap_or_default(), &Names::of_json(path))?;
+        match self.find(path)? {
+            Found::Nothing | Found::Other => Ok(None),
+            Found::Text(text) => {
+                account::check_value(&text)?;
+                Ok(Some(Cow::Owned(text)))
+            }
+            Found::Twice => Err(Wrong::Twice),
         }
     }
-}
 
-/// Whether two names are the same to a reader that does not look at upper and lower case.
-fn same(one: &str, other: &str) -> bool {
-    fn fold(name: &str) -> impl Iterator<Item = char> {
-        name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    /// What a member of the query says, in a request with this body: services look into both.
+    pub(super) fn query<'q>(&self, name: &str, query: &'q str) -> Result<Option<Cow<'q, str>>, Wrong> {
+        match self.kind {
+            BodyKind::Form => account::check_absent(utf8(&self.bytes)?, &Names::of_form(name))?,
+            BodyKind::Json => {
+                let top = name.split(['[', '.']).next().unwrap_or(name);
+                if self.find(top)? != Found::Nothing {
+                    return Err(Wrong::Twice);
+                }
+            }
+        }
+        account::member(query, name)
     }
-    if one.is_ascii() && other.is_ascii() {
-        one.eq_ignore_ascii_case(other)
-    } else {
-        fold(one).eq(fold(other))
+
+    /// Looks for what lies at the end of a path in JSON.
+    fn find(&self, path: &str) -> Result<Found, Wrong> {
+        // Some services read a body as a form whatever the content type says.
+        let text = utf8(&self.bytes)?;
+        account::check_absent(text, &Names::of_json(path))?;
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let found = Find { path: Some(path) }.deserialize(&mut reader);
+        found.and_then(|found| reader.end().map(|()| found)).map_err(|_| Wrong::NotJson)
     }
 }
 
@@ -122,14 +141,20 @@ struct Find<'p> {
 #[derive(PartialEq, Eq)]
 enum Found {
     Nothing,
+    /// A text, or a whole number that every parser keeps exactly.
     Text(String),
-    /// Several, and they differ.
+    /// Something else.
+    Other,
+    /// Several, or one under a name that is nearly the same.
     Twice,
 }
 
+/// The largest whole number that parsers keep exactly which have no others than floating-point numbers.
+const MOST_EXACT: u64 = (1 << 53) - 1;
+
 impl Find<'_> {
     fn take(self, text: impl fmt::Display) -> Found {
-        if self.path.is_none() { Found::Text(text.to_string()) } else { Found::Nothing }
+        if self.path.is_none() { Found::Text(text.to_string()) } else { Found::Other }
     }
 }
 
@@ -151,30 +176,24 @@ impl<'de> Visitor<'de> for Find<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Found, A::Error> {
         let Some(path) = self.path else {
             while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
-            return Ok(Found::Nothing);
+            return Ok(Found::Other);
         };
         let (wanted, rest) = path.split_once('.').map_or((path, None), |(name, rest)| (name, Some(rest)));
         let mut found = None;
         while let Some(name) = map.next_key::<String>()? {
-            // Some readers stop at a NUL.
-            let own = name.split('\0').next().unwrap_or_default();
-            if !same(own, wanted) {
+            if !account::akin(&name, wanted) {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             }
             let next = map.next_value_seed(Find { path: rest })?;
-            found = Some(match found {
-                None => next,
-                Some(earlier) if earlier == next => next,
-                Some(_) => Found::Twice,
-            });
+            found = Some(if found.is_none() && name == wanted { next } else { Found::Twice });
         }
         Ok(found.unwrap_or(Found::Nothing))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Found, A::Error> {
         while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Found::Nothing)
+        Ok(Found::Other)
     }
 
     fn visit_str<E>(self, text: &str) -> Result<Found, E> {
@@ -182,23 +201,24 @@ impl<'de> Visitor<'de> for Find<'_> {
     }
 
     fn visit_u64<E>(self, number: u64) -> Result<Found, E> {
-        Ok(self.take(number))
+        Ok(if number <= MOST_EXACT { self.take(number) } else { Found::Other })
     }
 
     fn visit_i64<E>(self, number: i64) -> Result<Found, E> {
-        Ok(self.take(number))
+        Ok(if number.unsigned_abs() <= MOST_EXACT { self.take(number) } else { Found::Other })
     }
 
-    fn visit_f64<E>(self, number: f64) -> Result<Found, E> {
-        Ok(self.take(number))
+    /// Each language prints it in its own way, and the next too.
+    fn visit_f64<E>(self, _: f64) -> Result<Found, E> {
+        Ok(Found::Other)
     }
 
-    fn visit_bool<E>(self, truth: bool) -> Result<Found, E> {
-        Ok(self.take(truth))
+    fn visit_bool<E>(self, _: bool) -> Result<Found, E> {
+        Ok(Found::Other)
     }
 
     fn visit_unit<E>(self) -> Result<Found, E> {
-        Ok(Found::Nothing)
+        Ok(Found::Other)
     }
 }
 

@@ -77,22 +77,14 @@ pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'
     one(values)?.map(utf8).transpose()
 }
 
-/// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it.
-pub(super) fn query<'r>(query: &'r str, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
-    member(query, name, |own, wanted| own == wanted)
-}
-
-/// What the member of this name says, in a text as queries and forms are written. It may be there several
-/// times, if it always says the same, and under any name that some reader takes for this one.
-pub(super) fn member<'r>(
-    text: &'r str,
-    wanted: &str,
-    is_same: impl Fn(&[u8], &[u8]) -> bool,
-) -> Result<Option<Cow<'r, str>>, Wrong> {
+/// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it. It may
+/// be there several times, if it always says the same, and under any name that some reader takes for this
+/// one.
+pub(super) fn query<'r>(query: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
     let plain_wanted = plain(wanted.as_bytes(), wanted);
-    let is_named = |name: &str| is_same(&plain(&decoded(name), wanted), &plain_wanted);
+    let is_named = |name: &str| plain(&decoded(name), wanted) == plain_wanted;
     let mut found: Option<Cow<'r, [u8]>> = None;
-    for member in text.split('&') {
+    for member in query.split('&') {
         let (name, value) = member.split_once('=').unwrap_or((member, ""));
         // Some readers part at `;` as well: to them another member begins there.
         if member.contains(';') && member.split(';').any(|part| is_named(name_of(part))) {
@@ -116,7 +108,7 @@ pub(super) fn member<'r>(
     }
 }
 
-fn name_of(member: &str) -> &str {
+pub(super) fn name_of(member: &str) -> &str {
     member.split_once('=').map_or(member, |(name, _)| name)
 }
 
@@ -140,6 +132,18 @@ fn one<T: PartialEq>(mut values: impl Iterator<Item = T>) -> Result<Option<T>, W
     if values.all(|value| value == first) { Ok(Some(first)) } else { Err(Wrong::Twice) }
 }
 
+/// Whether two names are the same to a reader that does not look at upper and lower case.
+pub(super) fn same(one: &str, other: &str) -> bool {
+    fn fold(name: &str) -> impl Iterator<Item = char> {
+        name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    }
+    if one.is_ascii() && other.is_ascii() {
+        one.eq_ignore_ascii_case(other)
+    } else {
+        fold(one).eq(fold(other))
+    }
+}
+
 pub(super) fn utf8(bytes: &[u8]) -> Result<&str, Wrong> {
     str::from_utf8(bytes).map_err(|_| Wrong::NotUtf8)
 }
@@ -151,7 +155,7 @@ fn unquoted(value: &[u8]) -> &[u8] {
 }
 
 /// What forms mean: `+` is a space, and `%` with two digits is a byte; a `%` without them is itself.
-fn decoded(text: &str) -> Cow<'_, [u8]> {
+pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
     let bytes = text.as_bytes();
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(bytes);

@@ -33,7 +33,8 @@ pub enum Source<'n> {
     Consumer,
     /// `form.NAME`: a member of a body that is a form. Only guards look there.
     Form(&'n str),
-    /// `json.NAME`: a member of a body that is JSON; points lead inside. Only guards look there.
+    /// `json.NAME`: a member of a body that is JSON, if it is a text or a whole number; points lead inside.
+    /// Only guards look there.
     Json(&'n str),
 }
 
@@ -98,6 +99,11 @@ impl<'n> Source<'n> {
     /// service may have its own.
     pub fn is_proved(&self) -> bool {
         matches!(self, Self::Subject | Self::Claim(_) | Self::ApiKey | Self::Consumer)
+    }
+
+    /// Whether it lies in the query.
+    pub fn is_of_query(&self) -> bool {
+        matches!(self, Self::Query(_))
     }
 
     /// Whether the body has to be read for it.

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use axum::http::{HeaderMap, Method};
 use percent_encoding::percent_decode_str;
-use tollgate_web::{Problem, host, path};
+use tollgate_web::{Problem, host, method, path};
 
 use super::dialect::Dialect;
 
@@ -58,6 +58,7 @@ impl<'h> Told<'h> {
         let names = dialect.names();
         let method = only(headers, names.method)?.ok_or_else(|| missing(names.method))?;
         let method = Method::from_bytes(method).map_err(|_| Problem::bad_request("that is no method"))?;
+        method::check(&method)?;
         let uri = only(headers, names.uri)?.ok_or_else(|| missing(names.uri))?;
         Ok(Self { method, uri, host: only(headers, names.host)?.unwrap_or_default() })
     }

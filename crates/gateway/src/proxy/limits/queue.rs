@@ -16,8 +16,8 @@ use tollgate_web::facts::Asked;
 use super::{Admitted, Limited, policy_of, refusal};
 use crate::exchange::Client;
 use crate::h1::write::Answer;
-use crate::proxy::Case;
 use crate::proxy::note::{Decided, Note};
+use crate::proxy::{Case, ENDING};
 
 /// What was seen of a decision, wherever it was made.
 struct Seen {
@@ -32,10 +32,13 @@ impl Case<'_> {
         client: &mut C,
         note: &mut Note<'_>,
     ) -> Option<Result<Limited, Problem>> {
-        let mut waiting = pin!(self.wait(note));
+        let (mut waiting, mut ended) = (pin!(self.wait(note)), pin!(self.visit.worker.ended()));
         poll_fn(|cx| {
             if let Poll::Ready(limited) = waiting.as_mut().poll(cx) {
                 return Poll::Ready(Some(limited));
+            }
+            if ended.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Some(Err(Problem::unavailable(ENDING))));
             }
             client.poll_gone(cx).map(|()| None)
         })
@@ -82,7 +85,7 @@ impl Case<'_> {
                 return Ok(self.crowded(None));
             }
             Err(Unpaced::Fault(fault)) => return Err(self.fault(fault)),
-            Err(Unpaced::Ended) => return Err(Problem::unavailable("the gateway is ending")),
+            Err(Unpaced::Ended) => return Err(Problem::unavailable(ENDING)),
         };
         note.decided = Some(seen.decided);
         Ok(seen.limited)

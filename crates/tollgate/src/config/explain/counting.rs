@@ -15,7 +15,7 @@ pub fn count_when(statuses: &Statuses) -> String {
     }
 }
 
-fn listed(statuses: &Statuses) -> String {
+pub(super) fn listed(statuses: &Statuses) -> String {
     let entries: Vec<String> = statuses.written().map(|entry| entry.to_string()).collect();
     match entries.as_slice() {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),

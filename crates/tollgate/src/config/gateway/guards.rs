@@ -1,42 +1,44 @@
 //! The guard of a route: which one, what its requests say to it, and what their responses mean.
 
+mod success;
+
 use std::time::Duration;
 
+use tollgate_core::Policy;
 use tollgate_core::policy::nearest;
-use tollgate_core::{Policy, Statuses};
-use tollgate_gateway::settings::GuardSettings;
+use tollgate_gateway::settings::{CrossSite, GuardSettings, RouteSettings};
 use tollgate_web::facts::{Aliases, Reach};
 
-use super::raw::{RouteGuard, RouteGuardTable};
+use super::raw::RouteGuard;
 use super::{Known, time};
 use crate::config::counting;
 use crate::config::problem::{Findings, hint, shown};
-use crate::config::raw::{CountWhen, Named};
+use crate::config::raw::Named;
 use crate::config::tree::Path;
 
 pub(super) fn mean(
     written: &RouteGuard,
+    route: &RouteSettings,
     known: Known<'_>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<GuardSettings> {
-    match written {
-        RouteGuard::Name(name) => {
-            let policy = policy(name, known, path, findings)?;
-            let mut guard = GuardSettings::new(name.as_str());
-            guard.fields = known.clients.aliases.clone();
-            check(&guard.fields, policy, path, findings);
-            Some(guard)
-        }
-        RouteGuard::Table(table) => {
-            let policy = policy(&table.name, known, &path.key("name"), findings);
-            let mut guard = GuardSettings::new(table.name.as_str());
-            answers(table, &mut guard, path, findings);
-            delay(table, &mut guard, path, findings);
-            guard.fields = fields(table.fields.as_ref(), policy?, known, path, findings)?;
-            Some(guard)
-        }
+    let policy = policy(&written.name, known, &path.key("name"), findings);
+    let fields = policy.and_then(|policy| fields(written.fields.as_ref(), policy, known, path, findings));
+    let success = success::mean(written.success.as_ref(), route, path, findings);
+    let neutral = written
+        .neutral
+        .as_ref()
+        .and_then(|statuses| counting::mean(statuses, &path.key("neutral"), findings));
+    let mut guard = GuardSettings::new(written.name.as_str(), success?);
+    guard.neutral = neutral;
+    if written.cross_site == Some(true) {
+        guard.cross_site = CrossSite::Allowed;
     }
+    check_apart(&guard, path, findings);
+    delay(written, &mut guard, path, findings);
+    guard.fields = fields?;
+    Some(guard)
 }
 
 /// The policy of a guard that exists.
@@ -88,26 +90,16 @@ fn check(fields: &Aliases, policy: &Policy, path: &Path, findings: &mut Findings
     }
 }
 
-/// What statuses mean. A status that was written for both means neither.
-fn answers(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
-    let mut set = |name: &str, written: Option<&CountWhen>, setting: &mut Statuses| {
-        let Some(written) = written else { return };
-        if let Some(statuses) = counting::mean(written, &path.key(name), findings) {
-            *setting = statuses;
-        }
-    };
-    set("success", table.success.as_ref(), &mut guard.success);
-    set("failure", table.failure.as_ref(), &mut guard.failure);
-    let both = |status: &u16| guard.success.contains(*status) && guard.failure.contains(*status);
-    if table.success.is_some()
-        && table.failure.is_some()
-        && let Some(status) = (100..=599).find(both)
-    {
-        findings.value(&path.key("failure"), format!("`{status}` is written for `success` too"));
+/// A status cannot be a success and give the attempt back.
+fn check_apart(guard: &GuardSettings, path: &Path, findings: &mut Findings<'_>) {
+    let Some(neutral) = &guard.neutral else { return };
+    let both = |status: &u16| guard.success.statuses.contains(*status) && neutral.contains(*status);
+    if let Some(status) = (100..=599).find(both) {
+        findings.value(&path.key("neutral"), format!("`{status}` is one of the statuses of `success` too"));
     }
 }
 
-fn delay(table: &RouteGuardTable, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
+fn delay(table: &RouteGuard, guard: &mut GuardSettings, path: &Path, findings: &mut Findings<'_>) {
     let path = path.key("max_delay");
     if table.max_delay.as_deref() == Some("none") {
         guard.max_delay = Duration::ZERO;

@@ -60,8 +60,10 @@ fn one(
     route.headers = headers(written.headers.as_ref(), &path.key("headers"), findings);
     route.policy =
         written.policy.as_ref().and_then(|name| policy(name, known, &path.key("policy"), findings));
-    route.guard =
-        written.guard.as_ref().and_then(|guard| guards::mean(guard, known, &path.key("guard"), findings));
+    route.guard = written
+        .guard
+        .as_ref()
+        .and_then(|guard| guards::mean(guard, &route, known, &path.key("guard"), findings));
     route.rewrite = rewrite(written, path, findings);
     if let Some(text) = &written.response_timeout {
         let mut timeout = Duration::ZERO;
@@ -73,7 +75,7 @@ fn one(
 }
 
 /// What each of these texts stands for.
-fn parsed<T: FromStr<Err: Display>>(
+pub(super) fn parsed<T: FromStr<Err: Display>>(
     written: Option<&Texts>,
     path: &Path,
     findings: &mut Findings<'_>,
@@ -103,7 +105,7 @@ fn each<T>(
     found
 }
 
-fn methods(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Method> {
+pub(super) fn methods(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Method> {
     each(written, path, findings, |text| {
         let upper = text.to_ascii_uppercase();
         if text != upper {
@@ -114,7 +116,7 @@ fn methods(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) ->
     })
 }
 
-fn headers(
+pub(super) fn headers(
     written: Option<&Named<HeaderForm>>,
     path: &Path,
     findings: &mut Findings<'_>,

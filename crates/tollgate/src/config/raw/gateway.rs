@@ -8,7 +8,7 @@ use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::Named;
-use super::forms::{CountWhen, read_forms};
+use super::forms::{CountWhen, StatusText, read_forms};
 
 /// The reverse proxy: where it listens, whom it passes requests to, and which limits they pass.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -181,19 +181,14 @@ pub(in crate::config) struct Route {
     pub(in crate::config) body_bytes: Option<u64>,
 }
 
-/// The name of a guard, or a table with it.
-#[derive(Debug, JsonSchema)]
-#[schemars(untagged)]
-pub(in crate::config) enum RouteGuard {
-    Name(#[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))] String),
-    Table(Box<RouteGuardTable>),
-}
-
 /// A guard with what requests say to it, and what their responses mean.
 #[derive(Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, expecting = "a table, as in `{ name: login, fields: { user: form.user } }`")]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a table, as in `{ name: login, fields: { user: form.user }, success: 303 }`"
+)]
 #[schemars(inline)]
-pub(in crate::config) struct RouteGuardTable {
+pub(in crate::config) struct RouteGuard {
     /// Its name.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) name: String,
@@ -201,15 +196,49 @@ pub(in crate::config) struct RouteGuardTable {
     /// say, and `form.NAME` and `json.NAME` for a member of the body.
     #[schemars(example = serde_json::json!({ "user": "form.user" }))]
     pub(in crate::config) fields: Option<Named<String>>,
-    /// The statuses of a login that succeeded; `[2xx, 3xx]` unless said otherwise.
-    pub(in crate::config) success: Option<CountWhen>,
-    /// The statuses of a login that failed; `[401, 403]` unless said otherwise. With any other status the
-    /// login is not counted.
-    pub(in crate::config) failure: Option<CountWhen>,
+    /// The responses of a login that succeeded: statuses, or a table that says more. Every other response
+    /// counts as a failure.
+    #[schemars(required)]
+    pub(in crate::config) success: Option<SuccessForm>,
+    /// The statuses with which the service has checked no password: such an attempt is given back; none
+    /// unless said otherwise.
+    pub(in crate::config) neutral: Option<CountWhen>,
+    /// Whether a login passes that a page of another site had a browser send; false unless said otherwise.
+    pub(in crate::config) cross_site: Option<bool>,
     /// How long a login is held back at most, if a ladder asks for it, or `none`; `5s` unless said
     /// otherwise. What would take longer is refused.
     #[schemars(example = "5s")]
     pub(in crate::config) max_delay: Option<String>,
+}
+
+/// Statuses, or a table.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(in crate::config) enum SuccessForm {
+    Statuses(CountWhen),
+    Table(Box<SuccessTable>),
+}
+
+/// What a response must look like for a login to have succeeded: all of it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, expecting = "a table, as in `{ status: 303, cookie: session }`")]
+#[schemars(inline)]
+pub(in crate::config) struct SuccessTable {
+    /// Its status; `[2xx, 3xx]` beside a `header` or a `cookie` unless said otherwise.
+    pub(in crate::config) status: Option<CountWhen>,
+    /// Headers that it has, each with a value, or `true` for any.
+    #[schemars(example = serde_json::json!({ "location": "/home" }))]
+    pub(in crate::config) header: Option<Named<HeaderForm>>,
+    /// The cookie that it sets.
+    #[schemars(regex(pattern = r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$"))]
+    pub(in crate::config) cookie: Option<String>,
+    /// The methods of requests that can succeed; `POST` unless said otherwise.
+    #[schemars(example = &"POST")]
+    pub(in crate::config) method: Option<Texts>,
+    /// The paths of requests that can succeed; those of the route unless said otherwise, and of one that
+    /// ends in `/*` not what lies below.
+    #[schemars(example = "/login")]
+    pub(in crate::config) path: Option<Texts>,
 }
 
 /// One text, or a list of them.
@@ -286,9 +315,11 @@ read_forms!(Upstream, "an address, a list of addresses, or a table with `address
     list => Upstream::Addresses,
     table => |table| Upstream::Table(Box::new(table)),
 });
-read_forms!(RouteGuard, "the name of a guard, or a table with its `name`", {
-    word => RouteGuard::Name,
-    table => |table| RouteGuard::Table(Box::new(table)),
+read_forms!(SuccessForm, "statuses, as in `303`, or a table, as in `{ status: 303, cookie: session }`", {
+    word => |text| SuccessForm::Statuses(CountWhen::One(StatusText(text))),
+    number => |text| SuccessForm::Statuses(CountWhen::One(StatusText(text))),
+    list => |list| SuccessForm::Statuses(CountWhen::Several(list)),
+    table => |table| SuccessForm::Table(Box::new(table)),
 });
 read_forms!(Texts, "a text, or a list of texts", { word => Texts::One, list => Texts::Several });
 read_forms!(HeaderForm, "a text, or `true` for any value", {
