@@ -148,7 +148,12 @@ pub fn load(
         fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
-    load_tree(read_tree(&text, format, &source)?, &environment)
+    let config = load_tree(read_tree(&text, format, &source)?, &environment)?;
+    if config.store.is_in(path) {
+        let message = "the store's file is this configuration itself: name another file in `store`";
+        return Err(fail(message.to_owned()));
+    }
+    Ok(config)
 }
 
 /// Reads the configuration from a text that problems call `source`.
