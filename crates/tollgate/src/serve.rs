@@ -2,6 +2,7 @@
 
 mod assemble;
 mod descriptors;
+mod following;
 mod greeting;
 mod line;
 mod listener;
@@ -31,6 +32,8 @@ use tollgate_gateway::settings::RouteSettings;
 
 use crate::config::{Config, StoreConfig, Stray, apart};
 use assemble::{Assembly, access_keys};
+use following::Following;
+use metrics::ReloadCounts;
 use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
@@ -143,7 +146,8 @@ async fn serve(
         gateway: gateway.clone(),
         told,
     };
-    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
+    let counts = ReloadCounts::register(&mut registry);
+    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
@@ -155,24 +159,19 @@ async fn serve(
         registry,
     };
     let listener = listen(config.listen.http).await?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let hangup = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
-    let mut changes = reload::watch(&reloader);
-    // It may have changed while the store was being opened.
-    reloader.reload_if_changed();
+    let following = Following::start(Arc::clone(&reloader), hangup);
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
-    loop {
-        tokio::select! {
-            _ = hangup.recv() => reloader.reload_and_tell(),
-            Some(()) = changes.recv() => reloader.reload_if_changed(),
-            _ = interrupt.recv() => break,
-            _ = terminate.recv() => break,
-        }
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
     }
+    following.end();
     tracing::info!(component = "server", "ending: no new connections, waiting for open requests");
     let drain = reloader.drain();
     let gateway_ends = async {
