@@ -30,7 +30,7 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, Stray, apart};
+use crate::config::{Config, StoreConfig, Stray, ValkeyVariable, apart};
 use assemble::{Assembly, access_keys};
 use following::Following;
 use metrics::ReloadCounts;
@@ -56,6 +56,7 @@ pub fn run(
     let config = source.load()?;
     log::start(&config.log);
     warn_of_strays(&config.strays);
+    tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
     descriptors::raise(config.gateway.as_ref());
@@ -72,6 +73,18 @@ fn warn_of_strays(strays: &[Stray]) {
             meant,
             "this variable is ignored: two underscores separate levels"
         );
+    }
+}
+
+/// Says what the variables did that other programs share.
+fn tell_of_valkey(variables: &[ValkeyVariable]) {
+    for variable in variables {
+        let (name, effect) = (variable.name, variable.effect);
+        if variable.is_used() {
+            tracing::info!(component = "config", variable = name, %effect, "this variable sets the store");
+        } else {
+            tracing::warn!(component = "config", variable = name, %effect, "this variable does not set the store");
+        }
     }
 }
 

@@ -60,6 +60,13 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     writeln!(out, "listens on http://{}", config.listen.http)?;
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
+    for variable in config.valkey.iter().filter(|variable| variable.is_used()) {
+        writeln!(out, "  {} {}", variable.name, variable.effect)?;
+    }
+    if config.store.is_shared() {
+        let default = config.policies.on_outage();
+        writeln!(out, "without its store, rules that do not say otherwise do this: {default}")?;
+    }
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
     }
@@ -272,6 +279,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
+        "on_outage": config.policies.on_outage().to_string(),
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,
