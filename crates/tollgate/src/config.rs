@@ -23,6 +23,7 @@ mod limits;
 pub mod listen;
 mod lists;
 pub mod log;
+pub mod memory;
 mod outlasting;
 mod policies;
 pub mod problem;
@@ -125,7 +126,12 @@ impl Config {
             .chain(self.unproved())
             .chain(self.lockouts())
             .chain(self.outlasting());
-        of_policies.chain(self.store.homeless()).chain(self.ignored()).chain(self.unused_valkey()).collect()
+        of_policies
+            .chain(self.store.homeless())
+            .chain(self.too_large())
+            .chain(self.ignored())
+            .chain(self.unused_valkey())
+            .collect()
     }
 }
 
