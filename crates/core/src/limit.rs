@@ -7,6 +7,7 @@
 //! the stores.
 
 mod bucket;
+mod by_id;
 mod calendar;
 mod in_flight;
 mod ladder;

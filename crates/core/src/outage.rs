@@ -49,10 +49,25 @@ pub enum Reason {
 }
 
 impl OnOutage {
-    /// What a rule with these limits does if nothing else is said: half of them on each node, or
-    /// deny where some limit has no half.
+    /// The default where the configuration has none: half of every limit on each node.
+    pub const DEFAULT: Self = Self::Local(Share::HALF);
+
+    /// What a rule with these limits does if it says nothing itself and this is the default. It denies
+    /// where the default asks for a share and some limit has none. A ladder denies by every default:
+    /// only its own rule can let guesses pass uncounted.
+    #[must_use]
+    pub fn as_default_of(self, plan: &Plan) -> Self {
+        let has_ladder = plan.limits().iter().any(|limit| matches!(limit, Limit::Ladder(_)));
+        match self {
+            Self::Local(_) if !plan.has_share() => Self::Deny,
+            Self::Allow if has_ladder => Self::Deny,
+            chosen => chosen,
+        }
+    }
+
+    /// What a rule with these limits does if neither it nor the configuration says anything.
     pub fn of(plan: &Plan) -> Self {
-        if plan.has_share() { Self::Local(Share::HALF) } else { Self::Deny }
+        Self::DEFAULT.as_default_of(plan)
     }
 }
 
@@ -197,6 +212,12 @@ impl Policies {
     #[must_use]
     pub fn in_outage(&self) -> Self {
         self.over(self.rules().iter().map(|rule| Arc::new(rule.in_outage())).collect())
+    }
+}
+
+impl Default for OnOutage {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 

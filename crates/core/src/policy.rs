@@ -17,6 +17,7 @@ use crate::lists::Roster;
 use crate::mistake::shown;
 pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
+use crate::outage::OnOutage;
 use crate::rule::{OnExceed, Rule};
 use crate::step::Step;
 use crate::{MAX_EXACT, Ticket};
@@ -34,6 +35,7 @@ pub struct Policies {
     rules_by_name: HashMap<Arc<str>, usize>,
     roster: Arc<Roster>,
     guards: Arc<[Guard]>,
+    on_outage: OnOutage,
 }
 
 /// An ordered list of rules that one kind of attempt passes.
@@ -79,6 +81,7 @@ impl Policies {
             rules_by_name,
             roster: Arc::default(),
             guards: Arc::default(),
+            on_outage: OnOutage::DEFAULT,
         }
     }
 
@@ -94,6 +97,17 @@ impl Policies {
     #[must_use]
     pub fn with_guards(self, guards: Vec<Guard>) -> Self {
         Self { guards: guards.into(), ..self }
+    }
+
+    /// The same set with this default for rules that are made at run time. Its own rules have theirs.
+    #[must_use]
+    pub fn with_on_outage(self, on_outage: OnOutage) -> Self {
+        Self { on_outage, ..self }
+    }
+
+    /// What rules do while their store cannot be used, unless they say otherwise.
+    pub fn on_outage(&self) -> OnOutage {
+        self.on_outage
     }
 
     /// All guards, in the order in which they were written.
@@ -195,7 +209,7 @@ impl Policies {
     #[must_use]
     pub fn with(&self, rules: Vec<Arc<Rule>>, policies: Vec<Policy>) -> Self {
         let guards = Arc::clone(&self.guards);
-        let set = Self { guards, ..Self::new(self.enabled, rules, policies) };
+        let set = Self { guards, on_outage: self.on_outage, ..Self::new(self.enabled, rules, policies) };
         set.with_roster(Arc::clone(&self.roster))
     }
 

@@ -40,7 +40,8 @@ async fn a_policy_is_made_shown_and_enforced_together_with_the_limits_of_the_con
     let shown = json!({
         "id": "partners", "name": "partners", "description": "for \"partners\"\n",
         "requestsPerSecond": 1, "burstSize": 3, "limits": ["1/s burst 3"], "by": ["route", "ip"],
-        "on_exceed": "reject", "on_outage": null, "in_force": true, "routes": 1, "version": 1,
+        "on_exceed": "reject", "on_outage": null, "effective_on_outage": "local 50%",
+        "in_force": true, "routes": 1, "version": 1,
         "createdAt": "2026-01-15T10:00:00Z", "updatedAt": "2026-01-15T10:00:00Z",
     });
     assert_eq!(reply.json(), shown);
@@ -75,6 +76,7 @@ async fn any_limit_can_be_written_and_only_a_rate_in_a_second_has_the_two_number
     assert_eq!(shown["limits"], json!(["5/min burst 3", "100/day calendar in Europe/Berlin"]));
     assert_eq!(shown["by"], json!(["subject"]));
     assert_eq!((&shown["on_exceed"], &shown["on_outage"]), (&json!("wait 2s"), &json!("deny")));
+    assert_eq!(shown["effective_on_outage"], "deny");
     assert!(shown.get("requestsPerSecond").is_none() && shown.get("burstSize").is_none());
     let shown = make(&door, json!({ "name": "same", "limits": "7/s burst 9" })).await.json();
     assert_eq!((&shown["requestsPerSecond"], &shown["burstSize"]), (&json!(7), &json!(9)));

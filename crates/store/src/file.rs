@@ -7,7 +7,10 @@
 mod board;
 mod codec;
 mod disk;
+mod identify;
+mod inspect;
 mod open;
+mod seal;
 mod tables;
 mod writer;
 
@@ -29,6 +32,7 @@ use tables::Whole;
 use writer::Writer;
 
 pub use board::FlushStats;
+pub use inspect::{Condition, Inspection, inspect};
 pub use open::{OpenError, OpenReport, SetAside};
 
 /// A store in memory that is saved to a file.
@@ -78,8 +82,9 @@ pub enum FileEvent {
 }
 
 impl FileStore {
-    /// Opens the file at a path, and begins one if there is none. A damaged file is set aside, never
-    /// touched again, and a new one begun: the report says so.
+    /// Opens the file at a path, and begins one if there is none. A damaged state file is set aside, never
+    /// touched again, and a new one begun: the report says so. Everything that is not a state file is
+    /// refused and left as it is.
     pub fn open(
         path: impl AsRef<Path>,
         clock: Arc<dyn Clock>,
@@ -94,11 +99,11 @@ impl FileStore {
         options: FileOptions,
         mount: Mount,
     ) -> Result<(Self, OpenReport), OpenError> {
-        let opened = open::open(path, &clock, options.max_keys, &mount)?;
+        let mut opened = open::open(path, &clock, options.max_keys, &mount)?;
         let whole = if options.sync == Syncing::Always { Whole::Yes } else { Whole::No };
-        let marked = opened.database.begin_write().map_err(redb::Error::from).and_then(|transaction| {
+        let marked = opened.file.database.begin_write().map_err(redb::Error::from).and_then(|transaction| {
             tables::mark(&transaction, whole, opened.memory.horizon())?;
-            Ok(transaction.commit()?)
+            opened.file.commit(transaction)
         });
         marked.map_err(|error| OpenError::Io {
             doing: "write to",
@@ -112,7 +117,7 @@ impl FileStore {
             board: Arc::clone(&board),
             path: opened.path.clone(),
             mount,
-            open: Some((opened.database, opened.book)),
+            open: Some(opened.file),
             flush_interval: options.flush_interval,
             on_event: options.on_event,
             horizon: None,

@@ -1,6 +1,7 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
 mod alone;
+mod footprint;
 mod hash;
 mod holds;
 mod ledger;
@@ -26,6 +27,7 @@ use records::RecordBook;
 use shard::{Dirty, Located, Place, Shard, StateRow};
 use spent::Spent;
 
+pub use footprint::Footprint;
 pub(crate) use saving::Saving;
 pub(crate) use shard::Change;
 pub(crate) use spent::Mark;

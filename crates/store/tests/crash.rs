@@ -41,6 +41,7 @@ fn open(path: &Path, sync: Syncing) -> FileStore {
     };
     let (store, report) = FileStore::open(path, Arc::new(SystemClock::new()), options).unwrap();
     assert_eq!(report.set_aside, None, "a crash is no damage");
+    assert_eq!(report.lost_commits, 0, "what was durable is there");
     store
 }
 

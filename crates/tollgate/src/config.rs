@@ -24,6 +24,7 @@ pub mod listen;
 mod lists;
 pub mod log;
 mod logins;
+pub mod memory;
 mod outlasting;
 mod policies;
 pub mod problem;
@@ -33,6 +34,7 @@ pub mod store;
 pub mod strays;
 mod tree;
 mod unproved;
+pub mod valkey;
 mod variables;
 mod zones;
 
@@ -55,6 +57,7 @@ pub use problem::{ConfigError, Problem};
 pub use store::{StoreConfig, Sync};
 pub use strays::Stray;
 pub use tree::Place;
+pub use valkey::ValkeyVariable;
 
 use problem::Findings;
 use tree::{Node, Value};
@@ -97,6 +100,8 @@ pub struct Config {
     pub webhooks: Webhooks,
     /// Variables of the environment that look like settings, and are ignored.
     pub strays: Vec<Stray>,
+    /// What `VALKEY_URL` and `VALKEY_KEY_PREFIX` did, if they are set.
+    pub valkey: Vec<ValkeyVariable>,
 }
 
 /// Something that can be used, and may not be what was meant.
@@ -123,7 +128,12 @@ impl Config {
             .chain(self.lockouts())
             .chain(self.doubtful_logins())
             .chain(self.outlasting());
-        of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
+        of_policies
+            .chain(self.store.homeless())
+            .chain(self.too_large())
+            .chain(self.ignored())
+            .chain(self.unused_valkey())
+            .collect()
     }
 }
 
@@ -143,14 +153,21 @@ pub fn load(
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
     let environment: HashMap<String, String> = environment.collect();
-    let Some(path) = path else { return load_starter(&environment) };
+    let Some(path) = path else {
+        return load_tree(read_tree(STARTER, Format::Yaml, "(starter)")?, &environment);
+    };
     let source = path.display().to_string();
     let fail = |message: String| ConfigError::of_source(&source, message);
     let format = Format::of(path).ok_or_else(|| {
         fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
-    load_tree(read_tree(&text, format, &source)?, &environment)
+    let config = load_tree(read_tree(&text, format, &source)?, &environment)?;
+    if config.store.is_in(path) {
+        let message = "the store's file is this configuration itself: name another file in `store`";
+        return Err(fail(message.to_owned()));
+    }
+    Ok(config)
 }
 
 /// Reads the configuration from a text that problems call `source`.
@@ -161,15 +178,6 @@ pub fn load_str(
     environment: impl Iterator<Item = (String, String)>,
 ) -> Result<Config, ConfigError> {
     load_tree(read_tree(text, format, source)?, &environment.collect())
-}
-
-/// Reads the starter. Nobody chose its store, so one that the environment names goes before it.
-fn load_starter(environment: &HashMap<String, String>) -> Result<Config, ConfigError> {
-    let mut tree = read_tree(STARTER, Format::Yaml, "(starter)")?;
-    if let (Value::Table(entries), true) = (&mut tree.value, variables::name_a_store(environment)) {
-        entries.retain(|entry| entry.key != "store");
-    }
-    load_tree(tree, environment)
 }
 
 fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigError> {
@@ -185,9 +193,11 @@ fn read_tree(text: &str, format: Format, source: &str) -> Result<Node, ConfigErr
 }
 
 fn load_tree(mut tree: Node, environment: &HashMap<String, String>) -> Result<Config, ConfigError> {
+    let valkey = valkey::apply(&mut tree, environment);
     variables::apply(&mut tree, environment)?;
     let written = deserialize::read(&tree)?;
-    mean(written, &tree, environment)
+    let config = mean(written, &tree, environment)?;
+    Ok(Config { valkey, ..config })
 }
 
 /// The JSON Schema of a configuration file.
@@ -208,7 +218,9 @@ fn mean(
     let written_policies = written.policies.unwrap_or_default();
     let written_guards = written.guards.unwrap_or_default();
     let guarded = guards::guarded(&written_guards, &written_policies);
-    let mut rules = rules::mean(&written.rules.unwrap_or_default(), &kinds, &guarded, &mut findings);
+    let on_outage = rules::default_on_outage(written.on_outage.as_deref(), &mut findings);
+    let written_rules = written.rules.unwrap_or_default();
+    let mut rules = rules::mean(&written_rules, &kinds, &guarded, on_outage, &mut findings);
     let made = guards::make(&written_guards, &kinds, &written_policies, &mut rules, &mut findings);
     let (blocklist, allowlist) =
         (written.blocklist.unwrap_or_default(), written.allowlist.unwrap_or_default());
@@ -243,12 +255,14 @@ fn mean(
         drain,
         policies: Policies::new(written.enabled.unwrap_or(true), rules.into_usable(), policies)
             .with_roster(roster)
-            .with_guards(guards),
+            .with_guards(guards)
+            .with_on_outage(on_outage),
         clients,
         answers,
         gateway,
         webhooks,
         strays: strays::find(environment, tree),
+        valkey: Vec::new(),
     });
     findings.conclude(made)
 }

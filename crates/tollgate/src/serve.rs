@@ -3,6 +3,7 @@
 mod assemble;
 mod descriptors;
 mod ending;
+mod following;
 mod frames;
 mod greeting;
 mod line;
@@ -29,9 +30,11 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, Stray, apart};
+use crate::config::{Config, StoreConfig, Stray, ValkeyVariable, apart};
 use assemble::{Assembly, access_keys};
 use ending::{EndSignals, Ending};
+use following::Following;
+use metrics::ReloadCounts;
 use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
 use tending::Tending;
@@ -50,6 +53,7 @@ pub fn run(
     let config = source.load()?;
     log::start(&config.log);
     warn_of_strays(&config.strays);
+    tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
     descriptors::raise(config.gateway.as_ref());
@@ -69,6 +73,18 @@ fn warn_of_strays(strays: &[Stray]) {
             meant,
             "this variable is ignored: two underscores separate levels"
         );
+    }
+}
+
+/// Says what the variables did that other programs share.
+fn tell_of_valkey(variables: &[ValkeyVariable]) {
+    for variable in variables {
+        let (name, effect) = (variable.name, variable.effect);
+        if variable.is_used() {
+            tracing::info!(component = "config", variable = name, %effect, "this variable sets the store");
+        } else {
+            tracing::warn!(component = "config", variable = name, %effect, "this variable does not set the store");
+        }
     }
 }
 
@@ -143,7 +159,8 @@ async fn serve(
         gateway: gateway.clone(),
         told,
     };
-    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
+    let counts = ReloadCounts::register(&mut registry);
+    let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
         engine: Arc::clone(&engine),
@@ -155,22 +172,15 @@ async fn serve(
         registry,
     };
     let listener = listen(config.listen.http).await?;
-    let mut hangup = signal(SignalKind::hangup())?;
+    let hangup = signal(SignalKind::hangup())?;
     let mut end_signals = EndSignals::catch()?;
-    let mut changes = reload::watch(&reloader);
-    // It may have changed while the store was being opened.
-    reloader.reload_if_changed();
+    let following = Following::start(Arc::clone(&reloader), hangup);
     // Nobody may be reading: that is no reason not to serve.
     let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
-    loop {
-        tokio::select! {
-            _ = hangup.recv() => reloader.reload_and_tell(),
-            Some(()) = changes.recv() => reloader.reload_if_changed(),
-            () = end_signals.next() => break,
-        }
-    }
+    end_signals.next().await;
+    following.end();
     let ending = Ending { pacer, server, gateway, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

@@ -8,7 +8,7 @@ mod responder;
 use responder::{Reply, Responder};
 use serde_json::{Value, json};
 
-const POLICY: &str = r#"{"id":"partners","name":"partners","description":"what partners\nmay do","requestsPerSecond":10,"burstSize":50,"limits":["10/s burst 50"],"by":["route","ip"],"on_exceed":"reject","on_outage":null,"in_force":true,"routes":2,"version":3,"createdAt":"2026-01-15T10:00:00Z","updatedAt":"2026-01-15T10:00:05Z"}"#;
+const POLICY: &str = r#"{"id":"partners","name":"partners","description":"what partners\nmay do","requestsPerSecond":10,"burstSize":50,"limits":["10/s burst 50"],"by":["route","ip"],"on_exceed":"reject","on_outage":null,"effective_on_outage":"local 50%","in_force":true,"routes":2,"version":3,"createdAt":"2026-01-15T10:00:00Z","updatedAt":"2026-01-15T10:00:05Z"}"#;
 
 const IN_WORDS: &str = "\
 partners
@@ -16,7 +16,7 @@ partners
 limits             10/s burst 50
 by                 route, ip
 when exceeded      reject
-without the store  what fits its limits
+without the store  local 50%, by default
 routes             2
 made               2026-01-15T10:00:00Z
 changed            2026-01-15T10:00:05Z, version 3

@@ -47,6 +47,7 @@ fn check_config_says_in_words_what_each_rule_bounds() {
         "\
 listens on http://127.0.0.1:8080
 keeps counters in memory, for at most 1000000 keys
+  counters take at most 107 MiB of memory: 1000000 keys of up to 112 bytes
 knows the API key ops (admin)
 
 rule domain: for each domain
@@ -66,6 +67,36 @@ rule hidden (switched off): for each api key
 "
     );
     assert_eq!(output.status.code(), Some(0));
+}
+
+#[test]
+fn check_config_reckons_with_the_memory_of_all_keys() {
+    let directory = tempfile::tempdir().unwrap();
+    let check = |max_keys: u64, limits: &str| {
+        let config = format!(
+            "store: {{ memory: {{ max_keys: {max_keys} }} }}\nrules: {{ one: {{ by: user, limits: {limits} }}, all: {{ limits: 5/s }} }}\npolicies: {{ p: [one, all] }}\n"
+        );
+        std::fs::write(directory.path().join("t.yaml"), config).unwrap();
+        let words = tollgate(directory.path(), &["check-config", "t.yaml"], &[]);
+        let data = tollgate(directory.path(), &["check-config", "t.yaml", "--json"], &[]);
+        let data: Value = serde_json::from_slice(&data.stdout).unwrap();
+        assert_eq!(data["warnings"].as_array().unwrap().is_empty(), !text(&words.stdout).contains("remedy"));
+        (text(&words.stdout).to_owned(), data)
+    };
+    let (words, data) = check(1_000, "100/hour sliding");
+    assert!(
+        words.contains("counters take at most 3512 KiB of memory: 1000 keys of up to 3596 bytes"),
+        "{words}"
+    );
+    assert_eq!(data["memory"]["most_bytes"], 3_596_080);
+    assert!(data["memory"]["machine_bytes"].as_u64().unwrap() > 1 << 20);
+    assert_eq!(data["warnings"].as_array().unwrap().len(), 0);
+    for (limits, most) in [("5/s burst 9", 80), ("1000/day sliding by 1h", 696), ("3 at once for 1m", 628)] {
+        assert_eq!(check(10, limits).1["memory"]["most_key_bytes"], most, "{limits}");
+    }
+    let (words, data) = check(100_000_000, "100000/day sliding");
+    assert!(words.contains("the counters can take 316668 GiB if all 100000000 keys are used up"), "{words}");
+    assert!(data["warnings"][0]["remedy"].as_str().unwrap().contains("`max_keys`"), "{data}");
 }
 
 #[test]

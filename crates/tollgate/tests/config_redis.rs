@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tollgate::config::valkey::Effect;
 use tollgate::config::{self, Config, ConfigError, Format, StoreConfig};
 use tollgate_redis::{Address, Password, Settings, Tls, Topology};
 
@@ -220,18 +221,55 @@ fn the_environment_names_the_store_where_nothing_else_does() {
     assert_eq!(settings_of(config).topology, at("v", 6380));
 }
 
+/// What the shared variables did.
+fn effects(config: &Config) -> Vec<(&'static str, Effect)> {
+    config.valkey.iter().map(|variable| (variable.name, variable.effect)).collect()
+}
+
 #[test]
-fn what_names_a_store_goes_before_the_shared_variables() {
-    let valkey = ("VALKEY_URL", "valkey://v");
-    let prefix = ("VALKEY_KEY_PREFIX", "p");
-    assert!(matches!(load("store: memory", &[valkey]).unwrap().store, StoreConfig::Memory { .. }));
-    let settings = settings_of(load("store: redis://r", &[valkey, prefix]).unwrap());
-    assert_eq!((settings.topology, settings.prefix.as_str()), (at("r", 6379), "tollgate"));
-    let own = ("TOLLGATE__STORE", "redis://t");
-    assert_eq!(settings_of(load("", &[valkey, own]).unwrap()).topology, at("t", 6379));
+fn the_shared_variables_go_before_the_file() {
+    let (url, prefix) = (("VALKEY_URL", "valkey://v"), ("VALKEY_KEY_PREFIX", "p"));
+    for store in ["memory", "{ file: ./t.redb, sync: always }", "redis://r", "redis+cluster://r,s"] {
+        let config = load(&format!("store: {store}"), &[url, prefix]).unwrap();
+        assert_eq!(effects(&config)[0], ("VALKEY_URL", Effect::OverridesFile), "{store}");
+        let settings = settings_of(config);
+        assert_eq!((settings.topology, settings.prefix.as_str()), (at("v", 6379), "p"), "{store}");
+    }
+    let file = "store: { redis: 'redis://r', user: u, password_env: P, key_prefix: f, connections: 3 }";
+    let login = ("VALKEY_URL", "valkey://:hunter2@v");
+    let settings = settings_of(load(file, &[login, ("P", "secret")]).unwrap());
+    let password = settings.password.as_ref().map(|password| password.0.as_str());
+    assert_eq!((settings.user, password), (None, Some("hunter2")), "the address says who logs in");
+    assert_eq!((settings.prefix.as_str(), settings.connections), ("f", 3), "the rest stays");
+    let settings = settings_of(load(file, &[url, ("P", "secret")]).unwrap());
+    assert_eq!((settings.topology, settings.user.as_deref()), (at("v", 6379), Some("u")));
+    let config = load(file, &[prefix, ("P", "secret")]).unwrap();
+    assert_eq!(effects(&config), [("VALKEY_KEY_PREFIX", Effect::OverridesFile)]);
+    let settings = settings_of(config);
+    assert_eq!((settings.topology, settings.prefix.as_str()), (at("r", 6379), "p"));
+    let config = load("store: redis://r", &[prefix]).unwrap();
+    assert_eq!(effects(&config), [("VALKEY_KEY_PREFIX", Effect::Used)]);
+    assert_eq!(settings_of(config).prefix, "p");
+    let below = ("TOLLGATE__STORE__KEY_PREFIX", "own");
+    let settings = settings_of(load("store: memory", &[url, prefix, below]).unwrap());
+    assert_eq!((settings.topology, settings.prefix.as_str()), (at("v", 6379), "own"), "it changes the store");
+}
+
+#[test]
+fn what_names_a_store_in_the_environment_goes_before_the_shared_variables() {
+    let (valkey, prefix) = (("VALKEY_URL", "valkey://v"), ("VALKEY_KEY_PREFIX", "p"));
+    for own in [("TOLLGATE__STORE", "redis://t"), ("TOLLGATE__store__REDIS", "redis://t")] {
+        let config = load("", &[valkey, prefix, own]).unwrap();
+        let ignored = ["VALKEY_URL", "VALKEY_KEY_PREFIX"].map(|name| (name, Effect::Overridden));
+        assert_eq!(effects(&config), ignored);
+        assert_eq!(config.warnings().len(), 2, "{:?}", config.warnings());
+        let settings = settings_of(config);
+        assert_eq!((settings.topology, settings.prefix.as_str()), (at("t", 6379), "tollgate"));
+    }
     for url in [("VALKEY_URL", ""), ("VALKEY_KEY_PREFIX", "p")] {
         assert!(matches!(load("", &[url]).unwrap().store, StoreConfig::File { .. }));
     }
+    assert_eq!(effects(&load("store: memory", &[prefix]).unwrap()), [(prefix.0, Effect::NotRedis)]);
     let starter = [("TOLLGATE__STORE", "memory"), valkey].map(|(n, v)| (n.to_owned(), v.to_owned()));
     let config = config::load(None, starter.into_iter()).unwrap();
     assert!(matches!(config.store, StoreConfig::Memory { .. }));

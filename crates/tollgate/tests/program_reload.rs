@@ -86,6 +86,112 @@ fn a_file_behind_a_link_is_followed_when_a_link_on_the_way_is_replaced() {
 }
 
 #[test]
+fn a_directory_that_is_replaced_is_followed_again_and_again() {
+    let home = Home::empty().variable("TOLLGATE_CONFIG", "etc/conf/tollgate.yaml");
+    let put = |directory: &str, limit: &str| {
+        std::fs::create_dir_all(home.path(directory)).unwrap();
+        std::fs::write(home.path(directory).join("tollgate.yaml"), config(limit, "")).unwrap();
+    };
+    put("etc/conf", "3/day");
+    let server = started(&home);
+    for number in [10_u64, 20, 30] {
+        put("etc/next", &format!("{number}/day"));
+        std::fs::rename(home.path("etc/conf"), home.path(&format!("etc/before-{number}"))).unwrap();
+        std::fs::rename(home.path("etc/next"), home.path("etc/conf")).unwrap();
+        follows(&server, &format!("{number}/day"), number - 2);
+    }
+    // The directory above, and then the file in the directory that is there now.
+    put("other/conf", "40/day");
+    std::fs::rename(home.path("etc"), home.path("gone")).unwrap();
+    std::fs::rename(home.path("other"), home.path("etc")).unwrap();
+    follows(&server, "40/day", 38);
+    put("etc/conf", "50/day");
+    follows(&server, "50/day", 48);
+    std::fs::remove_dir_all(home.path("etc")).unwrap();
+    put("etc/conf", "60/day");
+    follows(&server, "60/day", 58);
+}
+
+#[test]
+fn a_mounted_config_map_is_followed_again_and_again() {
+    // As the kubelet does it: the file is a link through `..data`, which is replaced by a rename.
+    let home = Home::empty().variable("TOLLGATE_CONFIG", "conf/tollgate.yaml");
+    let link = |to: &str, at: &str| std::os::unix::fs::symlink(to, home.path(at)).unwrap();
+    let put = |version: &str, limit: &str| {
+        std::fs::create_dir_all(home.path("conf").join(version)).unwrap();
+        let file = home.path("conf").join(version).join("tollgate.yaml");
+        std::fs::write(file, config(limit, "")).unwrap();
+    };
+    put("..1", "3/day");
+    link("..1", "conf/..data");
+    link("..data/tollgate.yaml", "conf/tollgate.yaml");
+    let server = started(&home);
+    let mut before = "..1".to_owned();
+    for number in [10_u64, 20, 30, 40] {
+        let version = format!("..{number}");
+        put(&version, &format!("{number}/day"));
+        link(&version, "conf/..data_tmp");
+        std::fs::rename(home.path("conf/..data_tmp"), home.path("conf/..data")).unwrap();
+        std::fs::remove_dir_all(home.path("conf").join(&before)).unwrap();
+        follows(&server, &format!("{number}/day"), number - 2);
+        before = version;
+    }
+}
+
+/// How many reloads there were, by their result.
+fn counted(server: &Server) -> [u64; 2] {
+    let metrics = server.get("/metrics");
+    ["ok", "failed"].map(|result| {
+        let series = format!("tollgate_config_reloads_total{{result=\"{result}\"}} ");
+        let value = metrics.text().lines().find_map(|line| line.strip_prefix(&series));
+        value.unwrap_or_else(|| panic!("{}", metrics.text())).parse().unwrap()
+    })
+}
+
+#[test]
+fn reloads_are_counted_by_their_result() {
+    let home = Home::with(&config("3/day", ""));
+    let server = started(&home);
+    assert_eq!(counted(&server), [0, 0]);
+    server.post("/api/v1/reload", &json!({})).ok();
+    assert_eq!(counted(&server), [1, 0]);
+    home.configure(BROKEN);
+    wait_until("the file is noticed", || counted(&server) == [1, 1]);
+    assert_eq!(server.post("/api/v1/reload", &json!({})).status, 422);
+    assert_eq!(counted(&server), [1, 2]);
+    server.signal(Signal::HUP);
+    wait_until("the signal is handled", || counted(&server) == [1, 3]);
+    home.configure(&config("10/day", ""));
+    wait_until("the mended file is noticed", || counted(&server) == [2, 3]);
+}
+
+#[test]
+fn a_burst_of_hangups_causes_few_reloads_and_ends_with_the_newest_file() {
+    let home = Home::with(&config("3/day", ""));
+    let server = started(&home);
+    let begun = now();
+    for number in 1..=100 {
+        if number % 10 == 0 {
+            std::fs::write(home.path("draft"), config(&format!("{number}/day"), "")).unwrap();
+            std::fs::rename(home.path("draft"), home.path("tollgate.yaml")).unwrap();
+        }
+        server.signal(Signal::HUP);
+        pause(Duration::from_millis(1));
+    }
+    wait_until("the last state of the file", || limit(&server) == "100/day");
+    wait_until("quiet", || {
+        let before = counted(&server);
+        pause(Duration::from_millis(300));
+        counted(&server) == before
+    });
+    // Each reload collects what comes within a tenth of a second.
+    let most = u64::try_from(begun.elapsed().as_millis()).unwrap() / 100 + 1;
+    let [done, failed] = counted(&server);
+    assert!(done <= most && failed == 0, "{done} reloads, {failed} failed; at most {most} fit");
+    assert_eq!(limit(&server), "100/day");
+}
+
+#[test]
 fn a_hangup_and_a_request_reload_too() {
     let home = Home::with(&config("3/day", "")).variable("TOLLGATE__RULES__ONE__ENABLED", "true");
     let server = started(&home);

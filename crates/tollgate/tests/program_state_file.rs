@@ -1,10 +1,14 @@
-//! State files and ports that cannot be used: damaged ones are set aside unread, those of somebody
-//! else are left alone and named.
+//! State files and ports that cannot be used: damaged state files are set aside unread, everything
+//! else is left alone and named.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
 
-use program::{Home, text};
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use program::{Home, Signal, text};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::json;
 
@@ -50,18 +54,94 @@ fn a_damaged_file_is_set_aside_as_it_was_and_counting_goes_on() {
     assert!(!server.stop().contains("damaged"));
 }
 
+/// Every name in the directory of a server, and what the files there contain.
+fn contents(home: &Home) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
+    let entries = std::fs::read_dir(home.directory()).unwrap().map(|entry| entry.unwrap().path());
+    let content = |path: &PathBuf| {
+        let regular = std::fs::symlink_metadata(path).unwrap().is_file();
+        regular.then(|| std::fs::read(path).unwrap())
+    };
+    entries.map(|path| (path.clone(), content(&path))).collect()
+}
+
 #[test]
-fn a_file_that_is_something_else_is_kept() {
+fn what_is_not_a_state_file_is_refused_and_left_as_it_is() {
+    let rules = "rules: { one: { by: user, limits: 10/day } }\npolicies: { p: [one] }\n";
+    for (file, what) in [
+        ("letter.txt", "is not a state file"),
+        ("directory", "is a directory"),
+        ("pipe", "is a named pipe"),
+        ("link", "is a symbolic link"),
+        ("/dev/null", "is a device"),
+        ("tollgate.yaml", "is this configuration itself"),
+        ("config-link", "is this configuration itself"),
+    ] {
+        let home = Home::with(&format!("store: {{ file: '{file}' }}\n{rules}"));
+        std::fs::write(home.path("letter.txt"), "Dear diary,\n".repeat(1000)).unwrap();
+        std::fs::create_dir(home.path("directory")).unwrap();
+        std::os::unix::fs::symlink("letter.txt", home.path("link")).unwrap();
+        std::os::unix::fs::symlink("tollgate.yaml", home.path("config-link")).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, home.path("pipe"), mode).unwrap();
+        let before = contents(&home);
+        let refused = home.refused();
+        let said = text(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{file}: {said}");
+        assert!(said.contains(what) && said.contains("name another file in `store`"), "{file}: {said}");
+        let mut doctor = home.program();
+        let doctor = doctor.args(["doctor", "tollgate.yaml"]).output().unwrap();
+        let found = format!("{}{}", text(&doctor.stdout), text(&doctor.stderr));
+        assert!(doctor.status.code() == Some(2) && found.contains(what), "{file}: {found}");
+        assert_eq!(contents(&home), before, "{file}: something was changed");
+    }
+    assert!(std::path::Path::new("/dev/null").exists());
+}
+
+#[test]
+fn an_empty_file_where_counters_were_is_logged() {
     let home = Home::with(CONFIG);
-    let letter = "Dear diary,\n".repeat(1000);
-    std::fs::write(home.path("state.redb"), &letter).unwrap();
     let server = home.start();
     server.check(&json!({ "policy": "p", "fields": { "user": "ada" } })).ok();
-    server.stop();
-    let kept = std::fs::read_dir(home.directory())
-        .unwrap()
-        .any(|entry| std::fs::read(entry.unwrap().path()).is_ok_and(|bytes| bytes == letter.as_bytes()));
-    assert!(kept);
+    assert!(!server.stop().contains("empty"));
+    std::fs::write(home.path("state.redb"), "").unwrap();
+    let server = home.start();
+    assert_eq!(server.remaining("one", "ada"), 10);
+    let log = server.stop();
+    let line = log.lines().find(|line| line.contains("the state file was empty"));
+    assert!(line.is_some_and(|line| line.contains("WARN") && line.contains("state.redb")), "{log}");
+}
+
+#[test]
+fn a_commit_that_is_rolled_back_is_logged() {
+    let home = Home::with(CONFIG);
+    let server = home.start();
+    for user in ["ada", "bob"] {
+        server.check(&json!({ "policy": "p", "fields": { "user": user } })).ok();
+    }
+    server.end_by(Signal::KILL);
+    // The header says which of its two commit slots is the newest. That one is damaged.
+    let file = std::fs::File::options().read(true).write(true).open(home.path("state.redb")).unwrap();
+    let mut flags = [0];
+    file.read_exact_at(&mut flags, 9).unwrap();
+    let newest = if flags[0] & 1 == 0 { 64 } else { 192 };
+    file.write_all_at(&[0x5a; 100], newest + 8).unwrap();
+    let server = home.start();
+    assert_eq!((server.remaining("one", "ada"), server.remaining("one", "bob")), (9, 10));
+    let log = server.stop();
+    let line = log.lines().find(|line| line.contains("was rolled back"));
+    assert!(line.is_some_and(|line| line.contains("ERROR") && line.contains("lost_commits=1")), "{log}");
+    assert!(!home.start().stop().contains("rolled back"), "it is told once");
+}
+
+#[test]
+fn permissions_wider_than_the_owners_are_warned_of() {
+    let home = Home::with(CONFIG);
+    assert!(!home.start().stop().contains("chmod"));
+    let wide = std::os::unix::fs::PermissionsExt::from_mode(0o640);
+    std::fs::set_permissions(home.path("state.redb"), wide).unwrap();
+    let log = home.start().stop();
+    let line = log.lines().find(|line| line.contains("run `chmod 600` on it"));
+    assert!(line.is_some_and(|line| line.contains("WARN") && line.contains("640")), "{log}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Things in flight: at most so many held at once, each under an id of the caller's choosing.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::Draft;
+use super::by_id::ById;
 use crate::Ticket;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -20,7 +20,7 @@ pub struct InFlight {
 /// The holds of one key, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Holds {
-    by_id: BTreeMap<Box<str>, Hold>,
+    by_id: ById,
     used: u64,
     /// No hold was renewed before this: nothing can have run out while its lease lasts.
     oldest: Timestamp,
@@ -90,10 +90,8 @@ impl InFlight {
         if holds.newest <= now && now < holds.oldest + lease {
             return;
         }
-        for hold in holds.by_id.values_mut() {
-            hold.renewed = hold.renewed.min(now);
-        }
-        holds.by_id.retain(|_, hold| now < hold.renewed + lease);
+        holds.by_id.for_each_mut(|hold| hold.renewed = hold.renewed.min(now));
+        holds.by_id.retain(|hold| now < hold.renewed + lease);
         holds.recount();
     }
 
@@ -139,22 +137,22 @@ impl Holds {
 
     /// The holds by id.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, Hold)> {
-        self.by_id.iter().map(|(id, hold)| (&**id, *hold))
+        self.by_id.iter().map(|(id, hold)| (id, *hold))
     }
 
     /// Whether this id is held.
     pub fn has(&self, id: Option<&str>) -> bool {
-        id.is_some_and(|id| self.by_id.contains_key(id))
+        id.is_some_and(|id| self.by_id.find(id).is_some())
     }
 
     /// The hold of an id.
     pub fn find(&self, id: &str) -> Option<Hold> {
-        self.by_id.get(id).copied()
+        self.by_id.find(id).copied()
     }
 
     /// Renews a hold's lease, if it is still there.
     pub fn renew(&mut self, id: &str, now: Timestamp) -> bool {
-        let hold = self.by_id.get_mut(id);
+        let hold = self.by_id.find_mut(id);
         let found = hold.is_some();
         if let Some(hold) = hold {
             hold.renewed = now;
@@ -172,7 +170,7 @@ impl Holds {
     /// Ends several holds; answers those that were still there.
     pub fn release_all<'i>(&mut self, ids: impl Iterator<Item = &'i str>) -> Vec<(&'i str, Hold)> {
         let newest = self.newest;
-        let ended: Vec<_> = ids.filter_map(|id| Some((id, self.by_id.remove(id)?))).collect();
+        let ended: Vec<_> = ids.filter_map(|id| Some((id, self.by_id.remove(id)?.1))).collect();
         self.used -= ended.iter().map(|(_, hold)| hold.weight).sum::<u64>();
         if self.by_id.len() <= Self::FEW && ended.iter().any(|(_, hold)| hold.renewed == newest) {
             self.recount();
@@ -185,8 +183,10 @@ impl Holds {
         let fresh = Hold { ticket, weight: 1, since: now, renewed: now };
         let mut old = core::mem::take(&mut self.by_id);
         for id in ids {
-            let (id, hold) = old.remove_entry(id).unwrap_or_else(|| (id.into(), fresh));
-            self.by_id.entry(id).or_insert(hold);
+            if self.by_id.find(id).is_none() {
+                let (id, hold) = old.remove(id).unwrap_or_else(|| (id.into(), fresh));
+                self.by_id.insert(id, hold);
+            }
         }
         self.recount();
     }
@@ -202,7 +202,7 @@ impl Holds {
 
     pub(super) fn give(&mut self, ticket: Ticket) {
         let given = self.by_id.iter().filter(|(_, hold)| hold.ticket == ticket);
-        let given: Vec<Box<str>> = given.map(|(id, _)| id.clone()).collect();
+        let given: Vec<Box<str>> = given.map(|(id, _)| id.into()).collect();
         self.release_all(given.iter().map(|id| &**id));
     }
 
@@ -213,7 +213,7 @@ impl Holds {
     /// When enough leases have run out to free `excess`.
     fn room(&self, excess: u64, lease: Span, now: Timestamp) -> When {
         let mut ends: Vec<(Timestamp, u64)> =
-            self.by_id.values().map(|hold| (hold.renewed + lease, hold.weight)).collect();
+            self.by_id.holds().map(|hold| (hold.renewed + lease, hold.weight)).collect();
         ends.sort_unstable();
         let mut freed = 0;
         let end = ends.into_iter().find(|(_, weight)| {
@@ -231,9 +231,9 @@ impl Holds {
     }
 
     fn recount(&mut self) {
-        self.used = self.by_id.values().map(|hold| hold.weight).sum();
-        self.oldest = self.by_id.values().map(|hold| hold.renewed).min().unwrap_or_default();
-        self.newest = self.by_id.values().map(|hold| hold.renewed).max().unwrap_or_default();
+        self.used = self.by_id.holds().map(|hold| hold.weight).sum();
+        self.oldest = self.by_id.holds().map(|hold| hold.renewed).min().unwrap_or_default();
+        self.newest = self.by_id.holds().map(|hold| hold.renewed).max().unwrap_or_default();
     }
 }
 

@@ -113,6 +113,10 @@ impl Log {
 
     fn push(&mut self, entry: Entry) {
         self.used += entry.cost;
+        if self.entries.len() == self.entries.capacity() {
+            // By a quarter: doubling would leave up to half of the memory of all logs empty.
+            self.entries.reserve_exact((self.entries.len() / 4).max(1));
+        }
         self.entries.push_back(entry);
     }
 }

@@ -132,7 +132,13 @@ impl Slots {
         self.used += cost;
         match self.counts.back_mut() {
             Some((newest, count)) if *newest == index => *count += cost,
-            _ => self.counts.push_back((index, cost)),
+            _ => {
+                if self.counts.len() == self.counts.capacity() {
+                    // By a quarter, as logs grow.
+                    self.counts.reserve_exact((self.counts.len() / 4).max(1));
+                }
+                self.counts.push_back((index, cost));
+            }
         }
     }
 }

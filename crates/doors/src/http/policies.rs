@@ -122,9 +122,11 @@ struct PolicyShown<'p> {
     by: Vec<&'p str>,
     /// What happens when a limit is exceeded.
     on_exceed: String,
-    /// What happens while a shared store cannot be used; null if nothing was said about it. Then it is
-    /// `local 50%`, or `deny` where some limit has no share.
+    /// What was set for the time while a shared store cannot be used; null if nothing was set.
     on_outage: Option<String>,
+    /// What happens while a shared store cannot be used: `on_outage`, or else the default of the
+    /// configuration, or `deny` where some limit has no share.
+    effective_on_outage: String,
     /// Whether it holds: it does not while the configuration has something of its name, or that it
     /// clashes with.
     in_force: bool,
@@ -184,7 +186,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
     let body: NewBody<'_> = body::read(&ask.body)?;
     let made = app.engine.make_policy(body.terms(body.name.as_str())?).await?;
-    let after = Some(made.terms.to_string());
+    let after = Some(in_words(&app, &made));
     let name = &*made.terms.name;
     Change { action: "rate-limit.create", what: name, after, ..Change::default() }.tell(&ask);
     let mut response = show(&app, &made);
@@ -203,7 +205,7 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
     }
     let changed = app.engine.change_policy(body.terms(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
-    let (before, after) = (change.before.terms.to_string(), change.after.terms.to_string());
+    let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
     Change { action: "rate-limit.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
     Ok(show(&app, &change.after))
 }
@@ -215,7 +217,7 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let configured: Vec<String> = configured.map(|route| route.name).collect();
     let deleted = app.engine.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
     let made = deleted.map_err(|fault| refused(&app, fault))?;
-    let before = Some(made.terms.to_string());
+    let before = Some(in_words(&app, &made));
     Change { action: "rate-limit.delete", what: &name, before, ..Change::default() }.tell(&ask);
     Ok(json(&Deleted { deleted: &name }))
 }
@@ -251,6 +253,7 @@ impl<'p> PolicyShown<'p> {
             by: terms.by.iter().map(|field| &**field).collect(),
             on_exceed: terms.on_exceed.to_string(),
             on_outage: terms.on_outage.map(|on_outage| on_outage.to_string()),
+            effective_on_outage: terms.in_outage(pinned.policies.on_outage()).to_string(),
             in_force: pinned.holds(&terms.name),
             routes: users.count(&terms.name),
             version: made.version,
@@ -258,6 +261,11 @@ impl<'p> PolicyShown<'p> {
             updated_at: Moment(made.updated),
         }
     }
+}
+
+/// A policy for the audit log.
+fn in_words(app: &App, made: &MadePolicy) -> String {
+    made.terms.in_words(app.engine.pin().policies.on_outage())
 }
 
 /// A policy, with the tag of its state.

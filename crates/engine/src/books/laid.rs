@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 
 use hashbrown::HashMap;
 use tollgate_core::numbers::Numbers;
-use tollgate_core::{Clash, Field, OnExceed, OnOutage, Plan, Policies, Policy, Rule};
+use tollgate_core::{Clash, Field, OnExceed, Plan, Policies, Policy, Rule};
 
 use super::{Books, CONSUMER, LeftOut, MadePolicy, Subject};
 
@@ -38,7 +38,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
         code: None,
         by: [Field { name: Arc::clone(&NAME), kind: base.kind_of(CONSUMER) }].into(),
         on_exceed: OnExceed::Reject,
-        on_outage: OnOutage::of(&plan),
+        on_outage: base.on_outage().as_default_of(&plan),
         count_when: None,
         ban: None,
         plan: Arc::new(plan),

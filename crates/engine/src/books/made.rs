@@ -88,7 +88,7 @@ impl MadePolicy {
             plan: Arc::clone(&terms.plan),
             overrides: Default::default(),
             on_exceed: terms.on_exceed,
-            on_outage: terms.in_outage(),
+            on_outage: terms.in_outage(base.on_outage()),
             count_when: None,
             ban: None,
             enabled: true,

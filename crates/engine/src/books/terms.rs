@@ -39,7 +39,7 @@ pub struct PolicyDraft {
     pub limits: Vec<Limit>,
     /// What happens when a limit is exceeded; without, attempts are rejected.
     pub on_exceed: Option<OnExceed>,
-    /// What happens while the store cannot be used; without, what fits the limits.
+    /// What happens while the store cannot be used; without, the default of the configuration.
     pub on_outage: Option<OnOutage>,
 }
 
@@ -116,9 +116,19 @@ impl Terms {
         Ok(Self { name, description, by, plan: Arc::new(plan), on_exceed, on_outage })
     }
 
-    /// What the rule does without its store.
-    pub fn in_outage(&self) -> OnOutage {
-        self.on_outage.unwrap_or_else(|| OnOutage::of(&self.plan))
+    /// What the rule does without its store, where this is the default of the configuration.
+    pub fn in_outage(&self, default: OnOutage) -> OnOutage {
+        self.on_outage.unwrap_or_else(|| default.as_default_of(&self.plan))
+    }
+
+    /// In words, where this is the default for outages: what it bounds, for whom, and what happens then.
+    pub fn in_words(&self, default: OnOutage) -> String {
+        let (by, on_outage) = (self.by.join(","), self.in_outage(default));
+        let mut words = format!("{} by {by}; {}; {on_outage}", self.plan, self.on_exceed);
+        if !self.description.is_empty() {
+            words.push_str(&format!("; {:?}", self.description));
+        }
+        words
     }
 }
 
@@ -152,14 +162,6 @@ fn check_fields(names: Vec<String>) -> Result<Box<[Arc<str>]>, BadTerms> {
         }
     }
     Ok(names.into_iter().map(Into::into).collect())
-}
-
-/// In words: what it bounds, for whom, and what happens then.
-impl fmt::Display for Terms {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} by {}; {}; {}", self.plan, self.by.join(","), self.on_exceed, self.in_outage())?;
-        if self.description.is_empty() { Ok(()) } else { write!(f, "; {:?}", self.description) }
-    }
 }
 
 impl fmt::Display for BadTerms {

@@ -1,17 +1,20 @@
 //! How the file is opened: found, begun, or set aside.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::backends::FileBackend;
-use redb::{Builder, Database, DatabaseError, StorageBackend};
+use redb::{Builder, Database, DatabaseError, StorageBackend, WriteTransaction};
 use tollgate_core::Clock;
 
 use super::disk::Disk;
+use super::identify::{self, Access};
+use super::seal;
 use super::tables::{self, PlanBook, Unreadable};
 use crate::memory::MemoryStore;
 
@@ -22,6 +25,12 @@ pub struct OpenReport {
     pub keys: usize,
     /// The damaged file that was set aside, if there was one.
     pub set_aside: Option<SetAside>,
+    /// Whether the file was there and empty. The store never leaves an empty file behind.
+    pub was_empty: bool,
+    /// How many durable commits are lost because the newest one was damaged.
+    pub lost_commits: u64,
+    /// The file's permissions, if they are wider than the owner's.
+    pub wide_permissions: Option<u32>,
 }
 
 /// A damaged file that was set aside as it was found.
@@ -41,6 +50,13 @@ pub enum OpenError {
         /// The file.
         path: PathBuf,
     },
+    /// What is there was not written by this store, and must not be touched.
+    Foreign {
+        /// Its path.
+        path: PathBuf,
+        /// What it is, with its article.
+        what: &'static str,
+    },
     /// The system refused.
     Io {
         /// What was to be done.
@@ -57,11 +73,30 @@ pub(super) type Mount = Arc<dyn Fn(File) -> Result<Box<dyn StorageBackend>, Data
 
 /// Everything that an open file amounts to.
 pub(super) struct Opened {
-    pub(super) database: Database,
+    pub(super) file: OpenFile,
     pub(super) memory: MemoryStore,
-    pub(super) book: PlanBook,
     pub(super) report: OpenReport,
     pub(super) path: PathBuf,
+}
+
+/// A file that is open and sound.
+pub(super) struct OpenFile {
+    pub(super) database: Database,
+    pub(super) book: PlanBook,
+    disk: Disk,
+    /// The number of the newest commit.
+    commits: u64,
+}
+
+impl OpenFile {
+    /// Makes a transaction durable, numbers it and seals the file with its number.
+    pub(super) fn commit(&mut self, transaction: WriteTransaction) -> Result<(), redb::Error> {
+        tables::number(&transaction, self.commits + 1)?;
+        transaction.commit()?;
+        self.commits += 1;
+        seal::write(&self.disk, self.commits);
+        Ok(())
+    }
 }
 
 /// Why a file that is there was not opened.
@@ -72,6 +107,9 @@ enum Refused {
 
 /// How much of the file is kept in memory. All states are there anyway.
 const CACHE_BYTES: usize = 32 << 20;
+
+/// What a database with other tables than ours is.
+pub(super) const OTHER_DATABASE: &str = "a database of another program";
 
 pub(super) fn plain_mount() -> Mount {
     Arc::new(|file| Ok(Box::new(FileBackend::new(file)?)))
@@ -84,37 +122,45 @@ pub(super) fn open(
     max_keys: usize,
     mount: &Mount,
 ) -> Result<Opened, OpenError> {
-    // A link is followed once, so that what is set aside is the file and not the link.
-    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut set_aside = None;
-    match fs::metadata(&path) {
-        Ok(found) if found.len() > 0 || !found.is_file() => match read(&path, clock, max_keys, mount) {
-            Ok((database, memory, book)) => {
-                let report = OpenReport { keys: memory.len(), set_aside };
-                return Ok(Opened { database, memory, book, report, path });
+    let path = identify::resolve(path);
+    let mut report = OpenReport::default();
+    if let Some(file) = identify::open(&path, Access::Write)? {
+        report.wide_permissions = identify::wide_permissions(&file);
+        if file.metadata().map_err(told("look at", &path))?.len() == 0 {
+            report.was_empty = true;
+            remove_empty(&file, &path)?;
+        } else {
+            let kept = file.try_clone().map_err(told("open", &path))?;
+            match read(file, &path, clock, max_keys, mount) {
+                Ok((file, memory, lost_commits)) => {
+                    report = OpenReport { keys: memory.len(), lost_commits, ..report };
+                    return Ok(Opened { file, memory, report, path });
+                }
+                Err(Refused::Failed(error)) => return Err(error),
+                Err(Refused::Damaged(reason)) => report.set_aside = Some(put_aside(&kept, &path, reason)?),
             }
-            Err(Refused::Failed(error)) => return Err(error),
-            Err(Refused::Damaged(reason)) => set_aside = Some(put_aside(&path, reason)?),
-        },
-        Ok(_) => fs::remove_file(&path).map_err(told("replace the empty file", &path))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(told("look at", &path)(error)),
+        }
     }
     begin(&path, mount)?;
-    match read(&path, clock, max_keys, mount) {
-        Ok((database, memory, book)) => {
-            let report = OpenReport { keys: memory.len(), set_aside };
-            Ok(Opened { database, memory, book, report, path })
-        }
+    let file = identify::open(&path, Access::Write)?;
+    let file = file.ok_or_else(|| told("read back the new", &path)(io::ErrorKind::NotFound.into()))?;
+    match read(file, &path, clock, max_keys, mount) {
+        Ok((file, memory, _)) => Ok(Opened { file, memory, report, path }),
         Err(Refused::Failed(error)) => Err(error),
         Err(Refused::Damaged(reason)) => Err(told("read back the new", &path)(io::Error::other(reason))),
     }
 }
 
 /// Opens a file that was open before in this process.
-pub(super) fn reopen(path: &Path, mount: &Mount) -> Result<Database, redb::Error> {
-    let file = File::options().read(true).write(true).open(path).map_err(redb::Error::Io)?;
-    Ok(builder().create_with_backend(Disk::direct(mount(file)?))?)
+pub(super) fn reopen(path: &Path, mount: &Mount) -> Result<OpenFile, Unreadable> {
+    let refused = |error: OpenError| Unreadable::Damaged(error.to_string());
+    let file = identify::open(path, Access::Write).map_err(refused)?;
+    let file = file.ok_or_else(|| redb::Error::Io(io::ErrorKind::NotFound.into()))?;
+    let disk = Disk::direct(mount(file)?);
+    let database = builder().create_with_backend(disk.clone())?;
+    let (book, commits) = (PlanBook::recount(&database)?, tables::commits(&database)?);
+    let commits = commits.max(seal::read(&disk).unwrap_or(0));
+    Ok(OpenFile { database, book, disk, commits })
 }
 
 fn builder() -> Builder {
@@ -123,30 +169,54 @@ fn builder() -> Builder {
     builder
 }
 
-/// Reads a file that is there. Nothing is written to it before all of it is found sound.
+/// Reads a file that is there, and says how many commits it has lost. Nothing is written to it before
+/// all of it is found sound.
 fn read(
+    file: File,
     path: &Path,
     clock: &Arc<dyn Clock>,
     max_keys: usize,
     mount: &Mount,
-) -> Result<(Database, MemoryStore, PlanBook), Refused> {
+) -> Result<(OpenFile, MemoryStore, u64), Refused> {
     let failed = |error| Refused::Failed(told("open", path)(error));
-    let file = File::options().read(true).write(true).open(path).map_err(failed)?;
+    if !identify::is_ours(&file).map_err(failed)? {
+        return Err(Refused::Failed(not_ours(path)));
+    }
     let disk = mount(file).map_err(|error| refused(path, Unreadable::from(error)))?;
     let disk = Disk::drafted(disk).map_err(failed)?;
+    let read = sound(&disk, |database, lost| {
+        let (memory, book) = tables::load(database, Arc::clone(clock), max_keys, lost)?;
+        Ok((memory, book))
+    });
+    let (database, commits, lost, (memory, book)) = read.map_err(|error| refused(path, error))?;
+    disk.settle().map_err(|error| Refused::Failed(told("write to", path)(error)))?;
+    Ok((OpenFile { database, book, disk, commits }, memory, lost))
+}
+
+/// Opens a database and reads it, if all of it is sound. Also gives the number of its newest commit,
+/// and how many commits were lost on the way to it.
+pub(super) fn sound<T>(
+    disk: &Disk,
+    load: impl FnOnce(&Database, u64) -> Result<T, Unreadable>,
+) -> Result<(Database, u64, u64, T), Unreadable> {
+    let sealed = seal::read(disk).unwrap_or(0);
     let reading = catch_unwind(AssertUnwindSafe(|| {
         let mut database = builder().create_with_backend(disk.clone())?;
         // Opening checks little of a file that was closed as it should be.
         if !database.check_integrity()? {
             return Err(Unreadable::Damaged("its checksums are wrong".to_owned()));
         }
-        let (memory, book) = tables::load(&database, Arc::clone(clock), max_keys)?;
-        Ok((database, memory, book))
+        let commits = tables::commits(&database)?;
+        let lost = sealed.saturating_sub(commits);
+        let loaded = load(&database, lost)?;
+        Ok((database, commits.max(sealed), lost, loaded))
     }));
-    let read = reading.unwrap_or_else(|_| Err(Unreadable::Damaged("the database failed on it".to_owned())));
-    let read = read.map_err(|error| refused(path, error))?;
-    disk.settle().map_err(|error| Refused::Failed(told("write to", path)(error)))?;
-    Ok(read)
+    reading.unwrap_or_else(|_| Err(Unreadable::Damaged("the database failed on it".to_owned())))
+}
+
+/// That the file at a path is not one of ours.
+pub(super) fn not_ours(path: &Path) -> OpenError {
+    OpenError::Foreign { path: path.to_owned(), what: "not a state file" }
 }
 
 /// Tells a damaged file from one that the system does not give us.
@@ -161,6 +231,9 @@ fn refused(path: &Path, error: Unreadable) -> Refused {
             }
             _ => Refused::Failed(told("read", path)(error)),
         },
+        Unreadable::Foreign => {
+            Refused::Failed(OpenError::Foreign { path: path.to_owned(), what: OTHER_DATABASE })
+        }
         Unreadable::Database(error) => Refused::Damaged(error.to_string()),
         Unreadable::Damaged(reason) => Refused::Damaged(reason),
     }
@@ -169,21 +242,18 @@ fn refused(path: &Path, error: Unreadable) -> Refused {
 /// Begins a file: under another name until it is whole, so that a crash leaves none or a sound one.
 fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
     let draft = beside(path, "new");
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let file = options.open(&draft).map_err(told("create", &draft))?;
-    // What a crash left behind there is begun again, but not what somebody else is beginning now.
+    let file = identify::open(&draft, Access::Create)?;
+    let file = file.ok_or_else(|| told("create", &draft)(io::ErrorKind::NotFound.into()))?;
+    // What a crash left behind there is begun again, but not what another process is beginning now.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(OpenError::InUse { path: path.to_owned() });
     }
-    file.set_len(0).map_err(told("create", &draft))?;
-    #[cfg(unix)]
-    {
-        let owner_only = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        file.set_permissions(owner_only).map_err(told("create", &draft))?;
+    if !identify::is_draft(&file).map_err(told("create", &draft))? {
+        return Err(not_ours(&draft));
     }
+    file.set_len(0).map_err(told("create", &draft))?;
+    let owner_only = fs::Permissions::from_mode(0o600);
+    file.set_permissions(owner_only).map_err(told("create", &draft))?;
     let failed = |error: redb::Error| {
         let error = match error {
             redb::Error::Io(error) => error,
@@ -192,15 +262,23 @@ fn begin(path: &Path, mount: &Mount) -> Result<(), OpenError> {
         told("create", &draft)(error)
     };
     let disk = mount(file).map_err(|error| failed(error.into()))?;
-    let database = builder().create_with_backend(Disk::direct(disk)).map_err(|error| failed(error.into()))?;
+    let disk = Disk::direct(disk);
+    let database = builder().create_with_backend(disk.clone()).map_err(|error| failed(error.into()))?;
     tables::found(&database).map_err(failed)?;
+    seal::write(&disk, 0);
     drop(database);
     move_unless_there(&draft, path).map_err(told("create", path))?;
     sync_directory(path).map_err(told("create", path))
 }
 
+/// Removes a file that was found empty, so that a new one can take its place.
+fn remove_empty(file: &File, path: &Path) -> Result<(), OpenError> {
+    still_there(file, path).and_then(|()| fs::remove_file(path)).map_err(told("replace the empty file", path))
+}
+
 /// Gives a damaged file a name of its own. It is never written to again, and never written over.
-fn put_aside(path: &Path, reason: String) -> Result<SetAside, OpenError> {
+fn put_aside(file: &File, path: &Path, reason: String) -> Result<SetAside, OpenError> {
+    still_there(file, path).map_err(told("set aside", path))?;
     let mut number = 1_u64;
     loop {
         let to = beside(path, &format!("damaged-{number}"));
@@ -213,6 +291,14 @@ fn put_aside(path: &Path, reason: String) -> Result<SetAside, OpenError> {
             Err(error) => return Err(told("set aside", path)(error)),
         }
     }
+}
+
+/// Fails if another file has taken the place of the one that was looked at.
+fn still_there(file: &File, path: &Path) -> io::Result<()> {
+    if identify::is_at(file, path)? {
+        return Ok(());
+    }
+    Err(io::Error::other("another file was put in its place meanwhile"))
 }
 
 /// Renames a file, but never over another.
@@ -251,6 +337,11 @@ impl fmt::Display for OpenError {
                 "{} is in use by another process: stop that one, or give this one a file of its own",
                 path.display()
             ),
+            Self::Foreign { path, what } => write!(
+                f,
+                "{} is {what}, so tollgate leaves it alone: name another file in `store`, or move this one away",
+                path.display()
+            ),
             Self::Io { doing, path, error } => {
                 write!(f, "cannot {doing} {}: {error}", path.display())?;
                 match error.kind() {
@@ -268,7 +359,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::InUse { .. } => None,
+            Self::InUse { .. } | Self::Foreign { .. } => None,
             Self::Io { error, .. } => Some(error),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! | --- | --- | --- |
-//! | `meta` | `format`, `seeds`, `secret`, `whole`, `horizon`, `horizon/` and a rule | bytes |
+//! | `meta` | `mark`, `format`, `commits`, `seeds`, `secret`, `whole`, `horizon`, `horizon/` and a rule | bytes |
 //! | `plans` | number | rule, and its limits as they are written, one a line |
 //! | `states` | a key's hash, shard first | number of its plan and its states |
 //! | `given` | when it was taken, its ticket, and a number for its rule | nothing |
@@ -11,11 +11,15 @@
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use redb::{Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
+use redb::{
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction,
+};
 use tollgate_core::grammar::GrammarError;
+use tollgate_core::limit::State;
 use tollgate_core::{Clock, Plan, Ticket, Timestamp};
 
 use super::codec::{self, Garbled};
+use super::seal::MARK;
 use crate::memory::{KeyHash, Mark, MemoryStore, Saving, random_bytes, random_seeds};
 
 pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
@@ -31,6 +35,8 @@ const FORMAT: u32 = 2;
 pub(super) enum Unreadable {
     /// What is in it is not what was written.
     Damaged(String),
+    /// It is a sound database, and none of ours.
+    Foreign,
     /// The database below could not do it.
     Database(redb::Error),
 }
@@ -84,6 +90,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
     {
         let mut meta = transaction.open_table(META)?;
+        meta.insert("mark", MARK.as_slice())?;
         meta.insert("format", FORMAT.to_le_bytes().as_slice())?;
         meta.insert("seeds", random_seeds().map(u64::to_le_bytes).concat().as_slice())?;
         meta.insert("secret", random_bytes().as_slice())?;
@@ -119,22 +126,46 @@ pub(super) fn mark(
     Ok(())
 }
 
-/// Reads everything into a store in memory.
+/// Numbers the commit of a transaction.
+pub(super) fn number(transaction: &WriteTransaction, commit: u64) -> Result<(), redb::Error> {
+    transaction.open_table(META)?.insert("commits", commit.to_le_bytes().as_slice())?;
+    Ok(())
+}
+
+/// The number of the newest commit that is in the tables.
+pub(super) fn commits(database: &Database) -> Result<u64, Unreadable> {
+    let transaction = database.begin_read()?;
+    let meta = match transaction.open_table(META) {
+        Ok(meta) => meta,
+        Err(
+            TableError::TableDoesNotExist(_)
+            | TableError::TableTypeMismatch { .. }
+            | TableError::TableIsMultimap(_),
+        ) => return Err(Unreadable::Foreign),
+        Err(error) => return Err(error.into()),
+    };
+    if meta.get("format")?.is_none() {
+        return Err(Unreadable::Foreign);
+    }
+    match meta.get("commits")? {
+        Some(number) => Ok(u64::from_le_bytes(number.value().try_into().map_err(|_| garbled(Garbled))?)),
+        None => Ok(0),
+    }
+}
+
+/// Reads everything into a store in memory, from a file that has lost this many commits.
 pub(super) fn load(
     database: &Database,
     clock: Arc<dyn Clock>,
     max_keys: usize,
+    lost_commits: u64,
 ) -> Result<(MemoryStore, PlanBook), Unreadable> {
     let transaction = database.begin_read()?;
     let meta = transaction.open_table(META)?;
-    let format: [u8; 4] = fixed(&meta, "format")?;
-    if format != FORMAT.to_le_bytes() {
-        let found = u32::from_le_bytes(format);
-        return Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read")));
-    }
+    check_format(&meta)?;
     let seeds: [u8; 16] = fixed(&meta, "seeds")?;
     let mut horizon = Timestamp::from_micros(u64::from_le_bytes(fixed(&meta, "horizon")?));
-    if fixed(&meta, "whole")? != [1] {
+    if fixed(&meta, "whole")? != [1] || lost_commits > 0 {
         // The process ended without saving: what was taken last is lost, and nothing tells what that
         // was. Nothing taken until now can be given back, or it would come out of other counts.
         horizon = horizon.max(clock.now());
@@ -156,12 +187,37 @@ pub(super) fn load(
         let (name, value) = row?;
         memory.record_book().restore(name.value(), value.value());
     }
-    let book = load_states(&transaction, &mut memory)?;
+    let book = load_states(&transaction, |key, plan, states| memory.restore(key, plan, states))?;
     memory.trim();
     Ok((memory, book))
 }
 
-fn load_states(transaction: &ReadTransaction, memory: &mut MemoryStore) -> Result<PlanBook, Unreadable> {
+/// How many keys are in a file, every one of which can be read.
+pub(super) fn count(database: &Database) -> Result<u64, Unreadable> {
+    let transaction = database.begin_read()?;
+    let meta = transaction.open_table(META)?;
+    check_format(&meta)?;
+    let (_, _, _): ([u8; 16], [u8; 8], [u8; 32]) =
+        (fixed(&meta, "seeds")?, fixed(&meta, "horizon")?, fixed(&meta, "secret")?);
+    let mut keys = 0;
+    load_states(&transaction, |_, _, _| keys += 1)?;
+    Ok(keys)
+}
+
+fn check_format(meta: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<(), Unreadable> {
+    let format: [u8; 4] = fixed(meta, "format")?;
+    if format == FORMAT.to_le_bytes() {
+        return Ok(());
+    }
+    let found = u32::from_le_bytes(format);
+    Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read")))
+}
+
+/// Reads the states of all keys.
+fn load_states(
+    transaction: &ReadTransaction,
+    mut restore: impl FnMut(KeyHash, &Arc<Plan>, &[State]),
+) -> Result<PlanBook, Unreadable> {
     let (mut book, plans) = PlanBook::read(transaction)?;
     let mut states = Vec::new();
     let mut last: Option<KeyHash> = None;
@@ -175,7 +231,7 @@ fn load_states(transaction: &ReadTransaction, memory: &mut MemoryStore) -> Resul
             return Err(damaged("a key is there twice"));
         }
         *book.uses.entry(number).or_default() += 1;
-        memory.restore(key, plan, &states);
+        restore(key, plan, &states);
     }
     Ok(book)
 }

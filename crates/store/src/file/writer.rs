@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
-use redb::{Database, Table, WriteTransaction};
+use redb::{Table, WriteTransaction};
 use tollgate_core::{Plan, Span, Timestamp};
 
 use super::board::{Board, Job};
 use super::codec;
-use super::open::{self, Mount};
+use super::open::{self, Mount, OpenFile};
 use super::tables::{self, GIVEN, META, PlanBook, RECORDS, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
 use crate::memory::{Change, KeyHash, Mark, MemoryStore};
@@ -22,7 +22,7 @@ pub(super) struct Writer {
     pub(super) path: PathBuf,
     pub(super) mount: Mount,
     /// Gone after it failed, and opened again: the database below gives up at the first error.
-    pub(super) open: Option<(Database, PlanBook)>,
+    pub(super) open: Option<OpenFile>,
     pub(super) flush_interval: Span,
     pub(super) on_event: Listener,
     /// The horizon that is in the file.
@@ -76,6 +76,7 @@ impl Writer {
             Ok(Ok(())) => return Ok(drained.keys.len() as u64),
             Ok(Err(Unreadable::Database(error))) => error.to_string(),
             Ok(Err(Unreadable::Damaged(reason))) => reason,
+            Ok(Err(Unreadable::Foreign)) => "another database was put in its place".to_owned(),
             Err(_) => "the database failed".to_owned(),
         };
         self.open = None;
@@ -88,12 +89,11 @@ impl Writer {
 
     fn commit(&mut self, drained: &mut Drained, last: bool) -> Result<(), Unreadable> {
         if self.open.is_none() {
-            let database = open::reopen(&self.path, &self.mount)?;
-            let book = PlanBook::recount(&database)?;
-            self.open = Some((database, book));
+            self.open = Some(open::reopen(&self.path, &self.mount)?);
         }
-        let (database, book) = self.open.as_mut().expect("it was opened just now");
-        let transaction = database.begin_write()?;
+        let file = self.open.as_mut().expect("it was opened just now");
+        let transaction = file.database.begin_write()?;
+        let book = &mut file.book;
         save_states(&self.memory, &transaction, book, drained)?;
         save_records(&self.memory, &transaction, drained)?;
         // What was given back comes last. A mark whose refund is lost costs its owner a little; the
@@ -108,7 +108,7 @@ impl Writer {
         if idle && !last && forgotten == 0 && self.horizon == Some(horizon) {
             transaction.abort()?;
         } else {
-            transaction.commit()?;
+            file.commit(transaction)?;
         }
         self.horizon = Some(horizon);
         Ok(())

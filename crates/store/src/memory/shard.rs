@@ -236,6 +236,10 @@ impl Shard {
             self.deep[index] = states;
             return index;
         }
+        if self.deep.len() == self.deep.capacity() {
+            // By a quarter, as the tables do: doubling would leave half of it empty.
+            self.deep.reserve_exact((self.deep.len() / 4).max(4));
+        }
         self.deep.push(states);
         self.deep.len() - 1
     }

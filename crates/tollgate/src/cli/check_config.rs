@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::WRONG;
 use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
+use crate::config::memory::{self, MemoryNeed};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
@@ -60,6 +61,16 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     writeln!(out, "listens on http://{}", config.listen.http)?;
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
+    if let Some(need) = config.memory_need() {
+        writeln!(out, "{}", need_in_words(need))?;
+    }
+    for variable in config.valkey.iter().filter(|variable| variable.is_used()) {
+        writeln!(out, "  {} {}", variable.name, variable.effect)?;
+    }
+    if config.store.is_shared() {
+        let default = config.policies.on_outage();
+        writeln!(out, "without its store, rules that do not say otherwise do this: {default}")?;
+    }
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
     }
@@ -84,6 +95,18 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
         writeln!(out, "\n{about}{message}\n  remedy: {remedy}")?;
     }
     Ok(())
+}
+
+/// How much memory the counters take at most.
+fn need_in_words(need: MemoryNeed) -> String {
+    let bytes = memory::in_words(need.bytes);
+    match need.keys {
+        0 => format!("  counters take at most {bytes} of memory"),
+        keys => format!(
+            "  counters take at most {bytes} of memory: {keys} keys of up to {} bytes",
+            need.key_bytes
+        ),
+    }
 }
 
 fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Result<()> {
@@ -276,6 +299,13 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
+        "memory": config.memory_need().map(|need| json!({
+            "keys": need.keys,
+            "most_key_bytes": need.key_bytes,
+            "most_bytes": need.bytes,
+            "machine_bytes": memory::machine_memory(Path::new("/")),
+        })),
+        "on_outage": config.policies.on_outage().to_string(),
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,

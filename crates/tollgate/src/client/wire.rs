@@ -354,6 +354,8 @@ pub struct RateLimit {
     pub on_exceed: String,
     /// What happens without the store, if anything was said about it.
     pub on_outage: Option<String>,
+    /// What happens without the store.
+    pub effective_on_outage: String,
     /// Whether it holds.
     pub in_force: bool,
     /// How many routes pass it.

@@ -221,7 +221,7 @@ fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
         ("limits", policy.limits.join(", ")),
         ("by", policy.by.join(", ")),
         ("when exceeded", policy.on_exceed.clone()),
-        ("without the store", policy.on_outage.clone().unwrap_or_else(|| "what fits its limits".to_owned())),
+        ("without the store", without_the_store(policy)),
         ("routes", words::number(policy.routes)),
         ("made", policy.created_at.clone()),
         ("changed", format!("{}, version {}", policy.updated_at, policy.version)),
@@ -233,6 +233,13 @@ fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "{:<19}{}", "description", words::plain(line))?;
     }
     Ok(())
+}
+
+fn without_the_store(policy: &RateLimit) -> String {
+    match &policy.on_outage {
+        Some(on_outage) => on_outage.clone(),
+        None => format!("{}, by default", policy.effective_on_outage),
+    }
 }
 
 fn on_exceed(text: &str) -> Result<String, String> {

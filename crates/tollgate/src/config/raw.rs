@@ -26,6 +26,8 @@ const BAN_PATTERN: &str = concat!(
     r"\s+ban\s+[0-9][0-9a-z_]*(\s+up\s+to\s+[0-9][0-9a-z_]*)?\s*$",
 );
 
+const ON_OUTAGE_PATTERN: &str = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$";
+
 /// The configuration of tollgate.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table of settings")]
@@ -51,6 +53,11 @@ pub(super) struct Written {
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
+    /// What rules do while a store that others share cannot be used, unless they say it themselves;
+    /// policies made over the API too. `local 50%`, `local 1/3`, `allow` or `deny`, as for a rule.
+    /// `local 50%` unless said otherwise.
+    #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
+    pub(super) on_outage: Option<String>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
     /// `recipient`, `domain`, `sender_domain` and `recipient_domain` are known; all others are text.
     pub(super) fields: Option<Named<FieldForm>>,
@@ -169,9 +176,10 @@ pub(super) struct Rule {
     pub(super) on_exceed: Option<OnExceedForm>,
     /// What happens while a store that others share cannot be used. `local 50%`: each node counts by
     /// itself, with this share of every limit (`local 1/3`: a third). `allow`: the rule is skipped.
-    /// `deny`: the attempt is denied. `local 50%` unless said otherwise, and `deny` for a rule with
-    /// `in total`, `at once` without `for`, or a ladder, which have no share.
-    #[schemars(regex(pattern = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*/\s*[0-9][0-9_]*))\s*$"))]
+    /// `deny`: the attempt is denied. The top-level `on_outage` unless said otherwise; `deny` instead of
+    /// `local` for a rule with `in total` or `at once` without `for`, which have no share, and always for a
+    /// ladder.
+    #[schemars(regex(pattern = ON_OUTAGE_PATTERN))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
     /// When the rule bans a key that it keeps denying, and for how long: twice as long each time, where
@@ -208,6 +216,11 @@ fn flow_text(schema: &mut Schema) {
 #[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
 fn yes() -> Option<bool> {
     Some(true)
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]
+fn half() -> Option<String> {
+    Some("local 50%".to_owned())
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the schema's default has the type of the setting")]

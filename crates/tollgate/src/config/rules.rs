@@ -21,6 +21,8 @@ use super::tree::Path;
 pub(super) struct Rules {
     usable: Vec<Arc<Rule>>,
     written: Vec<String>,
+    /// What rules do without their store, unless they say otherwise.
+    on_outage: OnOutage,
 }
 
 impl Rules {
@@ -51,7 +53,7 @@ impl Rules {
         findings: &mut Findings<'_>,
     ) -> Option<Arc<Rule>> {
         self.written.push(name.to_owned());
-        let rule = mean_one(name, written, path, kinds, Guarded::Yes, findings)?;
+        let rule = mean_one(name, written, path, kinds, (Guarded::Yes, self.on_outage), findings)?;
         self.usable.push(Arc::clone(&rule));
         Some(rule)
     }
@@ -86,6 +88,7 @@ pub(super) fn mean(
     written: &Named<raw::Rule>,
     kinds: &Kinds,
     guarded: &HashSet<String>,
+    on_outage: OnOutage,
     findings: &mut Findings<'_>,
 ) -> Rules {
     let one = |(name, rule): &(String, raw::Rule)| {
@@ -94,10 +97,10 @@ pub(super) fn mean(
             findings.key(&path, message);
         }
         let guarded = if guarded.contains(name) { Guarded::Yes } else { Guarded::No };
-        mean_one(name, rule, &path, kinds, guarded, findings)
+        mean_one(name, rule, &path, kinds, (guarded, on_outage), findings)
     };
     let usable = written.0.iter().filter_map(one).collect();
-    Rules { usable, written: written.0.iter().map(|(name, _)| name.clone()).collect() }
+    Rules { usable, written: written.0.iter().map(|(name, _)| name.clone()).collect(), on_outage }
 }
 
 fn mean_one(
@@ -105,7 +108,7 @@ fn mean_one(
     written: &raw::Rule,
     path: &Path,
     kinds: &Kinds,
-    guarded: Guarded,
+    (guarded, default): (Guarded, OnOutage),
     findings: &mut Findings<'_>,
 ) -> Option<Arc<Rule>> {
     let name: Arc<str> = name.into();
@@ -123,8 +126,10 @@ fn mean_one(
         Some(form) => mean_on_exceed(form, &path.key("on_exceed"), findings),
         None => Some(OnExceed::Reject),
     };
-    let on_outage =
-        mean_on_outage(written.on_outage.as_deref(), plan.as_deref(), &path.key("on_outage"), findings);
+    let on_outage = match &written.on_outage {
+        Some(text) => mean_on_outage(text, plan.as_deref(), &path.key("on_outage"), findings),
+        None => plan.as_deref().map(|plan| default.as_default_of(plan)),
+    };
     let count_when = match &written.count_when {
         Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
         None => Some(None),
@@ -236,14 +241,19 @@ fn mean_on_exceed(form: &OnExceedForm, path: &Path, findings: &mut Findings<'_>)
     }
 }
 
+/// What rules do without their store, unless they say otherwise.
+pub(super) fn default_on_outage(written: Option<&str>, findings: &mut Findings<'_>) -> OnOutage {
+    let Some(text) = written else { return OnOutage::DEFAULT };
+    mean_on_outage(text, None, &Path::of(&["on_outage"]), findings).unwrap_or(OnOutage::DEFAULT)
+}
+
 /// What a rule does without its store. A rule whose limits have no share cannot be asked for one.
 fn mean_on_outage(
-    written: Option<&str>,
+    text: &str,
     plan: Option<&Plan>,
     path: &Path,
     findings: &mut Findings<'_>,
 ) -> Option<OnOutage> {
-    let Some(text) = written else { return plan.map(OnOutage::of) };
     let on_outage = match tollgate_core::grammar::parse_on_outage(text) {
         Ok(on_outage) => on_outage,
         Err(error) => {

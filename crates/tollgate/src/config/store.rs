@@ -3,6 +3,7 @@
 mod redis;
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use tollgate_core::Span;
@@ -64,6 +65,13 @@ impl StoreConfig {
             Self::Memory { .. } | Self::File { .. } => false,
             Self::Redis(_) => true,
         }
+    }
+
+    /// Whether its file is the one at a path, under whatever name.
+    pub(super) fn is_in(&self, path: &std::path::Path) -> bool {
+        let Self::File { path: file, .. } = self else { return false };
+        let both = std::fs::metadata(file).and_then(|file| Ok((file, std::fs::metadata(path)?)));
+        both.is_ok_and(|(file, other)| (file.dev(), file.ino()) == (other.dev(), other.ino()))
     }
 
     /// That the directory of its file is not there, if that is so: the server would not start.

@@ -35,6 +35,9 @@ const SECTIONS: [&str; 11] = [
     "ALLOWLIST",
 ];
 
+/// The setting whose name has an underscore itself.
+const ON_OUTAGE: &str = "ON_OUTAGE";
+
 /// The variables that look like settings. One that the configuration names is what it is said to be.
 pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<Stray> {
     let strays = environment.keys().filter_map(|name| {
@@ -49,6 +52,9 @@ pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<St
 /// The setting that a variable looks like.
 fn meant(name: &str) -> Option<String> {
     let rest = name.strip_prefix(PREFIX).filter(|rest| !rest.starts_with('_'))?;
+    if rest.to_ascii_uppercase() == ON_OUTAGE {
+        return Some(format!("TOLLGATE__{rest}"));
+    }
     let (section, below) =
         rest.split_once('_').map_or((rest, None), |(section, below)| (section, Some(below)));
     let upper = section.to_ascii_uppercase();

@@ -2,9 +2,6 @@
 //!
 //! Two underscores separate levels, names match whatever their case, and the value is YAML. Which
 //! keys exist is checked when the tree is read, as for everything else.
-//!
-//! `VALKEY_URL` and `VALKEY_KEY_PREFIX`, which other programs share, name the store where nothing
-//! else does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,11 +18,6 @@ const PREFIX: &str = "TOLLGATE__";
 /// names must mean one that exists, or a slip would make a new rule that nobody uses.
 const NAMED: [(&str, &str); 4] =
     [("rules", "rule"), ("policies", "policy"), ("fields", "field"), ("guards", "guard")];
-
-/// The address of the store, where nothing else names one.
-const URL: &str = "VALKEY_URL";
-/// What its keys begin with.
-const KEY_PREFIX: &str = "VALKEY_KEY_PREFIX";
 
 pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> Result<(), ConfigError> {
     let mut variables: Vec<_> = environment.iter().filter(|(name, _)| name.starts_with(PREFIX)).collect();
@@ -50,34 +42,7 @@ pub(super) fn apply(tree: &mut Node, environment: &HashMap<String, String>) -> R
             }
         }
     }
-    name_store(tree, environment);
     if problems.is_empty() { Ok(()) } else { Err(problems.into()) }
-}
-
-/// Whether the environment names a store for whoever names none.
-pub(super) fn name_a_store(environment: &HashMap<String, String>) -> bool {
-    environment.get(URL).is_some_and(|url| !url.is_empty())
-}
-
-/// Names the store by [`URL`] and [`KEY_PREFIX`], if the tree names none.
-fn name_store(tree: &mut Node, environment: &HashMap<String, String>) {
-    let Value::Table(entries) = &mut tree.value else { return };
-    let is_named =
-        entries.iter().any(|entry| entry.key == "store" && !matches!(entry.node.value, Value::Null));
-    if is_named || !name_a_store(environment) {
-        return;
-    }
-    let set = |variable: &str, key: &str| {
-        let text = environment.get(variable).filter(|text| !text.is_empty())?;
-        let place = Place::Variable { name: variable.into() };
-        let node = Node { value: Value::Text(text.clone()), place: place.clone() };
-        Some(Entry { key: key.to_owned(), key_place: place, node })
-    };
-    let settings = [set(URL, "redis"), set(KEY_PREFIX, "key_prefix")].into_iter().flatten().collect();
-    let place = Place::Variable { name: URL.into() };
-    let node = Node { value: Value::Table(settings), place: place.clone() };
-    entries.retain(|entry| entry.key != "store");
-    entries.push(Entry { key: "store".to_owned(), key_place: place, node });
 }
 
 /// Puts a node where the segments lead; what is missing on the way is made.

@@ -1,5 +1,6 @@
 //! Puts the parts together: the only file that knows every crate.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -9,7 +10,7 @@ use tollgate_doors::{AccessKey, ForwardAuthSettings};
 use tollgate_engine::{Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
-use tollgate_store::file::{FileEvent, FileOptions, FileStore, Syncing};
+use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
@@ -100,12 +101,7 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
             // The error names its cause itself; the chain would name it again.
             let (store, report) = FileStore::open(path, clock, options)
                 .map_err(|error| anyhow::Error::msg(error.to_string()))?;
-            let file = path.display();
-            if let Some(aside) = report.set_aside {
-                let to = aside.to.display().to_string();
-                tracing::error!(component = "store", %file, to, reason = aside.reason, "the file is damaged and was set aside; counting starts afresh");
-            }
-            tracing::info!(component = "store", %file, keys = report.keys, "the store is open");
+            tell_opened(path, &report);
             let store = Arc::new(store);
             metrics::file_store(registry, &store);
             let (records, saved) = (Arc::clone(&store), Arc::clone(&store));
@@ -122,6 +118,27 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
             Ok(Kept { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) })
         }
     }
+}
+
+/// Logs what was found when the state file was opened.
+fn tell_opened(path: &Path, report: &OpenReport) {
+    let file = path.display();
+    if let Some(aside) = &report.set_aside {
+        let (to, reason) = (aside.to.display(), &aside.reason);
+        tracing::error!(component = "store", %file, %to, reason, "the file is damaged and was set aside; counting starts afresh");
+    }
+    if report.was_empty {
+        tracing::warn!(component = "store", %file, "the state file was empty, so counting starts afresh; tollgate never leaves an empty file, so counters that were in it are lost");
+    }
+    if report.lost_commits > 0 {
+        let lost = report.lost_commits;
+        tracing::error!(component = "store", %file, lost_commits = lost, "the newest commit in the state file is damaged and was rolled back; counts, bans and overrides that it saved are lost");
+    }
+    if let Some(mode) = report.wide_permissions {
+        let mode = format!("{mode:03o}");
+        tracing::warn!(component = "store", %file, mode, "other users have access to the state file, which holds secrets: run `chmod 600` on it");
+    }
+    tracing::info!(component = "store", %file, keys = report.keys, "the store is open");
 }
 
 fn tell(event: FileEvent) {

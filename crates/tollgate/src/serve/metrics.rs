@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
@@ -18,6 +19,44 @@ pub(crate) fn program(registry: &mut Registry) {
     registry.register_collector(Box::new(ProcessMeters));
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
     registry.register("tollgate_build", "Which build this is", build);
+}
+
+/// How often the configuration was reloaded, and how often it could not be.
+#[derive(Clone, Debug)]
+pub(crate) struct ReloadCounts(Family<[(&'static str, &'static str); 1], Counter>);
+
+/// How a reload ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ReloadResult {
+    /// The new configuration is in force.
+    Ok,
+    /// The old one stayed in force.
+    Failed,
+}
+
+impl ReloadCounts {
+    /// Shows `tollgate_config_reloads_total{result}`, with both results from the start.
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let counts = Self(Family::default());
+        for result in [ReloadResult::Ok, ReloadResult::Failed] {
+            counts.of(result);
+        }
+        let help = "Reloads of the configuration; after a failed one the old configuration stays in force";
+        registry.register("tollgate_config_reloads", help, counts.0.clone());
+        counts
+    }
+
+    pub(crate) fn count(&self, result: ReloadResult) {
+        self.of(result).inc();
+    }
+
+    fn of(&self, result: ReloadResult) -> Counter {
+        let result = match result {
+            ReloadResult::Ok => "ok",
+            ReloadResult::Failed => "failed",
+        };
+        self.0.get_or_create_owned(&[("result", result)])
+    }
 }
 
 pub(crate) fn store_keys(registry: &mut Registry, keys: impl Fn() -> usize + Send + Sync + 'static) {

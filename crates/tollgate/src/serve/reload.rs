@@ -1,18 +1,17 @@
-//! Follows the configuration: on SIGHUP, when the file changes, and when the API asks.
+//! Reads the configuration again and puts it in force, all of it or nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
 use tollgate_core::{Policies, Span};
 use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
 
 use super::assemble::{access_keys, forward_auth};
+use super::metrics::{ReloadCounts, ReloadResult};
 use super::notifying::Told;
 use crate::config::{self, Config, ConfigError};
 
@@ -43,16 +42,8 @@ pub(crate) struct Reloader {
     drain: Mutex<Span>,
     /// What was read last, so that a touched file that says the same is no news.
     last: Mutex<Option<Vec<u8>>>,
+    counts: ReloadCounts,
 }
-
-/// Changes of the file, for as long as this lives.
-pub(crate) struct Changes {
-    _watcher: Option<RecommendedWatcher>,
-    events: mpsc::Receiver<()>,
-}
-
-/// How long to wait after a change for the rest of it: editors write in several steps.
-const SETTLE: Duration = Duration::from_millis(100);
 
 impl Source {
     pub(crate) fn load(&self) -> Result<Config, ConfigError> {
@@ -85,9 +76,20 @@ impl InForce {
 
 impl Reloader {
     /// Follows a source that said `last` just before `started` was read from it.
-    pub(crate) fn new(source: Source, last: Option<Vec<u8>>, started: Config, in_force: InForce) -> Self {
+    pub(crate) fn new(
+        source: Source,
+        last: Option<Vec<u8>>,
+        started: Config,
+        in_force: InForce,
+        counts: ReloadCounts,
+    ) -> Self {
         let (policies, drain) = (Mutex::new(started.policies.clone()), Mutex::new(started.drain));
-        Self { source, started, in_force, policies, drain, last: Mutex::new(last) }
+        Self { source, started, in_force, policies, drain, last: Mutex::new(last), counts }
+    }
+
+    /// The file that the configuration comes from.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.source.path.as_deref()
     }
 
     /// How long requests that are under way may take once the program was told to end.
@@ -97,6 +99,12 @@ impl Reloader {
 
     /// Reloads; if the configuration is broken, what was in force stays in force.
     pub(crate) fn reload(&self) -> Result<(), ConfigError> {
+        let done = self.try_reload();
+        self.counts.count(if done.is_ok() { ReloadResult::Ok } else { ReloadResult::Failed });
+        done
+    }
+
+    fn try_reload(&self) -> Result<(), ConfigError> {
         let mut last = self.last.lock();
         // Before it is loaded: what changes in between is then seen as a change.
         *last = self.source.bytes();
@@ -172,52 +180,4 @@ fn needing_a_restart(started: &Config, now: &Config) -> impl Iterator<Item = &'s
 fn differ(started: &Config, now: &Config, in_this: impl Fn(&Settings, &Settings) -> bool) -> bool {
     let both = started.gateway.as_ref().zip(now.gateway.as_ref());
     both.is_some_and(|(before, after)| in_this(before, after))
-}
-
-/// Watches the configuration file. Where that is not possible, the other ways to reload remain.
-pub(crate) fn watch(reloader: &Reloader) -> Changes {
-    let (sender, events) = mpsc::channel(1);
-    let watcher = reloader.source.path.as_deref().and_then(|path| {
-        let watcher = watch_file(path, sender);
-        if let Err(error) = &watcher {
-            tracing::warn!(component = "config", %error, "changes of the file are not noticed: reload by hand");
-        }
-        watcher.ok()
-    });
-    Changes { _watcher: watcher, events }
-}
-
-/// Watches the directory: editors replace files, and a watch on the old one would see nothing more.
-/// Behind a link, what is replaced may be the link, the file, or a link in between.
-fn watch_file(path: &Path, sender: mpsc::Sender<()>) -> notify::Result<RecommendedWatcher> {
-    let path = std::path::absolute(path)?;
-    let name = path.file_name().map(ToOwned::to_owned);
-    let real = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    let linked = path.is_symlink();
-    let mut watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
-        let touched = event.is_ok_and(|event| {
-            let named = || event.paths.iter().any(|path| path.file_name() == name.as_deref());
-            !event.kind.is_access() && (linked || named())
-        });
-        if touched {
-            // A full channel holds news that was not read yet.
-            let _ = sender.try_send(());
-        }
-    })?;
-    let directory = path.parent().unwrap_or(Path::new("/"));
-    watcher.watch(directory, RecursiveMode::NonRecursive)?;
-    if let Some(real) = real.parent().filter(|real| linked && *real != directory) {
-        watcher.watch(real, RecursiveMode::NonRecursive)?;
-    }
-    Ok(watcher)
-}
-
-impl Changes {
-    /// The next change, once it has settled; `None` if nothing is watched.
-    pub(crate) async fn recv(&mut self) -> Option<()> {
-        let news = self.events.recv().await;
-        tokio::time::sleep(SETTLE).await;
-        while self.events.try_recv().is_ok() {}
-        news
-    }
 }

@@ -1,75 +1,81 @@
 //! A store in a file, looked at from outside. It is neither opened as a store nor changed.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use tollgate_redis::inspect::Finding;
-
-/// What every file of this kind begins with.
-const BEGINNING: &[u8] = b"redb";
+use tollgate_store::file::{Condition, Inspection, OpenError, inspect};
 
 /// What there is to say about the file at a path.
 pub(super) fn examine(path: &Path) -> Vec<Finding> {
     let shown = path.display();
-    let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let mut findings = match fs::metadata(&real) {
-        Ok(found) if !found.is_file() => {
-            let words = format!("{shown} is not a file");
-            vec![Finding::problem("file", words).remedy("name a file in `store`")]
-        }
-        Ok(found) => {
-            let words = format!("{shown} has {} bytes", found.len());
-            let mut findings = vec![Finding::fine("file", words)];
-            findings.extend(look_inside(&real, found.len()));
-            findings
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            vec![Finding::note("file", format!("there is no {shown} yet: the server begins one"))]
-        }
+    let mut findings = match inspect(path) {
+        Ok(Some(found)) => of_file(path, &found),
+        Ok(None) => vec![Finding::note("file", format!("there is no {shown} yet: the server begins one"))],
+        Err(OpenError::Foreign { what, .. }) => vec![
+            Finding::problem("file", format!("{shown} is {what}: the server does not start"))
+                .remedy("name another file in `store`, or move this one away"),
+        ],
         Err(error) => vec![
-            Finding::problem("file", format!("{shown} cannot be looked at: {error}"))
+            Finding::problem("file", error.to_string())
                 .remedy("let the user of the server read and write it, and its directory"),
         ],
     };
-    findings.push(directory(&real));
-    findings.extend(damaged(&real));
+    findings.push(directory(path));
+    findings.extend(damaged(path));
     findings
 }
 
-fn look_inside(path: &Path, length: u64) -> Vec<Finding> {
+fn of_file(path: &Path, found: &Inspection) -> Vec<Finding> {
     let shown = path.display();
-    let mut file = match File::options().read(true).write(true).open(path) {
-        Ok(file) => file,
-        Err(error) => {
-            let finding = Finding::problem("file", format!("{shown} cannot be opened: {error}"));
-            return vec![finding.remedy("let the user of the server read and write it")];
-        }
-    };
-    let mut findings = Vec::new();
-    let mut beginning = Vec::new();
-    let read = file.by_ref().take(BEGINNING.len() as u64).read_to_end(&mut beginning);
-    if length > 0 && (read.is_err() || beginning != BEGINNING) {
-        findings.push(
+    let size = Finding::fine("file", format!("{shown} has {} bytes", found.bytes));
+    let mut findings = match &found.condition {
+        Condition::Empty => vec![
+            Finding::warning("file", format!("{shown} is empty: the server starts counting afresh"))
+                .remedy("if counters were in it, stop the server and restore the file from a copy"),
+        ],
+        Condition::InUse => vec![
+            size,
+            Finding::fine("lock", "a process has it open, as a running server does; its content is not looked at"),
+        ],
+        Condition::Damaged { reason } => vec![
             Finding::warning(
                 "file",
-                format!("{shown} is no store: the server sets it aside and starts afresh"),
+                format!("{shown} is damaged ({reason}): the server sets it aside and starts counting afresh"),
             )
-            .remedy("name another file in `store`, or put a copy of the store there"),
-        );
+            .remedy("restore the file from a copy before the server starts"),
+        ],
+        Condition::Sound { keys, lost_commits: 0 } => vec![
+            size,
+            Finding::fine("content", format!("{keys} keys, and all of it can be read")),
+            Finding::fine("lock", "no process has it open"),
+        ],
+        Condition::Sound { keys, lost_commits } => vec![
+            size,
+            Finding::warning(
+                "content",
+                format!("{keys} keys; the newest commit is damaged, so the server falls back to an older one and loses {lost_commits}"),
+            )
+            .remedy("restore the file from a copy before the server starts, or accept the loss; then check the disk"),
+            Finding::fine("lock", "no process has it open"),
+        ],
+    };
+    if let Some(mode) = found.wide_permissions {
+        let words =
+            format!("other users have access to {shown}, which holds secrets: its mode is {mode:03o}");
+        findings.push(Finding::warning("permissions", words).remedy(format!("run `chmod 600 {shown}`")));
     }
-    // The one who has it open holds a lock on it. Ours is given back at once, and is one that others
-    // who look may have too.
-    findings.push(match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => {
-            Finding::fine("lock", "a process has it open, as a running server does")
-        }
-        Err(TryLockError::Error(error)) => {
-            Finding::note("lock", format!("whether a process has it open is not known: {error}"))
-        }
-        Ok(()) => Finding::fine("lock", "no process has it open"),
-    });
+    if !matches!(found.condition, Condition::InUse) {
+        findings.extend(unwritable(path));
+    }
     findings
+}
+
+/// That the file cannot be opened for writing, if that is so.
+fn unwritable(path: &Path) -> Option<Finding> {
+    let error = fs::File::options().append(true).open(path).err()?;
+    let finding = Finding::problem("file", format!("{} cannot be written to: {error}", path.display()));
+    Some(finding.remedy("let the user of the server read and write it"))
 }
 
 /// Whether the directory takes new files, which the server begins and sets aside in it.

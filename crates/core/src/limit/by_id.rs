@@ -1,0 +1,156 @@
+//! A map from ids to holds, in order of the ids. Few are kept in a list, which takes a tenth of the
+//! memory of a tree; many are kept in a tree, where one more costs no more than the one before.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use super::Hold;
+
+/// Holds by id.
+#[derive(Clone, Debug)]
+pub(super) enum ById {
+    /// In order of the ids, at most [`ById::FEW`].
+    Few(Vec<(Box<str>, Hold)>),
+    /// It stays a tree when holds end, so that a key at the edge does not go back and forth.
+    Many(BTreeMap<Box<str>, Hold>),
+}
+
+impl ById {
+    /// How many are kept in a list: moving them costs less than a cache line of a tree.
+    const FEW: usize = 16;
+
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Few(list) => list.len(),
+            Self::Many(tree) => tree.len(),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn find(&self, id: &str) -> Option<&Hold> {
+        match self {
+            Self::Few(list) => position(list, id).ok().map(|index| &list[index].1),
+            Self::Many(tree) => tree.get(id),
+        }
+    }
+
+    pub(super) fn find_mut(&mut self, id: &str) -> Option<&mut Hold> {
+        match self {
+            Self::Few(list) => position(list, id).ok().map(|index| &mut list[index].1),
+            Self::Many(tree) => tree.get_mut(id),
+        }
+    }
+
+    /// Puts a hold in, in the place of one with the same id.
+    pub(super) fn insert(&mut self, id: Box<str>, hold: Hold) {
+        match self {
+            Self::Many(tree) => drop(tree.insert(id, hold)),
+            Self::Few(list) => match position(list, &id) {
+                Ok(index) => list[index].1 = hold,
+                Err(index) if list.len() < Self::FEW => {
+                    if list.len() == list.capacity() {
+                        // By half: doubling would leave more empty than it is worth.
+                        list.reserve_exact((list.len() / 2).max(1));
+                    }
+                    list.insert(index, (id, hold));
+                }
+                Err(_) => {
+                    let mut tree: BTreeMap<_, _> = core::mem::take(list).into_iter().collect();
+                    tree.insert(id, hold);
+                    *self = Self::Many(tree);
+                }
+            },
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: &str) -> Option<(Box<str>, Hold)> {
+        match self {
+            Self::Few(list) => position(list, id).ok().map(|index| list.remove(index)),
+            Self::Many(tree) => tree.remove_entry(id),
+        }
+    }
+
+    pub(super) fn retain(&mut self, keep: impl Fn(&Hold) -> bool) {
+        match self {
+            Self::Few(list) => list.retain(|(_, hold)| keep(hold)),
+            Self::Many(tree) => tree.retain(|_, hold| keep(hold)),
+        }
+    }
+
+    /// All of them, in order of the ids.
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Hold)> {
+        let (list, tree) = match self {
+            Self::Few(list) => (Some(list.iter()), None),
+            Self::Many(tree) => (None, Some(tree.iter())),
+        };
+        Iter { list, tree }
+    }
+
+    pub(super) fn holds(&self) -> impl Iterator<Item = &Hold> {
+        self.iter().map(|(_, hold)| hold)
+    }
+
+    pub(super) fn for_each_mut(&mut self, change: impl FnMut(&mut Hold)) {
+        match self {
+            Self::Few(list) => list.iter_mut().map(|(_, hold)| hold).for_each(change),
+            Self::Many(tree) => tree.values_mut().for_each(change),
+        }
+    }
+}
+
+fn position(list: &[(Box<str>, Hold)], id: &str) -> Result<usize, usize> {
+    list.binary_search_by(|(known, _)| (**known).cmp(id))
+}
+
+/// One of the two is there.
+struct Iter<'h> {
+    list: Option<core::slice::Iter<'h, (Box<str>, Hold)>>,
+    tree: Option<alloc::collections::btree_map::Iter<'h, Box<str>, Hold>>,
+}
+
+impl<'h> Iterator for Iter<'h> {
+    type Item = (&'h str, &'h Hold);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match (&mut self.list, &mut self.tree) {
+            (Some(list), _) => list.next().map(|(id, hold)| (&**id, hold)),
+            (None, Some(tree)) => tree.next().map(|(id, hold)| (&**id, hold)),
+            (None, None) => None,
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let list = self.list.as_ref().map_or(0, ExactSizeIterator::len);
+        let tree = self.tree.as_ref().map_or(0, ExactSizeIterator::len);
+        (list + tree, Some(list + tree))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+impl Default for ById {
+    fn default() -> Self {
+        Self::Few(Vec::new())
+    }
+}
+
+/// By what is in it, wherever that is kept.
+impl PartialEq for ById {
+    fn eq(&self, other: &Self) -> bool {
+        self.iter().eq(other.iter())
+    }
+}
+
+impl Eq for ById {}
+
+impl FromIterator<(Box<str>, Hold)> for ById {
+    fn from_iter<I: IntoIterator<Item = (Box<str>, Hold)>>(holds: I) -> Self {
+        let mut all = Self::default();
+        holds.into_iter().for_each(|(id, hold)| all.insert(id, hold));
+        all
+    }
+}

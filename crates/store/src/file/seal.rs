@@ -1,0 +1,37 @@
+//! The seal of a state file: a mark that the file is ours, and the number of its newest commit.
+//!
+//! It lies in the first page, behind the header of the database, where redb writes nothing. The writer
+//! puts it there after each commit is durable. A file whose tables have an older number than its seal
+//! has lost commits: redb found the newest one damaged and fell back to the one before.
+
+use redb::StorageBackend;
+
+use super::disk::Disk;
+
+/// Stands in the seal and in the table `meta`, so that a damaged state file can still be recognised.
+pub(super) const MARK: [u8; 16] = *b"tollgate\0counts\n";
+
+/// Behind the header of redb, which takes 320 bytes, and within the first page of 4,096.
+const AT: u64 = 2_048;
+const LENGTH: usize = MARK.len() + 16;
+
+/// The number of the newest commit, if the file has a sound seal.
+pub(super) fn read(disk: &Disk) -> Option<u64> {
+    let mut bytes = [0; LENGTH];
+    disk.read(AT, &mut bytes).ok()?;
+    let (mark, numbers) = bytes.split_at(MARK.len());
+    let (number, check) = numbers.split_at(8);
+    let number = u64::from_le_bytes(number.try_into().ok()?);
+    let check = u64::from_le_bytes(check.try_into().ok()?);
+    (mark == MARK && check == !number).then_some(number)
+}
+
+/// Writes the seal of a commit that is durable. It need not be: an older seal only tells less.
+pub(super) fn write(disk: &Disk, number: u64) {
+    let mut bytes = [0; LENGTH];
+    bytes[..MARK.len()].copy_from_slice(&MARK);
+    bytes[MARK.len()..MARK.len() + 8].copy_from_slice(&number.to_le_bytes());
+    bytes[MARK.len() + 8..].copy_from_slice(&(!number).to_le_bytes());
+    // A disk that fails here fails at the next commit too, which reports it.
+    let _ = disk.write(AT, &bytes);
+}

@@ -1,0 +1,81 @@
+//! How much memory keys take: what an operator reckons with. `tests/memory_kinds.rs` measures it.
+
+use tollgate_core::Plan;
+use tollgate_core::limit::Limit;
+
+use super::pack::Fit;
+
+/// The memory of one key under a plan, in bytes: at most this much, room that is free for growth included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Footprint {
+    /// Without any entry.
+    pub key: u64,
+    /// For each entry: a take in a log, a slot, a hold, a failure.
+    pub entry: u64,
+    /// The most entries that the limits allow.
+    pub most_entries: u64,
+}
+
+/// A slot of a table, with the free ones beside it.
+const NARROW: u64 = 80;
+const WIDE: u64 = 112;
+/// What a key beside the table takes there for being found, and for each of its limits.
+const BESIDE: u64 = 60;
+const STATE: u64 = 24;
+/// What is kept of a limit with entries, whatever their number.
+const LOG: u64 = 32;
+const HOLDS: u64 = 32;
+const CLIMB: u64 = 120;
+/// An entry, with the free room beside it.
+const TAKE: u64 = 34;
+const SLOT: u64 = 20;
+/// With an id of 36 bytes, as a UUID has.
+const HOLD: u64 = 144;
+const FAILURE: u64 = 48;
+
+impl Footprint {
+    /// The memory of a key under this plan.
+    pub fn of(plan: &Plan) -> Self {
+        let limits = plan.limits();
+        let key = match Fit::of(plan) {
+            Fit::One => NARROW,
+            Fit::Two | Fit::Climb => WIDE,
+            Fit::Deep => NARROW + BESIDE + STATE * limits.len() as u64,
+        };
+        let mut footprint = Self { key, entry: 0, most_entries: 0 };
+        for limit in limits {
+            let (fixed, entry, most) = match limit {
+                Limit::Sliding(limit) => (LOG, TAKE, limit.max()),
+                Limit::Slotted(limit) => {
+                    let slots = limit.period().as_micros().div_ceil(limit.slot().as_micros()) + 1;
+                    (LOG, SLOT, slots.min(limit.max()))
+                }
+                Limit::InFlight(limit) => (HOLDS, HOLD, limit.max()),
+                Limit::Ladder(ladder) => (CLIMB, FAILURE, ladder.most_entries() as u64),
+                Limit::Window(_)
+                | Limit::Calendar(_)
+                | Limit::Bucket(_)
+                | Limit::PerAttempt { .. }
+                | Limit::Total { .. } => (0, 0, 0),
+            };
+            footprint.key += fixed;
+            footprint = footprint.joined(entry, most);
+        }
+        footprint
+    }
+
+    /// With the entries of another limit. One take is an entry in each.
+    fn joined(self, entry: u64, most: u64) -> Self {
+        Self { entry: self.entry + entry, most_entries: self.most_entries.max(most), ..self }
+    }
+
+    /// The memory of a key with so many entries.
+    pub fn with_entries(&self, entries: u64) -> u64 {
+        self.key.saturating_add(self.entry.saturating_mul(entries))
+    }
+
+    /// The memory of a key with as many entries as its limits allow.
+    pub fn most(&self) -> u64 {
+        self.with_entries(self.most_entries)
+    }
+}

@@ -1,0 +1,119 @@
+//! How much memory a key of each kind takes, and each entry of a log, slot or hold in it: what
+//! `check-config` reckons with, measured. Each kind is measured in a process of its own, with the allocator
+//! of the program, so that the process's memory is the store's.
+//!
+//! `cargo test -p tollgate-store --test memory_kinds -- --nocapture` prints them;
+//! `TOLLGATE_MEASURED_TAKES=4000000` measures larger stores.
+
+#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::fmt::Write;
+use std::process::Command;
+use std::sync::Arc;
+
+use tollgate_core::store::Answer;
+use tollgate_core::{Charges, Outcome, Plan, Store, Ticket, Timestamp};
+use tollgate_store::memory::Footprint;
+use tollgate_store::{ManualClock, MemoryStore};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const KIND: &str = "TOLLGATE_MEASURED_KIND";
+const ENTRIES: &str = "TOLLGATE_MEASURED_ENTRIES";
+/// What a process has besides, and what the allocator keeps ready.
+const BYTES_BESIDE: u64 = 4 << 20;
+
+/// Limits, and how many entries a key of them is given.
+const MEASURED: [(&str, &[u64]); 10] = [
+    ("1000/hour", &[1]),
+    ("10/s burst 50", &[1]),
+    ("1000 in total", &[1]),
+    ("1000/hour, 5000/day", &[1]),
+    ("1000/hour, 5000/day, 9000/week", &[1]),
+    ("5/hour sliding", &[1, 5]),
+    ("100/hour sliding", &[20]),
+    ("1000/hour sliding by 1m", &[1, 20]),
+    ("100 at once for 1h", &[1, 4, 20]),
+    ("ladder 20 lock 15m", &[1, 20]),
+];
+
+/// How many keys are measured: fewer, the more entries each has.
+#[expect(clippy::disallowed_methods, reason = "more keys are asked for by environment")]
+fn keys(entries: u64) -> u64 {
+    let takes = std::env::var("TOLLGATE_MEASURED_TAKES").map_or(160_000, |takes| takes.parse().unwrap());
+    (takes / entries).min(takes / 2)
+}
+
+fn plan(limits: &str) -> Arc<Plan> {
+    let limits = limits.split(", ").map(|limit| limit.parse().unwrap()).collect();
+    Arc::new(Plan::new("rule".into(), limits).unwrap())
+}
+
+/// Fills a store in this process, and says how much memory each key took.
+#[expect(clippy::disallowed_methods, reason = "the process is told what to measure by its environment")]
+#[test]
+fn measures_what_its_environment_says() {
+    let (Ok(limits), Ok(entries)) = (std::env::var(KIND), std::env::var(ENTRIES)) else { return };
+    let entries: u64 = entries.parse().unwrap();
+    let (keys, plan) = (keys(entries), plan(&limits));
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_760_000_045_000_000)));
+    let before = resident_bytes();
+    let store = MemoryStore::new(clock.clone(), keys as usize * 2);
+    let (mut key, mut id) = (String::new(), String::new());
+    // By rounds, as keys grow in life: all of them a little at a time.
+    for entry in 0..entries {
+        for number in 0..keys {
+            key.clear();
+            write!(key, "key {number}").unwrap();
+            id.clear();
+            write!(id, "{entry:08}-0000-0000-0000-{number:012}").unwrap();
+            let mut charges = Charges::new(Ticket(entry << 32 | number), 1, Some(&id));
+            charges.push(&plan, &key, true);
+            let mut outcome = Outcome::default();
+            let answer = store.take(&charges, &mut outcome);
+            assert!(matches!(answer, Answer::Ready(Some(Ok(())))), "{key}");
+            drop(answer);
+        }
+        clock.advance(tollgate_core::Span::from_secs(3_540 / entries));
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert_eq!(store.len() as u64, keys);
+    println!("measured {}", grown as u64 / keys);
+}
+
+/// Measures in a process of its own.
+#[expect(clippy::disallowed_methods, reason = "the measurement is a process of its own")]
+fn measured(limits: &str, entries: u64) -> u64 {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "measures_what_its_environment_says", "--nocapture"])
+        .env(KIND, limits)
+        .env(ENTRIES, entries.to_string())
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let bytes = printed.split("measured ").nth(1).unwrap_or_else(|| panic!("{printed}"));
+    bytes.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn no_key_takes_more_than_its_footprint_says() {
+    for (limits, counts) in MEASURED {
+        let footprint = Footprint::of(&plan(limits));
+        for entries in counts {
+            let bytes = measured(limits, *entries);
+            let told = footprint.with_entries(*entries);
+            println!("{limits:<34} {entries:>4} entries: {bytes:>6} bytes a key, at most {told}");
+            let beside = BYTES_BESIDE / keys(*entries);
+            assert!(bytes <= told + beside, "{limits} with {entries}: {bytes} bytes, and not {told}");
+            assert!(bytes * 2 >= told, "{limits} with {entries}: {bytes} bytes, far from {told}");
+        }
+    }
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let pages: usize =
+        statm.split_whitespace().nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4_096
+}
