@@ -28,10 +28,11 @@ policies: { p: [one] }
 fn a_denial_is_one_flat_object_with_exactly_these_members() {
     let home = Home::with(JSON);
     let server = home.start();
-    for status in [200, 429] {
-        let body = json!({ "policy": "p", "fields": { "user": "ada \"x\"\n" } });
-        assert_eq!(server.check(&body).status, status);
-    }
+    let body = json!({ "policy": "p", "fields": { "user": "ada \"x\"\n" } });
+    assert_eq!(server.check(&body).status, 200);
+    let denied = server.check(&body);
+    let id = denied.header("x-correlation-id").expect("a refusal tells an id").to_owned();
+    assert_eq!(denied.status, 429);
     let log = server.stop();
     let [mut line] = denials(&log).try_into().unwrap();
     let time = line.as_object_mut().unwrap().remove("time").unwrap();
@@ -45,6 +46,7 @@ fn a_denial_is_one_flat_object_with_exactly_these_members() {
         "denied_by": "one",
         "key": "ada \"x\"\n",
         "retry_after": "30m",
+        "correlation": id,
     });
     assert_eq!(line, expected);
     let every = lines(&log);
