@@ -18,7 +18,7 @@ fn load(text: &str, variables: &[(&str, &str)]) -> Result<Config, ConfigError> {
 
 /// What these rules do without their store.
 fn modes(config: &Config, rules: &[&str]) -> Vec<String> {
-    rules.iter().map(|rule| config.policies.rule(rule).unwrap().on_outage.to_string()).collect()
+    rules.iter().map(|rule| config.policies.rule(rule).expect("it is a rule").on_outage.to_string()).collect()
 }
 
 #[test]

@@ -57,11 +57,12 @@ impl Config {
 
 /// A number of bytes for people: rounded up to whole KiB, MiB or GiB.
 pub fn in_words(bytes: u64) -> String {
-    match bytes {
-        ..0x40_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
-        ..0x1_0000_0000 => format!("{} MiB", bytes.div_ceil(1 << 20)),
-        _ => format!("{} GiB", bytes.div_ceil(1 << 30)),
-    }
+    let (shift, unit) = match bytes {
+        0..0x40_0000 => (10, "KiB"),
+        0x40_0000..0x1_0000_0000 => (20, "MiB"),
+        _ => (30, "GiB"),
+    };
+    format!("{} {unit}", bytes.div_ceil(1 << shift))
 }
 
 /// The memory that this process may use: the machine's, or what its control group allows. `None` if the
