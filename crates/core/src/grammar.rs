@@ -67,7 +67,7 @@ pub fn parse_explicit(text: &str) -> Result<Written, GrammarError> {
     if written.is_some() || text.trim() == "unlimited" {
         return Ok(written);
     }
-    let problem = "0 would mean no limit at all: write `unlimited` if that is meant; to refuse a key, put it on the blocklist";
+    let problem = "this would mean no limit at all: write `unlimited` if that is meant; to refuse a key, put it on the blocklist";
     Err(GrammarError { text: text.to_owned(), at: 0, problem: problem.to_owned() })
 }
 
