@@ -18,6 +18,7 @@ mod from_yaml;
 mod gateway;
 pub mod guards;
 mod hash_tags;
+mod hush;
 pub mod keys;
 mod limits;
 pub mod listen;
@@ -30,6 +31,7 @@ mod raw;
 mod rules;
 pub mod store;
 pub mod strays;
+mod suspect;
 mod tree;
 mod unproved;
 mod variables;
@@ -61,8 +63,11 @@ use tree::{Node, Value};
 /// What is used when no file is given.
 pub const STARTER: &str = include_str!("config/starter.yaml");
 
-/// The largest file that is read, in bytes.
-const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// The largest file that is read, in MiB: more than 250,000 overrides need.
+const MOST_FILE_MIB: u64 = 32;
+
+/// Where settings go that are too many for a file.
+const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
 
 /// What a configuration means.
 ///
@@ -94,6 +99,8 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// Who is told of locks, by guard.
     pub webhooks: Webhooks,
+    /// Values of the file that can be used, and may not be what was meant.
+    pub doubts: Vec<Warning>,
     /// Variables of the environment that look like settings, and are ignored.
     pub strays: Vec<Stray>,
 }
@@ -116,12 +123,14 @@ impl Config {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: Some(apart.policy), message, remedy }
         });
-        let of_policies = apart
-            .chain(self.escapes())
-            .chain(self.unproved())
-            .chain(self.lockouts())
-            .chain(self.outlasting());
-        of_policies.chain(self.store.homeless()).chain(self.ignored()).collect()
+        apart.chain(self.own_warnings()).chain(self.ignored()).collect()
+    }
+
+    /// The warnings about the configuration itself: not about its store's topology, nor the environment.
+    pub fn own_warnings(&self) -> Vec<Warning> {
+        let of_policies = self.escapes().into_iter().chain(self.unproved()).chain(self.lockouts());
+        let of_policies = of_policies.chain(self.outlasting());
+        self.doubts.iter().cloned().chain(of_policies).chain(self.store.homeless()).collect()
     }
 }
 
@@ -148,7 +157,14 @@ pub fn load(
         fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
-    load_tree(read_tree(&text, format, &source)?, &environment)
+    let tree = read_tree(&text, format, &source)?;
+    if matches!(&tree.value, Value::Table(entries) if entries.is_empty()) {
+        return Err(fail(
+            "the file is empty: add rules and policies, as in `rules: { client: { by: ip, limits: 10/s } }` and `policies: { api: [client] }`; without a file, tollgate serves its built-in starter"
+                .to_owned(),
+        ));
+    }
+    load_tree(tree, &environment)
 }
 
 /// Reads the configuration from a text that problems call `source`.
@@ -245,6 +261,7 @@ fn mean(
         answers,
         gateway,
         webhooks,
+        doubts: findings.warnings(),
         strays: strays::find(environment, tree),
     });
     findings.conclude(made)
@@ -254,9 +271,10 @@ fn read_file(path: &FilePath) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() as u64 > MOST_FILE_BYTES {
-        return Err(format!("is larger than {MOST_FILE_BYTES} bytes: no configuration is"));
+    let most = MOST_FILE_MIB * 1024 * 1024;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > most {
+        return Err(format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"));
     }
     String::from_utf8(bytes).map_err(|error| {
         format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to())

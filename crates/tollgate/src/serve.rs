@@ -29,7 +29,7 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, Stray, apart};
+use crate::config::{Config, StoreConfig, Stray, Warning, apart};
 use assemble::{Assembly, access_keys};
 use notifying::{Notifying, Told, WebhookMeters};
 use reload::{InForce, Reloader, Source};
@@ -52,12 +52,26 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
+    warn_of_doubts(&config);
     warn_of_strays(&config.strays);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
     descriptors::raise(config.gateway.as_ref());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(config, source, bytes, out))
+}
+
+/// Logs the warnings of `check-config` that have no line of their own.
+fn warn_of_doubts(config: &Config) {
+    for Warning { policy, message, remedy } in config.own_warnings() {
+        tracing::warn!(
+            component = "config",
+            policy,
+            warning = message,
+            remedy,
+            "the configuration may not do what is meant"
+        );
+    }
 }
 
 /// Says so if variables of the environment look like settings, and are none.
@@ -143,6 +157,7 @@ async fn serve(
         gateway: gateway.clone(),
         told,
     };
+    let file = source.path.clone();
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
@@ -162,7 +177,7 @@ async fn serve(
     // It may have changed while the store was being opened.
     reloader.reload_if_changed();
     // Nobody may be reading: that is no reason not to serve.
-    let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
+    let _ = greeting::greet(out, (file.as_deref(), &config), listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     loop {
