@@ -154,16 +154,3 @@ fn a_file_with_a_hundred_thousand_overrides_is_read() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(said.matches("@customer.example instead:").count(), 100_000);
 }
-
-#[test]
-fn a_file_with_too_many_values_names_the_bound_and_the_api() {
-    let mut text = "blocklist:\n".to_owned();
-    text.push_str(&"- a\n".repeat(2_000_001));
-    refused(
-        "t.yaml",
-        &[(
-            &text,
-            "not valid YAML: there are more than 2000000 values: set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`",
-        )],
-    );
-}

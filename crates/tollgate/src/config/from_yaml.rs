@@ -233,3 +233,18 @@ impl<'de> Visitor<'de> for AnyValue {
         Ok(Parsed::Table(entries))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two million values take a build without optimisation half a minute, so the bound is met here alone.
+    #[test]
+    fn too_many_values_are_refused_with_the_bound_and_the_api() {
+        let message = beyond(&BudgetBreach::Nodes { nodes: MOST_NODES + 1 });
+        assert!(
+            message.starts_with("there are more than 2000000 values: set overrides with `tollgate set` or")
+        );
+        assert_eq!(message, beyond(&BudgetBreach::Events { events: 2 * MOST_NODES + 1 }));
+    }
+}
