@@ -337,3 +337,27 @@ async fn a_ban_by_a_rule_is_seen_in_the_lists_the_journal_and_the_metrics() {
     let configured = door.get("/api/v1/ratelimits").await.json();
     assert_eq!(configured["rules"]["login"]["ban"], "after 2 denials in 10m ban 1h up to 1d");
 }
+
+#[tokio::test]
+async fn every_address_is_blocked_only_by_force() {
+    let door = Door::open();
+    for target in ["0.0.0.0/0", "::/0", "::ffff:0:0/96"] {
+        let refused = ban(&door, json!({ "target": target })).await;
+        assert_eq!(refused.status, 400, "{refused:?}");
+        assert!(
+            refused.detail().contains("would block every address: add `\"force\":true` if that is meant")
+        );
+        let listed =
+            ban(&door, json!({ "bans": [{ "target": "192.0.2.1" }, { "target": target, "force": false }] }))
+                .await;
+        assert_eq!(listed.status, 400);
+        assert!(
+            listed.detail().starts_with("bans[1]: ") && listed.detail().ends_with("; nothing was set"),
+            "{listed:?}"
+        );
+    }
+    assert_eq!(door.check("orders", json!({ "route": "/", "ip": "203.0.113.7" })).await.status, 200);
+    assert_eq!(ban(&door, json!({ "target": "0.0.0.0/0", "kind": "allow" })).await.status, 200);
+    assert_eq!(ban(&door, json!({ "target": "0.0.0.0/0", "force": true })).await.status, 200);
+    assert_eq!(door.check("orders", json!({ "route": "/", "ip": "203.0.113.7" })).await.status, 403);
+}

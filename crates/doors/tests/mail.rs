@@ -233,6 +233,23 @@ async fn a_domain_is_set_in_a_mail_servers_words() {
 }
 
 #[tokio::test]
+async fn in_our_own_form_no_limit_is_the_word_and_not_zero() {
+    let door = Door::open();
+    let path = "/api/v1/ratelimits/sender/a@example.com";
+    for limits in [json!("0"), json!(["0"]), json!(["null"]), json!(["5/day", "0/hour"]), json!("0 at once")]
+    {
+        let refused = door.put(path, json!({ "limits": limits })).await;
+        assert_eq!(refused.status, 400, "{limits}");
+        assert!(
+            refused.detail().contains("this would mean no limit at all: write `unlimited`"),
+            "{refused:?}"
+        );
+    }
+    assert!(door.records.0.lock().is_empty());
+    assert_eq!(door.put(path, json!({ "limits": "unlimited" })).await.status, 200);
+}
+
+#[tokio::test]
 async fn a_reset_with_a_query_resets_nothing() {
     let door = Door::open();
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);

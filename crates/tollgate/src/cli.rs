@@ -1,19 +1,21 @@
 //! The command line: what can be asked of the program.
 //!
-//! Exit codes: 0 done or allowed, 1 denied (or warnings of `doctor`), 2 an error: in the arguments, in the configuration, or on
-//! the way to the server.
+//! Exit codes: 0 done or allowed, 1 denied (or warnings of `doctor`), 2 an error: in the arguments, in the configuration (with
+//! `check-config --strict` also a warning), or on the way to the server.
 
 mod check_config;
 mod doctor;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::command::{Remote, pages, plain};
-use check_config::Format;
+use check_config::{Format, Strictness};
+
+pub(crate) use check_config::store_in_words;
 
 /// A rate limiter for everything a team runs.
 #[derive(Clone, Debug, Parser)]
@@ -27,23 +29,57 @@ pub struct Cli {
 /// Where the configuration is.
 #[derive(Args, Clone, Debug)]
 pub struct ConfigFile {
-    /// The configuration file (.yaml, .yml or .toml); the built-in starter if there is none
-    #[arg(long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
+    /// The configuration file; takes precedence over --config
+    #[arg(value_name = "FILE")]
+    pub path: Option<PathBuf>,
+    /// The configuration file (.yaml, .yml or .toml); tollgate.yaml, tollgate.yml or tollgate.toml in the
+    /// working directory if it is there, else the built-in starter
+    #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     pub config: Option<PathBuf>,
+}
+
+/// The files that are looked for in the working directory.
+const USUAL: [&str; 3] = ["tollgate.yaml", "tollgate.yml", "tollgate.toml"];
+
+impl ConfigFile {
+    /// The file that was named, or the usual one in the working directory; `None` for the starter.
+    fn find(self) -> anyhow::Result<Option<PathBuf>> {
+        if let Some(named) = self.path.or(self.config) {
+            return Ok(Some(named));
+        }
+        let usual: Vec<&str> = USUAL.into_iter().filter(|name| Path::new(name).exists()).collect();
+        match usual.as_slice() {
+            [] => Ok(None),
+            [one] => Ok(Some(one.into())),
+            several => anyhow::bail!(
+                "there are {} here: say which one, as in `-c {}`",
+                several.join(" and "),
+                several[0]
+            ),
+        }
+    }
 }
 
 /// Where the configuration is that is looked at, and for whom.
 #[derive(Args, Clone, Debug)]
 pub struct Checked {
-    /// The configuration file, as with --config
-    #[arg(value_name = "FILE")]
-    pub path: Option<PathBuf>,
     /// Where the configuration is.
     #[command(flatten)]
     pub file: ConfigFile,
     /// Print JSON instead of words
     #[arg(long)]
     pub json: bool,
+}
+
+/// What `check-config` looks at, and how strictly.
+#[derive(Args, Clone, Debug)]
+pub struct CheckConfig {
+    /// Where the configuration is, and for whom the answer is.
+    #[command(flatten)]
+    pub checked: Checked,
+    /// Fail if there are warnings
+    #[arg(long)]
+    pub strict: bool,
 }
 
 /// What can be done.
@@ -53,7 +89,8 @@ pub enum Command {
     #[command(after_help = SERVE)]
     Serve(ConfigFile),
     /// Check the configuration and say in words what each rule bounds
-    CheckConfig(Checked),
+    #[command(after_help = check_config::HELP)]
+    CheckConfig(CheckConfig),
     /// Look at the configured store itself, and say what is wrong with it
     #[command(after_help = doctor::HELP)]
     Doctor(Checked),
@@ -76,16 +113,19 @@ Every setting can be overridden by an environment variable, whose value is YAML:
 Exit codes: 0 done or allowed, 1 denied, 2 an error.";
 
 const SERVE: &str = "\
-Without --config it serves the built-in starter on http://127.0.0.1:8080, with its counters in
-./tollgate.redb, and prints a request to try.
+Without FILE it serves tollgate.yaml, tollgate.yml or tollgate.toml in the working directory. If there is
+none, it serves the built-in starter on http://127.0.0.1:8080, with its counters in ./tollgate.redb. It
+prints the configuration file, the store, the listeners, and a request to try.
 
 SIGHUP, a changed file, and `tollgate reload` put changed rules, policies and keys in force;
 counters stay.
 SIGTERM and Ctrl-C end it: open requests are answered, counters are saved. A second one ends it
 at once.
 
-Example:
-  tollgate serve --config tollgate.yaml";
+Examples:
+  tollgate serve
+  tollgate serve /etc/tollgate/tollgate.yaml
+  tollgate serve -c tollgate.toml";
 
 /// The arguments or the configuration cannot be used, or the server cannot be asked.
 pub(crate) const WRONG: u8 = 2;
@@ -98,16 +138,17 @@ pub fn run(
     err: &mut dyn Write,
 ) -> anyhow::Result<ExitCode> {
     let done = match cli.command {
-        Command::CheckConfig(Checked { path, file, json }) => {
+        Command::CheckConfig(CheckConfig { checked: Checked { file, json }, strict }) => {
             let format = if json { Format::Json } else { Format::Words };
-            check_config::run(path.or(file.config).as_deref(), environment, format, out, err)
+            let strictness = if strict { Strictness::Strict } else { Strictness::Lenient };
+            check_config::run(file.find()?.as_deref(), environment, (format, strictness), out, err)
                 .map_err(Into::into)
         }
-        Command::Doctor(Checked { path, file, json }) => {
+        Command::Doctor(Checked { file, json }) => {
             let format = if json { Format::Json } else { Format::Words };
-            doctor::run(path.or(file.config).as_deref(), environment, format, out, err)
+            doctor::run(file.find()?.as_deref(), environment, format, out, err)
         }
-        Command::Serve(file) => crate::serve::run(file.config, environment, out).map(|()| ExitCode::SUCCESS),
+        Command::Serve(file) => crate::serve::run(file.find()?, environment, out).map(|()| ExitCode::SUCCESS),
         Command::Schema => print_schema(out).map_err(Into::into),
         Command::Remote(remote) => remote.run(&environment, out),
         Command::Completions(completions) => completions.run(Cli::command(), out).map_err(Into::into),

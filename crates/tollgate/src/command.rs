@@ -41,6 +41,7 @@ use tollgate_core::{Span, grammar};
 pub(crate) use words::plain;
 
 use crate::client::{Answer, Client, Fault, Server, Token};
+use crate::printable;
 
 /// How to reach the server, and how to put its answers.
 #[derive(Args, Clone, Debug)]
@@ -229,8 +230,9 @@ impl Session<'_> {
     }
 
     fn print(&mut self, answer: &Answer) -> io::Result<()> {
-        self.out.write_all(&answer.body)?;
-        if answer.body.ends_with(b"\n") { Ok(()) } else { self.out.write_all(b"\n") }
+        let body = String::from_utf8_lossy(&answer.body);
+        self.out.write_all(printable::json(&body).as_bytes())?;
+        if body.ends_with('\n') { Ok(()) } else { self.out.write_all(b"\n") }
     }
 }
 

@@ -18,6 +18,7 @@ mod from_yaml;
 mod gateway;
 pub mod guards;
 mod hash_tags;
+mod hush;
 pub mod keys;
 mod limits;
 pub mod listen;
@@ -32,6 +33,7 @@ mod raw;
 mod rules;
 pub mod store;
 pub mod strays;
+mod suspect;
 mod tree;
 mod unproved;
 pub mod valkey;
@@ -65,8 +67,11 @@ use tree::{Node, Value};
 /// What is used when no file is given.
 pub const STARTER: &str = include_str!("config/starter.yaml");
 
-/// The largest file that is read, in bytes.
-const MOST_FILE_BYTES: u64 = 4 * 1024 * 1024;
+/// The largest file that is read, in MiB: more than 250,000 overrides need.
+const MOST_FILE_MIB: u64 = 32;
+
+/// Where settings go that are too many for a file.
+const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
 
 /// What a configuration means.
 ///
@@ -98,6 +103,8 @@ pub struct Config {
     pub gateway: Option<Settings>,
     /// Who is told of locks, by guard.
     pub webhooks: Webhooks,
+    /// Values of the file that can be used, and may not be what was meant.
+    pub doubts: Vec<Warning>,
     /// Variables of the environment that look like settings, and are ignored.
     pub strays: Vec<Stray>,
     /// What `VALKEY_URL` and `VALKEY_KEY_PREFIX` did, if they are set.
@@ -122,18 +129,20 @@ impl Config {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: Some(apart.policy), message, remedy }
         });
-        let of_policies = apart
-            .chain(self.escapes())
+        apart.chain(self.own_warnings()).chain(self.ignored()).chain(self.unused_valkey()).collect()
+    }
+
+    /// The warnings about the configuration itself: not about its store's topology, nor the environment.
+    pub fn own_warnings(&self) -> Vec<Warning> {
+        let of_policies = self
+            .escapes()
+            .into_iter()
             .chain(self.unproved())
             .chain(self.lockouts())
             .chain(self.doubtful_logins())
             .chain(self.outlasting());
-        of_policies
-            .chain(self.store.homeless())
-            .chain(self.too_large())
-            .chain(self.ignored())
-            .chain(self.unused_valkey())
-            .collect()
+        let of_store = self.store.homeless().into_iter().chain(self.too_large());
+        self.doubts.iter().cloned().chain(of_policies).chain(of_store).collect()
     }
 }
 
@@ -162,7 +171,14 @@ pub fn load(
         fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
-    let config = load_tree(read_tree(&text, format, &source)?, &environment)?;
+    let tree = read_tree(&text, format, &source)?;
+    if matches!(&tree.value, Value::Table(entries) if entries.is_empty()) {
+        return Err(fail(
+            "the file is empty: add rules and policies, as in `rules: { client: { by: ip, limits: 10/s } }` and `policies: { api: [client] }`; without a file, tollgate serves its built-in starter"
+                .to_owned(),
+        ));
+    }
+    let config = load_tree(tree, &environment)?;
     if config.store.is_in(path) {
         let message = "the store's file is this configuration itself: name another file in `store`";
         return Err(fail(message.to_owned()));
@@ -261,6 +277,7 @@ fn mean(
         answers,
         gateway,
         webhooks,
+        doubts: findings.warnings(),
         strays: strays::find(environment, tree),
         valkey: Vec::new(),
     });
@@ -271,9 +288,10 @@ fn read_file(path: &FilePath) -> Result<String, String> {
     let cannot = |error: std::io::Error| format!("cannot be read: {error}");
     let file = std::fs::File::open(path).map_err(cannot)?;
     let mut bytes = Vec::new();
-    file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() as u64 > MOST_FILE_BYTES {
-        return Err(format!("is larger than {MOST_FILE_BYTES} bytes: no configuration is"));
+    let most = MOST_FILE_MIB * 1024 * 1024;
+    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot)?;
+    if bytes.len() as u64 > most {
+        return Err(format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"));
     }
     String::from_utf8(bytes).map_err(|error| {
         format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to())

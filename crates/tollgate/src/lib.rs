@@ -4,4 +4,5 @@ pub mod cli;
 pub mod client;
 pub mod command;
 pub mod config;
+mod printable;
 pub mod serve;

@@ -30,7 +30,7 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, Stray, ValkeyVariable, apart};
+use crate::config::{Config, StoreConfig, Stray, ValkeyVariable, Warning, apart};
 use assemble::{Assembly, access_keys};
 use ending::{EndSignals, Ending};
 use following::Following;
@@ -52,6 +52,7 @@ pub fn run(
     let bytes = source.bytes();
     let config = source.load()?;
     log::start(&config.log);
+    warn_of_doubts(&config);
     warn_of_strays(&config.strays);
     tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
@@ -62,6 +63,19 @@ pub fn run(
     // What still runs after a second signal is not waited for.
     runtime.shutdown_background();
     ended
+}
+
+/// Logs the warnings of `check-config` that have no line of their own.
+fn warn_of_doubts(config: &Config) {
+    for Warning { policy, message, remedy } in config.own_warnings() {
+        tracing::warn!(
+            component = "config",
+            policy,
+            warning = message,
+            remedy,
+            "the configuration may not do what is meant"
+        );
+    }
 }
 
 /// Says so if variables of the environment look like settings, and are none.
@@ -159,6 +173,7 @@ async fn serve(
         gateway: gateway.clone(),
         told,
     };
+    let file = source.path.clone();
     let counts = ReloadCounts::register(&mut registry);
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
@@ -176,7 +191,7 @@ async fn serve(
     let mut end_signals = EndSignals::catch()?;
     let following = Following::start(Arc::clone(&reloader), hangup);
     // Nobody may be reading: that is no reason not to serve.
-    let _ = greeting::greet(out, &config, listener.local_addr()?, gateway.as_deref());
+    let _ = greeting::greet(out, (file.as_deref(), &config), listener.local_addr()?, gateway.as_deref());
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     end_signals.next().await;

@@ -33,6 +33,13 @@ fn a_ban_is_sent_with_all_that_was_said_and_put_in_words() {
 }
 
 #[test]
+fn every_address_is_sent_with_the_word_that_it_needs() {
+    let server = Responder::always(Reply::Json(200, SET));
+    assert_eq!(server.run(&["ban", "0.0.0.0/0", "--force"]).code, 0);
+    assert_eq!(body(&server), json!({ "bans": [{ "target": "0.0.0.0/0", "force": true }] }));
+}
+
+#[test]
 fn a_file_is_sent_a_thousand_targets_at_a_time() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "# a list\n\n10.0.0.1 ; SBL1\n  10.0.0.2/32  # why\n;").unwrap();

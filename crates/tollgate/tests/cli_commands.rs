@@ -141,6 +141,26 @@ fn a_repeated_id_and_an_attempt_without_limits_are_said() {
 }
 
 #[test]
+fn no_limit_at_all_is_the_word_and_not_zero() {
+    let commands: [&[&str]; 5] = [
+        &["set", "sender", "bob", "0"],
+        &["set", "sender", "bob", "5/day", "0/hour"],
+        &["set", "sender", "bob", "null"],
+        &["rate-limits", "create", "search", "0"],
+        &["consumers", "set", "bob", "0"],
+    ];
+    for arguments in commands {
+        let server = Responder::always(Reply::Json(200, "{}"));
+        let run = server.run(arguments);
+        assert_eq!((run.code, server.asked().len()), (2, 0), "{arguments:?}: {run:?}");
+        assert!(
+            run.err.contains("this would mean no limit at all: write `unlimited` if that is meant"),
+            "{run:?}"
+        );
+    }
+}
+
+#[test]
 fn a_key_cannot_act_on_the_terminal() {
     let answer = r#"{"allowed":false,"verdict":"deny","denied_by":"user","denied_key":"\u001b[2Jx","rules":[{"rule":"user","key":"\u001b[2Jx","exceeded":true,"observed":false,"limits":[{"limit":"1/s","capacity":1,"remaining":0}]}]}"#;
     let run = Responder::always(Reply::Problem(429, answer)).run(&["check", "p", "user=x"]);

@@ -111,17 +111,17 @@ fn unknown_keys_are_refused_with_the_near_name() {
 #[test]
 fn values_of_the_wrong_kind_are_refused_with_what_belongs_there() {
     check_yaml(&[
-        ("[1, 2]", "t.yaml:1:1: expected a table of settings, found a list"),
+        ("[1, 2]", "t.yaml:1:1: expected a mapping of settings, found a list"),
         (
             "listen: [127.0.0.1:80]",
-            "t.yaml:1:9: listen: expected a table, as in `{ http: 127.0.0.1:8080 }`, found a list",
+            "t.yaml:1:9: listen: expected a mapping, as in `{ http: 127.0.0.1:8080 }`, found a list",
         ),
-        ("just words", "t.yaml:1:1: expected a table of settings, found `just words`"),
+        ("just words", "t.yaml:1:1: expected a mapping of settings, found `just words`"),
         ("enabled: maybe", "t.yaml:1:10: enabled: expected `true` or `false`, found `maybe`"),
-        ("rules: [a]", "t.yaml:1:8: rules: expected a table of names, found a list"),
+        ("rules: [a]", "t.yaml:1:8: rules: expected a mapping with a name for each entry, found a list"),
         (
             "rules: { a: 5/s }",
-            "t.yaml:1:13: rules.a: expected a table, as in `{ by: ip, limits: [10/s burst 50] }`, found `5/s`",
+            "t.yaml:1:13: rules.a: expected a mapping, as in `{ by: ip, limits: [10/s burst 50] }`, found `5/s`",
         ),
         (
             "rules: { a: { limits: [5/s, 2.5, [1/s]] } }",
@@ -134,7 +134,7 @@ t.yaml:1:34: rules.a.limits[2]: expected a limit, as in `100/hour`, found a list
         ),
         (
             "policies: { p: a }",
-            "t.yaml:1:16: policies.p: expected a list of rules or a table, as in `{ rules: [login] }`, found `a`",
+            "t.yaml:1:16: policies.p: expected a list of rules or a mapping, as in `{ rules: [login] }`, found `a`",
         ),
         ("policies: { p: { allow_unmatched: true } }", "t.yaml:1:16: policies.p: the key `rules` is missing"),
         (
@@ -521,22 +521,28 @@ fn aliases_that_explode_are_refused() {
         bomb.push_str(&format!("a{level}: &a{level} [{below}]\n"));
     }
     let refusal = refusal(&bomb, Format::Yaml);
-    assert!(refusal.ends_with("too full of aliases for a configuration"), "{refusal}");
+    assert!(
+        refusal.ends_with("the aliases stand for too much text: write it out where it is needed"),
+        "{refusal}"
+    );
 }
 
 #[test]
 fn nesting_that_never_ends_is_refused() {
     let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
     check_yaml(&[
-        (&format!("rules: {}", nested(31)), "t.yaml:1:8: rules: expected a table of names, found a list"),
+        (
+            &format!("rules: {}", nested(31)),
+            "t.yaml:1:8: rules: expected a mapping with a name for each entry, found a list",
+        ),
         (
             &format!("rules: {}", nested(32)),
-            "t.yaml:1:39: not valid YAML: too long, too deeply nested or too full of aliases for a configuration",
+            "t.yaml:1:39: not valid YAML: it is nested more than 32 levels deep: no setting is",
         ),
         (&nested(100_000), "t.yaml:1:256: not valid YAML: recursion limit exceeded"),
         (
             &format!("{}x", "- ".repeat(100_000)),
-            "t.yaml:1:65: not valid YAML: too long, too deeply nested or too full of aliases for a configuration",
+            "t.yaml:1:65: not valid YAML: it is nested more than 32 levels deep: no setting is",
         ),
     ]);
     check(

@@ -135,7 +135,7 @@ t.yaml:2:13: allowlist[0]: `10.0.0.0/8` is in the blocklist already",
         ),
         (
             "blocklist: [7]",
-            "t.yaml:1:13: blocklist[0]: expected a target or a table, as in `203.0.113.0/24` or `{ target: user=bob, reason: spam }`, found `7`",
+            "t.yaml:1:13: blocklist[0]: expected a target or a mapping, as in `203.0.113.0/24` or `{ target: user=bob, reason: spam }`, found `7`",
         ),
     ];
     for (text, expected) in table {

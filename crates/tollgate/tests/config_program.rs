@@ -148,8 +148,8 @@ fn check_config_warns_of_what_the_server_would_stumble_over() {
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
     let told = text(&output.stdout);
     for expected in [
-        "\nthe store's file is to be in nowhere, and there is no such directory: the server would not start\n  remedy: ",
-        "\nthe environment variable TOLLGATE_LISTEN_HTTP is ignored: two underscores separate levels\n  remedy: call it TOLLGATE__LISTEN__HTTP\n",
+        "\nwarning: the store's file is to be in nowhere, and there is no such directory: the server would not start\n  remedy: ",
+        "\nwarning: the environment variable TOLLGATE_LISTEN_HTTP is ignored: two underscores separate levels\n  remedy: call it TOLLGATE__LISTEN__HTTP\n",
     ] {
         assert!(told.contains(expected), "{expected:?} is missing in\n{told}");
     }
@@ -287,7 +287,11 @@ fn files_that_cannot_be_read_are_refused_by_name() {
     let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
     write("config.json", b"{}");
     write("latin.yaml", b"rules: \xe9");
-    write("huge.yaml", &vec![b'#'; 5 * 1024 * 1024]);
+    write("huge.yaml", &vec![b'#'; 33 * 1024 * 1024]);
+    write("empty.yaml", b"");
+    write("comments.yaml", b"# rules:\n#   a: { limits: 5/s }\n");
+    write("empty.toml", b"\n");
+    let empty = "the file is empty: add rules and policies, as in `rules: { client: { by: ip, limits: 10/s } }` and `policies: { api: [client] }`; without a file, tollgate serves its built-in starter";
     let table = [
         ("none.yaml", "none.yaml: cannot be read: No such file or directory (os error 2)\n"),
         (
@@ -295,7 +299,13 @@ fn files_that_cannot_be_read_are_refused_by_name() {
             "config.json: a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written\n",
         ),
         ("latin.yaml", "latin.yaml: is not UTF-8 text from byte 7 on: save it as UTF-8\n"),
-        ("huge.yaml", "huge.yaml: is larger than 4194304 bytes: no configuration is\n"),
+        (
+            "huge.yaml",
+            "huge.yaml: the file is larger than 32 MiB: set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`\n",
+        ),
+        ("empty.yaml", &format!("empty.yaml: {empty}\n")),
+        ("comments.yaml", &format!("comments.yaml: {empty}\n")),
+        ("empty.toml", &format!("empty.toml: {empty}\n")),
     ];
     for (name, expected) in table {
         let output = tollgate(directory.path(), &["check-config", "--config", name], &[]);

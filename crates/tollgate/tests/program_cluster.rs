@@ -44,7 +44,7 @@ fn checked(store: &str, policies: &str) -> (String, Value) {
 fn a_checked_configuration_names_the_policies_whose_rules_lie_apart() {
     let (words, report) = checked(STORE, PIECES);
     let expected = "
-policy apart: the rules a, b lie apart in the Cluster, so under concurrency it is weaker than all or nothing: no limit is exceeded, but an attempt may be refused because of another that is refused too
+warning: policy apart: the rules a, b lie apart in the Cluster, so under concurrency it is weaker than all or nothing: no limit is exceeded, but an attempt may be refused because of another that is refused too
   remedy: write `apart: { rules: [a, b], hash_tag: apart }`; policies that share a rule have the same tag
 ";
     assert!(words.ends_with(expected), "{words}");

@@ -55,6 +55,11 @@ impl Target {
         Self::of_values(values, text, kinds)
     }
 
+    /// Whether it is every address there is, of IPv4 or of IPv6.
+    pub fn is_every_address(&self) -> bool {
+        matches!(self, Self::Net(net) if net.length() == 0)
+    }
+
     /// The target of these fields and their values.
     pub fn of_fields<'f>(
         fields: impl IntoIterator<Item = (&'f str, &'f str)>,

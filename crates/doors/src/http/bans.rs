@@ -48,6 +48,8 @@ struct BanBody<'b> {
     reason: Option<Text<'b>>,
     #[serde(default)]
     public: Option<bool>,
+    #[serde(default)]
+    force: Option<bool>,
     /// Up to 1000 entries, all set or none; then nothing else may stand beside them.
     #[serde(borrow, default)]
     bans: Option<AtMost<MOST, Object<OneBan<'b>>>>,
@@ -77,6 +79,9 @@ struct OneBan<'b> {
     /// Whether the reason is told to whom it bars; false unless said otherwise.
     #[serde(default)]
     public: Option<bool>,
+    /// Must be true to block every address, `0.0.0.0/0` or `::/0`; false unless said otherwise.
+    #[serde(default)]
+    force: Option<bool>,
 }
 
 #[derive(Clone, Copy, Deserialize, JsonSchema)]
@@ -227,8 +232,8 @@ impl Filter {
 impl BanBody<'_> {
     /// What is to be listed, all of it checked.
     fn wishes(self, engine: &Engine, author: &str) -> Result<Vec<Wish>, Problem> {
-        let Self { target, fields, kind, lasts, reason, public, bans } = self;
-        let alone = OneBan { target, fields, kind, lasts, reason, public };
+        let Self { target, fields, kind, lasts, reason, public, force, bans } = self;
+        let alone = OneBan { target, fields, kind, lasts, reason, public, force };
         let Some(bans) = bans else {
             return Ok(vec![alone.wish(engine, author).map_err(Problem::bad_request)?]);
         };
@@ -245,13 +250,14 @@ impl BanBody<'_> {
 
 impl OneBan<'_> {
     fn is_empty(&self) -> bool {
-        let Self { target, fields, kind, lasts, reason, public } = self;
+        let Self { target, fields, kind, lasts, reason, public, force } = self;
         target.is_none()
             && fields.is_none()
             && kind.is_none()
             && lasts.is_none()
             && reason.is_none()
             && public.is_none()
+            && force.is_none()
     }
 
     fn wish(&self, engine: &Engine, author: &str) -> Result<Wish, String> {
@@ -273,12 +279,19 @@ impl OneBan<'_> {
             return Err("an entry that allows bars nobody, so there is nobody to tell the reason".to_owned());
         }
         let lasts = self.lasts.as_ref().map(|text| grammar::parse_span(text.as_str()));
+        let target = target.map_err(|error| wrong(&error))?;
+        let stance = match self.kind {
+            None | Some(Kind::Block) => Stance::Block,
+            Some(Kind::Allow) => Stance::Allow,
+        };
+        if stance == Stance::Block && target.is_every_address() && self.force != Some(true) {
+            return Err(format!(
+                "`{target}` would block every address: add `\"force\":true` if that is meant"
+            ));
+        }
         Ok(Wish {
-            target: target.map_err(|error| wrong(&error))?,
-            stance: match self.kind {
-                None | Some(Kind::Block) => Stance::Block,
-                Some(Kind::Allow) => Stance::Allow,
-            },
+            target,
+            stance,
             lasts: lasts.transpose().map_err(|error| format!("`for`: {}", wrong(&error)))?,
             reason: reason.into(),
             told,

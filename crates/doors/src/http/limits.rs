@@ -1,6 +1,7 @@
 //! Limits as bodies have them: in the grammar of limits, or as a rate with a burst in two numbers.
 
-use tollgate_core::{Limit, Plan, Span, grammar};
+use tollgate_core::grammar::{self, GrammarError};
+use tollgate_core::{Limit, Plan, Span};
 use tollgate_engine::calendar::zone_exists;
 
 use super::body::{OneOrMore, Text, Whole};
@@ -37,14 +38,26 @@ pub(crate) fn wanted(
     }
 }
 
-/// Reads limits in the grammar; a mistake says where it is.
+/// Reads limits in the grammar; a mistake says where it is. No limit is the word `unlimited`, not 0.
 pub(crate) fn read(texts: &[&str]) -> Result<Vec<Limit>, Problem> {
+    read_by(texts, grammar::parse_explicit)
+}
+
+/// As [`read`], for the members of a mail server's form, where 0 and null mean no limit.
+pub(crate) fn read_mail(texts: &[&str]) -> Result<Vec<Limit>, Problem> {
+    read_by(texts, grammar::parse)
+}
+
+fn read_by(
+    texts: &[&str],
+    parse: fn(&str) -> Result<grammar::Written, GrammarError>,
+) -> Result<Vec<Limit>, Problem> {
     if texts.is_empty() {
         return Err(Problem::bad_request("an empty list: write `unlimited` if there is to be no limit"));
     }
     let mut limits = Vec::new();
     for text in texts {
-        let limit = grammar::parse(text).map_err(|error| Problem::bad_request(error.to_string()))?;
+        let limit = parse(text).map_err(|error| Problem::bad_request(error.to_string()))?;
         limits.extend(limit);
     }
     for zone in limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref()) {

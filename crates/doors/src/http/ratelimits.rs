@@ -278,20 +278,20 @@ fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
     let OverrideBody { limits, messages_per_hour, messages_per_day, recipients_per_message } =
         body::read(bytes)?;
     let mail = mail_shape::written(messages_per_hour, messages_per_day, recipients_per_message);
-    let written = match limits {
+    let limits = match limits {
         Some(_) if !mail.is_empty() => {
             return Err(Problem::bad_request("beside `limits` there may be nothing else"));
         }
-        Some(limits) => limits.0.iter().map(|limit| limit.as_str().to_owned()).collect(),
-        None => mail,
-    };
-    if written.is_empty() {
-        let detail = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, \
+        Some(limits) if !limits.0.is_empty() => {
+            limits::read(&limits.0.iter().map(Text::as_str).collect::<Vec<_>>())?
+        }
+        Some(_) | None if mail.is_empty() => {
+            let detail = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, \
                       or messages_per_hour, messages_per_day, recipients_per_message";
-        return Err(Problem::bad_request(detail));
-    }
-    let texts: Vec<&str> = written.iter().map(String::as_str).collect();
-    let limits = limits::read(&texts)?;
+            return Err(Problem::bad_request(detail));
+        }
+        _ => limits::read_mail(&mail.iter().map(String::as_str).collect::<Vec<_>>())?,
+    };
     let plan = Plan::new(Arc::clone(&rule.name), limits);
     plan.map(|plan| plan.limits().to_vec()).map_err(|error| Problem::bad_request(error.to_string()))
 }

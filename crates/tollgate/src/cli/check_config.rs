@@ -10,6 +10,7 @@ use super::WRONG;
 use crate::config::explain::{self, LimitInWords, LoginInWords, RuleInWords};
 use crate::config::memory::{self, MemoryNeed};
 use crate::config::{self, Config, ConfigError, Place, Problem, StoreConfig, Sync, Warning};
+use crate::printable::{self, plain};
 use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
@@ -21,10 +22,24 @@ pub(super) enum Format {
     Json,
 }
 
+/// Whether warnings are failures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Strictness {
+    Lenient,
+    Strict,
+}
+
+pub(super) const HELP: &str = "\
+Examples:
+  tollgate check-config tollgate.yaml
+  tollgate check-config --strict
+
+Exit codes: 0 the configuration can be used, 2 it cannot, or with --strict it has warnings.";
+
 pub(super) fn run(
     path: Option<&Path>,
     environment: Vec<(String, String)>,
-    format: Format,
+    (format, strictness): (Format, Strictness),
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> io::Result<ExitCode> {
@@ -35,8 +50,20 @@ pub(super) fn run(
     let rules: Vec<RuleInWords> =
         config.policies.rules().iter().map(|rule| explain::rule(rule, &config.policies)).collect();
     match format {
-        Format::Json => writeln!(out, "{:#}", as_json(&config, &rules))?,
-        Format::Words => print_words(&config, &rules, out)?,
+        Format::Json => print_json(&as_json(&config, &rules), out)?,
+        Format::Words => {
+            let mut text = Vec::new();
+            print_words(&config, &rules, &mut text)?;
+            for line in String::from_utf8_lossy(&text).lines() {
+                writeln!(out, "{}", plain(line))?;
+            }
+        }
+    }
+    let warnings = config.warnings().len();
+    if strictness == Strictness::Strict && warnings > 0 {
+        let are = if warnings == 1 { "is 1 warning" } else { &format!("are {warnings} warnings") };
+        writeln!(err, "error: there {are}, and --strict allows none")?;
+        return Ok(ExitCode::from(WRONG));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -50,9 +77,14 @@ pub(super) fn refuse(
 ) -> io::Result<ExitCode> {
     writeln!(err, "{error}")?;
     if let Format::Json = format {
-        writeln!(out, "{:#}", problems_as_json(error))?;
+        print_json(&problems_as_json(error), out)?;
     }
     Ok(ExitCode::from(WRONG))
+}
+
+/// Prints JSON whose texts do not act on a terminal.
+pub(super) fn print_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{}", printable::json(&format!("{value:#}")))
 }
 
 fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> io::Result<()> {
@@ -92,7 +124,7 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     for Warning { policy, message, remedy } in config.warnings() {
         let about = policy.map_or_else(String::new, |policy| format!("policy {policy}: "));
-        writeln!(out, "\n{about}{message}\n  remedy: {remedy}")?;
+        writeln!(out, "\nwarning: {about}{message}\n  remedy: {remedy}")?;
     }
     Ok(())
 }
@@ -172,7 +204,7 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "\nrule {}{off}: {}", rule.name, rule.scope)?;
     print_limits(&rule.limits, "  ", out)?;
     for single in &rule.overrides {
-        writeln!(out, "  for {} instead:", single.key)?;
+        writeln!(out, "  for {} instead:", plain(&single.key))?;
         print_limits(&single.limits, "    ", out)?;
     }
     if let Some(count_when) = &rule.count_when {
@@ -206,7 +238,7 @@ fn listed(config: &Config) -> (usize, usize) {
     (block, all.len() - block)
 }
 
-pub(super) fn store_in_words(store: &StoreConfig) -> String {
+pub(crate) fn store_in_words(store: &StoreConfig) -> String {
     match store {
         StoreConfig::Memory { max_keys } => format!("in memory, for at most {max_keys} keys"),
         StoreConfig::File { path, flush_interval, sync, max_keys } => {

@@ -45,7 +45,7 @@ pub(super) fn run(
     };
     let inspection = examine(&config)?;
     match format {
-        Format::Json => writeln!(out, "{:#}", report::as_json(&config, &inspection))?,
+        Format::Json => check_config::print_json(&report::as_json(&config, &inspection), out)?,
         Format::Words => {
             let mut text = Vec::new();
             report::print(&store_in_words(&config.store), &inspection, &mut text)?;

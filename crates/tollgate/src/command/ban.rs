@@ -35,6 +35,9 @@ pub struct Ban {
     /// Never bar them, whatever else is listed; of networks that lie in each other the smallest counts
     #[arg(long)]
     allow: bool,
+    /// Block every address, `0.0.0.0/0` or `::/0`, if that is among the targets
+    #[arg(long, conflicts_with = "allow")]
+    force: bool,
 }
 
 const EXAMPLES: &str = "\
@@ -80,6 +83,9 @@ impl Ban {
         }
         if self.public {
             wish["public"] = true.into();
+        }
+        if self.force {
+            wish["force"] = true.into();
         }
         wish
     }

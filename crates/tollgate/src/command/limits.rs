@@ -46,7 +46,7 @@ impl LimitArgs {
 
 /// A limit, checked here so that the mistake is shown where it is.
 pub(super) fn limit(text: &str) -> Result<String, String> {
-    grammar::parse(text).map(|_| text.to_owned()).map_err(|error| {
+    grammar::parse_explicit(text).map(|_| text.to_owned()).map_err(|error| {
         let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
         let spot = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
         // Several words are one limit only in quotes, and that is the first thing to go wrong.

@@ -1,6 +1,6 @@
 //! How values are put for people: times in two units, and texts that cannot act on a terminal.
 
-use std::fmt::Write as _;
+pub(crate) use crate::printable::plain;
 
 /// A length of time, rounded up so that waiting it out is never too short: `29m 59s`, `1d 4h`.
 pub(crate) fn span(millis: u64) -> String {
@@ -19,20 +19,6 @@ pub(crate) fn span(millis: u64) -> String {
         return format!("1{}", UNITS[first - 1].1);
     }
     if rest == 0 { format!("{whole}{large_unit}") } else { format!("{whole}{large_unit} {rest}{small_unit}") }
-}
-
-/// A text that anybody may have sent, with control characters made visible: a key must not move the
-/// cursor or colour the screen.
-pub(crate) fn plain(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    for character in text.chars() {
-        if character.is_control() {
-            write!(plain, "{}", character.escape_unicode()).expect("a string takes everything");
-        } else {
-            plain.push(character);
-        }
-    }
-    plain
 }
 
 /// A number with its thousands apart: `1,234,567`.
@@ -72,11 +58,6 @@ mod tests {
         for (millis, expected) in table {
             assert_eq!(span(millis), expected, "{millis}");
         }
-    }
-
-    #[test]
-    fn a_text_cannot_act_on_the_terminal() {
-        assert_eq!(plain("a\x1b[31mb\nü\u{9b}"), "a\\u{1b}[31mb\\u{a}ü\\u{9b}");
     }
 
     #[test]

@@ -89,7 +89,26 @@ fn proxies(written: &raw::Clients, path: &Path, findings: &mut Findings<'_>) -> 
             Err(message) => findings.value(&path, message),
         }
     }
+    for family in covered(&nets) {
+        let message = format!(
+            "these networks are every {family} address, so any client can choose the address that it is counted by"
+        );
+        findings.warn(&path, &message, "name the networks of your proxies alone, as in `10.0.0.0/8`");
+    }
     TrustedProxies::new(nets, header)
+}
+
+/// The families of which these networks together are every address.
+pub(super) fn covered(nets: &[IpNet]) -> Vec<&'static str> {
+    let mapped: IpNet = "::ffff:0:0/96".parse().expect("the IPv4 addresses within IPv6");
+    let whole = IpNet::aggregate(&nets.to_vec());
+    let (v4, v6): (Vec<IpNet>, Vec<IpNet>) = whole.into_iter().partition(|net| matches!(net, IpNet::V4(_)));
+    let all_of_v6 = v6.iter().any(|net| net.prefix_len() == 0);
+    let all_of_v4 = v4.iter().any(|net| net.prefix_len() == 0) || v6.contains(&mapped);
+    [(all_of_v4, "IPv4"), (all_of_v6, "IPv6")]
+        .into_iter()
+        .filter_map(|(all, name)| all.then_some(name))
+        .collect()
 }
 
 /// A network, or one address. One that says more than its prefix holds is a slip of the pen.

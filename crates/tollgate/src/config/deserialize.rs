@@ -14,6 +14,7 @@ use tollgate_core::policy::nearest;
 
 use super::problem::{ConfigError, Findings, hint, listed, shown};
 use super::tree::{Entry, Node, Path, Value};
+use super::{hush, strays, suspect};
 
 /// After so many mistakes the rest is noise.
 const MOST_MISTAKES: usize = 20;
@@ -27,12 +28,14 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
             Ok(read) => return findings.conclude(Some(read)),
             Err(mistake) => mistake,
         };
-        let at = mistake.at.unwrap_or_default();
-        match mistake.part {
-            Part::Key => findings.key(&at, mistake.message),
+        let Mistake { message, hushed, part, at } = mistake;
+        let at = at.unwrap_or_default();
+        let message = hushed.filter(|_| hush::hides(&at)).unwrap_or(message);
+        match part {
+            Part::Key => findings.key(&at, message),
             // What is missing may only have been hidden.
             Part::Missing if rest.hides_something(&at) => {}
-            Part::Missing | Part::Value => findings.value(&at, mistake.message),
+            Part::Missing | Part::Value => findings.value(&at, message),
         }
         if at.is_root() || mistakes == MOST_MISTAKES {
             break;
@@ -46,6 +49,8 @@ pub(super) fn read<T: DeserializeOwned>(tree: &Node) -> Result<T, ConfigError> {
 #[derive(Debug)]
 struct Mistake {
     message: String,
+    /// The message without what was written, if it has that: where it may be a secret, this is shown.
+    hushed: Option<String>,
     part: Part,
     /// Where it is; the innermost reader that passes the mistake on fills it in.
     at: Option<Path>,
@@ -62,14 +67,16 @@ enum Part {
 
 impl Mistake {
     fn new(message: String) -> Self {
-        Self { message, part: Part::Value, at: None }
+        Self { message, hushed: None, part: Part::Value, at: None }
     }
 
     /// Asks whether something else was meant, beside what is asked already.
     fn suspect(&mut self, what: Option<&str>) {
         let Some(what) = what else { return };
-        let asked = self.message.strip_suffix('?').map(|asked| format!("{asked}, or is it {what}?"));
-        self.message = asked.unwrap_or_else(|| format!("{}; is it {what}?", self.message));
+        for message in [Some(&mut self.message), self.hushed.as_mut()].into_iter().flatten() {
+            let asked = message.strip_suffix('?').map(|asked| format!("{asked}, or is it {what}?"));
+            *message = asked.unwrap_or_else(|| format!("{message}; is it {what}?"));
+        }
     }
 
     fn at(mut self, path: impl FnOnce() -> Path) -> Self {
@@ -92,7 +99,13 @@ impl de::Error for Mistake {
             "u64" => format!("a whole number from 0 to {}", u64::MAX),
             other => other.to_owned(),
         };
-        Self::new(format!("expected {expected}, found {}", Found(found)))
+        let hushed =
+            format!("expected {expected}, found something else, which is not shown: it may be a secret");
+        let is_text = matches!(found, Unexpected::Str(_) | Unexpected::Unsigned(_) | Unexpected::Float(_));
+        Self {
+            hushed: is_text.then_some(hushed),
+            ..Self::new(format!("expected {expected}, found {}", Found(found)))
+        }
     }
 
     fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
@@ -100,17 +113,29 @@ impl de::Error for Mistake {
     }
 
     fn unknown_variant(found: &str, expected: &'static [&'static str]) -> Self {
-        let near = hint(nearest(found, expected.iter().copied()));
-        Self::new(format!("`{}` is none of {}{near}", shown(found), listed(expected.iter().copied())))
+        let near = nearest(found, expected.iter().copied());
+        let known = listed(expected.iter().copied());
+        // What is nearly one of these is no secret.
+        let is_far = near.is_none();
+        let near = hint(near);
+        let hushed = format!("this, which is not shown because it may be a secret, is none of {known}");
+        Self {
+            hushed: is_far.then_some(hushed),
+            ..Self::new(format!("`{}` is none of {known}{near}", shown(found)))
+        }
     }
 
     fn unknown_field(found: &str, expected: &'static [&'static str]) -> Self {
-        let near = nearest(found, expected.iter().copied());
-        let remedy = match near {
-            Some(_) => hint(near),
-            None => format!("; the keys here are {}", listed(expected.iter().copied())),
+        let near = suspect::synonym(found, expected).or_else(|| nearest(found, expected.iter().copied()));
+        let known = format!("; the keys here are {}", listed(expected.iter().copied()));
+        let (remedy, hushed) = match (near, suspect::section_of(found)) {
+            (Some(near), _) => (hint(Some(near)), None),
+            (None, Some(section)) => (format!("; it belongs below `{section}`"), None),
+            (None, None) => {
+                (known.clone(), Some(format!("unknown key, which is not shown: it may be a secret{known}")))
+            }
         };
-        Self { part: Part::Key, ..Self::new(format!("unknown key `{}`{remedy}", shown(found))) }
+        Self { part: Part::Key, hushed, ..Self::new(format!("unknown key `{}`{remedy}", shown(found))) }
     }
 
     fn missing_field(field: &'static str) -> Self {
@@ -164,9 +189,12 @@ impl<'de> Deserializer<'de> for Reader<'_> {
             Value::List(nodes) => {
                 visitor.visit_seq(Elements { path: &self.path, nodes: nodes.iter().enumerate() })
             }
-            Value::Table(entries) => {
-                visitor.visit_map(Entries { path: &self.path, entries: entries.iter(), current: None })
-            }
+            Value::Table(entries) => visitor.visit_map(Entries {
+                path: &self.path,
+                all: entries,
+                entries: entries.iter(),
+                current: None,
+            }),
         };
         read.map_err(|mistake| mistake.at(|| path))
     }
@@ -260,20 +288,9 @@ impl<'de> SeqAccess<'de> for Elements<'_> {
     }
 }
 
-/// What a section that is not known looks like, if it looks like something that belongs into one.
-fn outdented(node: &Node) -> Option<&'static str> {
-    match &node.value {
-        Value::Table(entries) => {
-            let rule = entries.iter().any(|entry| matches!(&*entry.key, "limits" | "by"));
-            rule.then_some("a rule, to be indented below `rules`")
-        }
-        Value::List(_) => Some("a policy, to be indented below `policies`"),
-        _ => None,
-    }
-}
-
 struct Entries<'n> {
     path: &'n Path,
+    all: &'n [Entry],
     entries: std::slice::Iter<'n, Entry>,
     current: Option<&'n Entry>,
 }
@@ -286,10 +303,17 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         let Some(entry) = self.current else { return Ok(None) };
         let read: Result<_, Mistake> = seed.deserialize(entry.key.as_str().into_deserializer());
         read.map(Some).map_err(|mut mistake| {
-            if mistake.part == Part::Key && self.path.is_root() {
-                mistake.suspect(outdented(&entry.node));
+            if mistake.part == Part::Key {
+                let outdented = suspect::outdented(&entry.node).filter(|_| self.path.is_root());
+                let empty = || {
+                    suspect::empty_above(self.all, entry)
+                        .map(|above| format!("to be indented below `{above}`"))
+                };
+                mistake.suspect(outdented.map(str::to_owned).or_else(empty).as_deref());
             }
-            mistake.at(|| self.path.key(&entry.key))
+            let path = self.path.key(&entry.key);
+            let hides = mistake.hushed.is_some() && hush::hides(&path);
+            mistake.at(|| if hides { self.path.secret_key(&entry.key) } else { path })
         })
     }
 
@@ -297,6 +321,18 @@ impl<'de> MapAccess<'de> for Entries<'_> {
         let entry = self.current.take().expect("serde asks for a key before its value");
         let path = self.path.key(&entry.key);
         let read = seed.deserialize(Reader { node: &entry.node, path: path.clone() });
-        read.map_err(|mistake| mistake.at(|| path))
+        read.map_err(|mut mistake| {
+            let empty = matches!(entry.node.value, Value::Null) && entry_after(self.all, entry).is_some();
+            if empty && mistake.at.as_ref().is_none_or(|at| *at == path) {
+                mistake.message.push_str("; are its settings the lines below, to be indented further?");
+            } else if self.path.keys().count() == 1 && strays::is_section(&entry.key) {
+                mistake.suspect(Some(&format!("the section `{}`, to be indented less", entry.key)));
+            }
+            mistake.at(|| path)
+        })
     }
+}
+
+fn entry_after<'n>(entries: &'n [Entry], entry: &Entry) -> Option<&'n Entry> {
+    entries.iter().skip_while(|above| !std::ptr::eq(*above, entry)).nth(1)
 }

@@ -1,17 +1,30 @@
-//! YAML text becomes a tree. Nesting, size, anchors and aliases are bounded by the parser's budget.
+//! YAML text becomes a tree. Nesting, size, anchors and aliases are bounded by the parser's budget; an
+//! error names the bound that was reached.
 
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::budget::BudgetBreach;
 use serde_saphyr::{Location, MessageFormatter, Options, Spanned, UserMessageFormatter};
 
+use super::ELSEWHERE;
 use super::problem::{ConfigError, Problem, shown};
+use super::suspect;
 use super::tree::{Entry, Node, Place, Value};
 
 /// Reads a file's text.
 pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
-    parse(text, &|location: Location| spot(location, source))
+    parse(text, &|location: Location| spot(location, source)).map_err(|mut error| {
+        for problem in &mut error.problems {
+            if let Place::Spot { line, .. } = &problem.place
+                && let Some(message) = suspect::between_levels(text, *line)
+            {
+                problem.message = format!("not valid YAML: {message}");
+            }
+        }
+        error
+    })
 }
 
 /// Reads the value of an environment variable. Its lines and columns say nothing to anybody.
@@ -31,20 +44,28 @@ fn parse(text: &str, place: &dyn Fn(Location) -> Place) -> Result<Node, ConfigEr
     Ok(node(spanned, place))
 }
 
-/// No configuration comes near these bounds, and nothing within them takes noticeable time.
+/// The deepest nesting.
+const MOST_DEPTH: usize = 32;
+/// The most values: a rule with 250,000 overrides of two limits each is within it.
+const MOST_NODES: usize = 2_000_000;
+/// The most aliases.
+const MOST_ALIASES: usize = 1_000;
+/// How many steps of the parser all aliases together may stand for.
+const MOST_REPLAYED: usize = 100_000;
+
 fn options() -> Options {
     serde_saphyr::options! {
         strict_booleans: true,
         with_snippet: false,
         budget: serde_saphyr::budget! {
-            max_depth: 32,
-            max_events: 500_000,
-            max_nodes: 250_000,
-            max_aliases: 1_000,
+            max_depth: MOST_DEPTH,
+            max_events: 2 * MOST_NODES,
+            max_nodes: MOST_NODES,
+            max_aliases: MOST_ALIASES,
             max_documents: 1,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: 100_000,
+            max_total_replayed_events: MOST_REPLAYED,
         },
     }
 }
@@ -66,17 +87,52 @@ fn message(mut error: &serde_saphyr::Error) -> String {
     while let E::AliasError { error: inner, .. } | E::WithSnippet { error: inner, .. } = error {
         error = inner;
     }
-    if let E::Budget { .. }
-    | E::AliasReplayCounterOverflow { .. }
-    | E::AliasReplayLimitExceeded { .. }
-    | E::AliasExpansionLimitExceeded { .. }
-    | E::AliasReplayStackDepthExceeded { .. } = error
+    match error {
+        E::Budget { breach, .. } => return beyond(breach),
+        E::AliasReplayCounterOverflow { .. }
+        | E::AliasReplayLimitExceeded { .. }
+        | E::AliasExpansionLimitExceeded { .. }
+        | E::AliasReplayStackDepthExceeded { .. } => {
+            return "the aliases stand for too much text: write it out where it is needed".to_owned();
+        }
+        _ => {}
+    }
+    let message = UserMessageFormatter.format_message(error);
+    if message.contains("tabs disallowed") {
+        return "a tab: indent with spaces".to_owned();
+    }
+    if message.contains("simple key expected") {
+        return "there is no `:` here: write `key: value`, or indent the line below its key".to_owned();
+    }
+    let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '_' | '.' | '-');
+    if let E::DuplicateMappingKey { key, .. } = error
+        && !key.as_ref().is_some_and(|key| key.chars().all(plain))
     {
-        return "too long, too deeply nested or too full of aliases for a configuration".to_owned();
+        // The key may be a token that was pasted in the wrong place.
+        return "the same key is written twice in one mapping".to_owned();
     }
     // The parser may quote what was written: keep it on one line.
-    let message = UserMessageFormatter.format_message(error);
     message.chars().map(|c| if c.is_control() { ' ' } else { c }).take(300).collect()
+}
+
+/// Which bound a text went beyond, and what to do about it.
+fn beyond(breach: &BudgetBreach) -> String {
+    use BudgetBreach as B;
+    match breach {
+        B::Depth { .. } => format!("it is nested more than {MOST_DEPTH} levels deep: no setting is"),
+        B::Documents { .. } => {
+            "there is a second document behind `---`: a configuration is one document".to_owned()
+        }
+        B::Aliases { .. } | B::Anchors { .. } | B::MergeKeys { .. } | B::AliasAnchorRatio { .. } => {
+            format!(
+                "there are more than {MOST_ALIASES} aliases, or anchors that are used too often: write them out"
+            )
+        }
+        B::Nodes { .. } | B::Events { .. } | B::ScalarBytes { .. } => {
+            format!("there are more than {MOST_NODES} values: {ELSEWHERE}")
+        }
+        other => format!("it goes beyond a bound of the parser: {other:?}"),
+    }
 }
 
 fn node(spanned: Spanned<Parsed>, place: &dyn Fn(Location) -> Place) -> Node {
@@ -117,7 +173,7 @@ impl<'de> Visitor<'de> for AnyValue {
     type Value = Parsed;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text, a number, true or false, a list or a table")
+        f.write_str("a text, a number, true or false, a list or a mapping")
     }
 
     fn visit_unit<E>(self) -> Result<Parsed, E> {
@@ -175,5 +231,20 @@ impl<'de> Visitor<'de> for AnyValue {
             entries.push(entry);
         }
         Ok(Parsed::Table(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two million values take a build without optimisation half a minute, so the bound is met here alone.
+    #[test]
+    fn too_many_values_are_refused_with_the_bound_and_the_api() {
+        let message = beyond(&BudgetBreach::Nodes { nodes: MOST_NODES + 1 });
+        assert!(
+            message.starts_with("there are more than 2000000 values: set overrides with `tollgate set` or")
+        );
+        assert_eq!(message, beyond(&BudgetBreach::Events { events: 2 * MOST_NODES + 1 }));
     }
 }

@@ -6,7 +6,8 @@ use std::fmt;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 
-use super::problem::{Findings, shown};
+use super::hush;
+use super::problem::Findings;
 use super::raw;
 use super::rules::check_name;
 use super::tree::Path;
@@ -161,16 +162,14 @@ pub(super) fn token(
 }
 
 fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<TokenHash, String> {
-    let token = environment
-        .get(name)
-        .ok_or_else(|| format!("the environment variable `{}` is not set", shown(name)))?;
-    from_token(token, &format!("the environment variable `{}`", shown(name)))
+    let token = environment.get(name).ok_or_else(|| format!("{} is not set", hush::variable(name)))?;
+    from_token(token, &hush::variable(name))
 }
 
 fn from_file(file: &str) -> Result<TokenHash, String> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("the file `{}` cannot be read: {error}", shown(file)))?;
-    from_token(text.trim_end(), &format!("the file `{}`", shown(file)))
+        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    from_token(text.trim_end(), &hush::file(file))
 }
 
 fn from_token(token: &str, holder: &str) -> Result<TokenHash, String> {

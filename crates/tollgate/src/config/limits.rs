@@ -53,6 +53,13 @@ fn limit(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Option<
             return None;
         }
     };
+    if limit.is_none() && text.trim() != "unlimited" {
+        findings.warn(
+            path,
+            "0 and null mean that nothing is limited, not that nothing passes",
+            "write `unlimited`; to refuse a key, put it on the `blocklist`",
+        );
+    }
     let zone = limit.as_ref().and_then(Limit::calendar).and_then(|period| period.zone.as_ref());
     if let Some(problem) = zone.and_then(|zone| zones::problem(zone)) {
         let at = zone.and_then(|zone| text.rfind(&**zone)).unwrap_or(0);

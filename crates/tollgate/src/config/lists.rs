@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 
+use ipnet::IpNet;
 use tollgate_core::key::Kinds;
 use tollgate_core::policy::nearest;
 use tollgate_core::{Author, Listing, Roster, Rule, Stance, Target, Timestamp};
 
+use super::clients::covered;
 use super::problem::{Findings, hint, shown};
 use super::raw::{AllowedForm, AllowedTable, BlockedForm, BlockedTable};
 use super::rules::Rules;
@@ -45,7 +47,24 @@ pub(super) fn mean(
             listings.push(listing);
         }
     }
+    warn_of_everybody(&listings, findings);
     Roster::new(kinds.clone(), listings)
+}
+
+/// Warns if the networks of the blocklist are every address.
+fn warn_of_everybody(listings: &[Listing], findings: &mut Findings<'_>) {
+    let blocked = listings.iter().filter(|listing| listing.stance == Stance::Block);
+    let nets: Vec<IpNet> = blocked
+        .filter_map(|listing| match &listing.target {
+            Target::Net(net) => IpNet::new(net.first(), net.length()).ok(),
+            Target::Values(_) => None,
+        })
+        .collect();
+    for family in covered(&nets) {
+        let message =
+            format!("these networks are every {family} address, so every attempt that brings one is blocked");
+        findings.warn(&Path::of(&["blocklist"]), &message, "name the networks that are meant");
+    }
 }
 
 impl<'w> Entry<'w> {

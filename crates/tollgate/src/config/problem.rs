@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
 
+use super::Warning;
 use super::tree::{Node, Path, Place};
+use crate::printable::{plain, plain_in_place};
 
 /// A configuration that cannot be used. Its author's fault; nothing was started or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,9 +37,11 @@ pub(super) struct Findings<'t> {
     tree: &'t Node,
     problems: Vec<Problem>,
     more: usize,
+    warnings: Vec<Warning>,
+    more_warnings: usize,
 }
 
-/// How many problems are listed.
+/// How many problems are listed, and how many warnings of values.
 const MOST_LISTED: usize = 50;
 
 impl ConfigError {
@@ -49,13 +53,14 @@ impl ConfigError {
 
 impl Problem {
     pub(super) fn new(place: Place, path: String, message: String) -> Self {
+        let message = if place.is_yaml() { in_words_of_yaml(&message) } else { message };
         Self { place, path, message, pointer: None }
     }
 }
 
 impl<'t> Findings<'t> {
     pub(super) fn new(tree: &'t Node) -> Self {
-        Self { tree, problems: Vec::new(), more: 0 }
+        Self { tree, problems: Vec::new(), more: 0, warnings: Vec::new(), more_warnings: 0 }
     }
 
     /// Reports the value at `path`.
@@ -80,6 +85,24 @@ impl<'t> Findings<'t> {
         });
     }
 
+    /// Warns about the value at `path`, which can be used and may not be what was meant.
+    pub(super) fn warn(&mut self, path: &Path, message: &str, remedy: &str) {
+        if self.warnings.len() < MOST_LISTED {
+            let message = format!("{}: {path}: {message}", self.tree.place_at(path));
+            self.warnings.push(Warning { policy: None, message, remedy: remedy.to_owned() });
+        } else {
+            self.more_warnings += 1;
+        }
+    }
+
+    /// The warnings so far.
+    pub(super) fn warnings(&mut self) -> Vec<Warning> {
+        if let (Some(last), 1..) = (self.warnings.last_mut(), self.more_warnings) {
+            last.message.push_str(&format!("; {} more values have such warnings", self.more_warnings));
+        }
+        std::mem::take(&mut self.warnings)
+    }
+
     /// Finding a place takes time in proportion to the tree, so no more are made than are listed.
     fn report(&mut self, problem: impl FnOnce(&Node) -> Problem) {
         if self.problems.len() < MOST_LISTED {
@@ -96,6 +119,18 @@ impl<'t> Findings<'t> {
             _ => Err(ConfigError { problems: self.problems, more: self.more }),
         }
     }
+}
+
+/// What TOML calls a table is a mapping in YAML. What stands in backticks was written, and stays.
+fn in_words_of_yaml(message: &str) -> String {
+    let parts = message.split('`').enumerate();
+    let parts =
+        parts.map(
+            |(index, part)| {
+                if index % 2 == 0 { part.replace("a table", "a mapping") } else { part.to_owned() }
+            },
+        );
+    parts.collect::<Vec<_>>().join("`")
 }
 
 /// `; did you mean …?`, if there is something to mean.
@@ -145,14 +180,14 @@ impl fmt::Display for ConfigError {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.place)?;
+        write!(f, "{}: ", plain(&self.place.to_string()))?;
         if !self.path.is_empty() {
-            write!(f, "{}: ", self.path)?;
+            write!(f, "{}: ", plain(&self.path))?;
         }
-        f.write_str(&self.message)?;
+        f.write_str(&plain(&self.message))?;
         let Some((text, column)) = &self.pointer else { return Ok(()) };
         // A caret can only point into a short single line.
-        let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(200).collect();
+        let line: String = plain_in_place(text).chars().take(200).collect();
         write!(f, "\n    {line}\n    {}^", " ".repeat((*column).min(200)))
     }
 }

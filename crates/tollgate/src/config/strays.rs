@@ -38,6 +38,11 @@ const SECTIONS: [&str; 11] = [
 /// The setting whose name has an underscore itself.
 const ON_OUTAGE: &str = "ON_OUTAGE";
 
+/// Whether this is the name of a section.
+pub(super) fn is_section(name: &str) -> bool {
+    NAMED.iter().chain(&SECTIONS).any(|section| section.eq_ignore_ascii_case(name))
+}
+
 /// The variables that look like settings. One that the configuration names is what it is said to be.
 pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<Stray> {
     let strays = environment.keys().filter_map(|name| {

@@ -58,6 +58,16 @@ pub enum Place {
     },
 }
 
+impl Place {
+    /// Whether it is in YAML, as everything but a TOML file is.
+    pub(super) fn is_yaml(&self) -> bool {
+        match self {
+            Self::Source { source } | Self::Spot { source, .. } => !source.ends_with(".toml"),
+            Self::Variable { .. } => true,
+        }
+    }
+}
+
 /// The way from the root of a tree to a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Path(Vec<Step>);
@@ -177,6 +187,14 @@ impl Path {
     #[must_use]
     pub(super) fn index(&self, index: usize) -> Self {
         self.then(Step::Index(index))
+    }
+
+    /// The names on the way, without the indices.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|step| match step {
+            Step::Key(key) | Step::Secret(key) => Some(key.as_str()),
+            Step::Index(_) => None,
+        })
     }
 
     pub(super) fn is_root(&self) -> bool {

@@ -1,21 +1,30 @@
-//! What the server says on standard output once it listens: where, and what to try first.
+//! What the server prints on standard output once it listens: its configuration file, its store, its
+//! listeners, and what to try first.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::path::Path;
 
 use tollgate_core::Policy;
 use tollgate_core::key::FieldKind;
 use tollgate_gateway::Gateway;
 
+use crate::cli::store_in_words;
+use crate::command::plain;
 use crate::config::Config;
 
-/// Says where it listens and what to try first.
+/// Prints where the configuration is, where counters are kept, where it listens and what to try first.
 pub(crate) fn greet(
     out: &mut dyn Write,
-    config: &Config,
+    (file, config): (Option<&Path>, &Config),
     address: SocketAddr,
     gateway: Option<&Gateway>,
 ) -> io::Result<()> {
+    match file {
+        Some(file) => writeln!(out, "reads the configuration {}", plain(&file.display().to_string()))?,
+        None => writeln!(out, "reads the built-in starter configuration: there is no tollgate.yaml here")?,
+    }
+    writeln!(out, "keeps counters {}", plain(&store_in_words(&config.store)))?;
     let listeners = config.gateway.iter().flat_map(|settings| &settings.listeners);
     for (listener, address) in listeners.zip(gateway.iter().flat_map(|gateway| gateway.addresses())) {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };

@@ -1,16 +1,20 @@
-//! What is written to the log: pretty for people, one flat JSON object a line for machines.
+//! What is written to the log: pretty for people, one flat JSON object a line for machines. Texts of clients
+//! and servers cannot act on a terminal, and cannot look like a line of their own.
 
 use std::fmt;
 use std::io::IsTerminal;
 
+use anstyle::Style;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
+use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::{Level, LogConfig, LogFormat};
+use crate::printable::{self, plain};
 
 /// Starts logging to standard error.
 pub fn start(config: &LogConfig) {
@@ -28,9 +32,56 @@ pub fn start(config: &LogConfig) {
         .log_internal_errors(false);
     // A logger that somebody else has set stays.
     let _ = match config.format {
-        LogFormat::Pretty => builder.with_ansi(std::io::stderr().is_terminal()).with_target(false).try_init(),
+        LogFormat::Pretty => {
+            let colours = std::io::stderr().is_terminal();
+            builder.with_ansi(colours).with_target(false).fmt_fields(Readable).try_init()
+        }
         LogFormat::Json => builder.event_format(Flat).try_init(),
     };
+}
+
+/// The message, then the other fields as `name=value`.
+struct Readable;
+
+impl<'w> FormatFields<'w> for Readable {
+    fn format_fields<R: RecordFields>(&self, writer: Writer<'w>, fields: R) -> fmt::Result {
+        let mut line = Line { writer, separator: "", written: Ok(()) };
+        fields.record(&mut line);
+        line.written
+    }
+}
+
+struct Line<'w> {
+    writer: Writer<'w>,
+    separator: &'static str,
+    written: fmt::Result,
+}
+
+impl Line<'_> {
+    fn write(&mut self, field: &Field, value: &str) -> fmt::Result {
+        self.writer.write_str(std::mem::replace(&mut self.separator, " "))?;
+        if field.name() != "message" {
+            let (italic, dimmed) = match self.writer.has_ansi_escapes() {
+                true => (Style::new().italic(), Style::new().dimmed()),
+                false => (Style::new(), Style::new()),
+            };
+            write!(self.writer, "{italic}{}{italic:#}{dimmed}={dimmed:#}", field.name())?;
+        }
+        // A second line is indented, so that it is not taken for a line of the log.
+        for (index, part) in value.split('\n').enumerate() {
+            let indent = if index == 0 { "" } else { "\n    " };
+            write!(self.writer, "{indent}{}", plain(part))?;
+        }
+        Ok(())
+    }
+}
+
+impl Visit for Line<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if self.written.is_ok() {
+            self.written = self.write(field, &format!("{value:?}"));
+        }
+    }
 }
 
 /// One object a line: time, level, the event's fields, and its message as `msg`.
@@ -51,7 +102,7 @@ where
         fields.0.insert("time".into(), jiff::Timestamp::now().to_string().into());
         fields.0.insert("level".into(), event.metadata().level().as_str().to_ascii_lowercase().into());
         event.record(&mut fields);
-        writeln!(writer, "{}", Value::Object(fields.0))
+        writeln!(writer, "{}", printable::json(&Value::Object(fields.0).to_string()))
     }
 }
 

@@ -116,6 +116,7 @@ impl Reloader {
         for setting in needing_a_restart(&self.started, &config) {
             tracing::warn!(component = "config", setting, "this setting has changed and needs a restart");
         }
+        super::warn_of_doubts(&config);
         // Tags are part of the store, which is the one that the server was started with.
         super::warn_of_pieces(&self.started.store, &config.policies);
         self.in_force.keys.replace(access_keys(&config));

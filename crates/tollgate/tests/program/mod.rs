@@ -126,8 +126,12 @@ impl Home {
         let mut line = String::new();
         let mut gateways = Vec::new();
         out.read_line(&mut line).unwrap();
-        while let Some((_, address)) = line.trim_end().split_once("gateway listens on ") {
-            gateways.push(address.rsplit('/').next().unwrap().parse().unwrap());
+        // Before the address stand the configuration file, the store and the gateway's addresses.
+        while line.starts_with("reads ") || line.starts_with("keeps ") || line.contains("gateway listens on ")
+        {
+            if let Some((_, address)) = line.trim_end().split_once("gateway listens on ") {
+                gateways.push(address.rsplit('/').next().unwrap().parse().unwrap());
+            }
             line.clear();
             out.read_line(&mut line).unwrap();
         }

@@ -9,8 +9,9 @@ use tollgate_web::identity::{BadTokens, TokenKey, TokenSettings, Tokens};
 
 use super::raw;
 use super::raw::Tokens as Written;
+use crate::config::hush;
 use crate::config::limits;
-use crate::config::problem::{Findings, shown};
+use crate::config::problem::Findings;
 use crate::config::raw::gateway::Texts;
 use crate::config::tree::Path;
 
@@ -109,12 +110,12 @@ fn origin(written: &Written, setting: &str) -> String {
 
 fn variable(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {
     let value = environment.get(name);
-    value.cloned().ok_or_else(|| format!("the environment variable `{}` is not set", shown(name)))
+    value.cloned().ok_or_else(|| format!("{} is not set", hush::variable(name)))
 }
 
 fn file(name: &str) -> Result<String, String> {
     let text = std::fs::read_to_string(name);
     // A file that an editor wrote ends with a line's end, which is no part of a secret.
     text.map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
-        .map_err(|error| format!("the file `{}` cannot be read: {error}", shown(name)))
+        .map_err(|error| format!("{} cannot be read: {error}", hush::file(name)))
 }

@@ -10,8 +10,9 @@ use std::time::Duration;
 use http::Uri;
 use tollgate_core::Span;
 
+use crate::config::hush;
 use crate::config::limits;
-use crate::config::problem::{Findings, shown};
+use crate::config::problem::Findings;
 use crate::config::raw::guards::WebhookTable;
 use crate::config::tree::Path;
 
@@ -170,11 +171,11 @@ fn secret(
 ) -> Option<WebhookSecret> {
     let (setting, holder, secret) = match (&written.secret_env, &written.secret_file) {
         (Some(name), None) => {
-            let holder = format!("the environment variable `{}`", shown(name));
+            let holder = hush::variable(name);
             ("secret_env", holder, environment.get(name).cloned().ok_or_else(|| "is not set".to_owned()))
         }
         (None, Some(file)) => {
-            let holder = format!("the file `{}`", shown(file));
+            let holder = hush::file(file);
             let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"));
             ("secret_file", holder, text.map(|text| text.trim_end().to_owned()))
         }

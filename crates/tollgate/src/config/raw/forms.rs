@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-use super::SyncForm;
+use super::{Named, SyncForm};
 
 /// One or more fields: `ip`, or `[user, ip]`.
 #[derive(Debug, JsonSchema)]
@@ -329,16 +329,29 @@ macro_rules! read_forms {
 
 pub(super) use read_forms;
 
+/// Limits as other programs write them, `{ minute: 100 }`: the grammar refuses them with what to write.
+fn labelled(Named(entries): Named<LimitText>) -> LimitText {
+    let texts: Vec<String> =
+        entries.into_iter().map(|(key, LimitText(text))| format!("{key}: {text}")).collect();
+    LimitText(texts.join("; "))
+}
+
 read_forms!(By, "a field or a list of fields, as in `[user, ip]`", {
     word => By::One,
     list => By::Several,
 });
-read_forms!(LimitText, "a limit, as in `100/hour`", { word => LimitText, number => LimitText, null => LimitText });
+read_forms!(LimitText, "a limit, as in `100/hour`", {
+    word => LimitText,
+    number => LimitText,
+    null => LimitText,
+    table => labelled,
+});
 read_forms!(Limits, "a limit or a list of limits, as in `[100/hour, 1000/day]`", {
     word => |text| Limits::One(LimitText(text)),
     number => |text| Limits::One(LimitText(text)),
     null => |text| Limits::One(LimitText(text)),
     list => Limits::Several,
+    table => |table| Limits::One(labelled(table)),
 });
 read_forms!(StatusText, "a status, as in `401`, or all of a kind, as in `4xx`", {
     word => StatusText,

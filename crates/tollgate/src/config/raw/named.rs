@@ -30,7 +30,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for InOrder<T> {
     type Value = Named<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a table of names")
+        f.write_str("a table with a name for each entry")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut table: A) -> Result<Named<T>, A::Error> {

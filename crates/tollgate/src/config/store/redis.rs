@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::Span;
 
+use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::StoreTable;
@@ -142,21 +143,19 @@ fn key_secret(
 
 fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<Password, String> {
     match environment.get(name) {
-        None => Err(format!("the environment variable `{}` is not set", shown(name))),
-        Some(password) if password.is_empty() => {
-            Err(format!("the environment variable `{}` is empty", shown(name)))
-        }
+        None => Err(format!("{} is not set", hush::variable(name))),
+        Some(password) if password.is_empty() => Err(format!("{} is empty", hush::variable(name))),
         Some(password) => Ok(Password(password.clone())),
     }
 }
 
 fn from_file(file: &str) -> Result<Password, String> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("the file `{}` cannot be read: {error}", shown(file)))?;
+        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     // A file that an editor wrote ends with a line's end, which is no part of the password.
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
-        return Err(format!("the file `{}` is empty", shown(file)));
+        return Err(format!("{} is empty", hush::file(file)));
     }
     Ok(Password(password.to_owned()))
 }

@@ -1,0 +1,304 @@
+//! Limits as other programs write them (`10r/s burst=20`, `100rpm`, `minute: 100`), rewritten in this
+//! grammar.
+//!
+//! A rewrite is offered only if every character of the text was understood, and it never changes a number:
+//! a text that can be read in two ways (`100/M`, `1.000/s`) gets no rewrite.
+
+mod tokens;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::print::Every;
+use super::{GrammarError, Words, read};
+use crate::time::Span;
+use tokens::{Fraction, Token, is_thousands, tokens};
+
+/// Adds the rewrite to an error, if there is one.
+pub(super) fn explain(error: GrammarError) -> GrammarError {
+    if error.problem == super::MONTH {
+        return error;
+    }
+    let Some(rewrites) = rewrite(&error.text) else { return error };
+    let problem = match rewrites.as_slice() {
+        [one] if error.problem == super::WHOLE => format!("{}: write `{one}`", error.problem),
+        [one] => format!("write `{one}`"),
+        several => {
+            let quoted: Vec<String> = several.iter().map(|limit| format!("`{limit}`")).collect();
+            format!(
+                "these are {} limits: write each as an entry of its own, {}",
+                several.len(),
+                quoted.join(" and ")
+            )
+        }
+    };
+    GrammarError { at: first_foreign(&error), problem, ..error }
+}
+
+/// Where the text leaves the grammar: behind its first number, if not later.
+fn first_foreign(error: &GrammarError) -> usize {
+    let mut words = Words::of(&error.text);
+    if words.peek().starts_with(|c: char| c.is_ascii_digit()) {
+        words.next();
+        if !matches!(words.peek(), "/" | "at") {
+            return error.at.min(words.skip_space());
+        }
+    }
+    error.at
+}
+
+/// The limits that a text means, in this grammar; one for each of its parts.
+fn rewrite(text: &str) -> Option<Vec<String>> {
+    // Longer texts are no limit in any program, and an outsider may send them.
+    if text.len() > 200 {
+        return None;
+    }
+    let parts = parts(text);
+    let one = |part: &str| match read(part) {
+        Ok(Some(_)) => Some(part.trim().to_string()),
+        Ok(None) => None,
+        Err(_) => Reader { tokens: tokens(part)?, at: 0, text: part }.limit(),
+    };
+    parts.into_iter().map(one).collect()
+}
+
+/// A text, cut where one limit ends and the next begins.
+fn parts(text: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let mut start = 0;
+    for (at, sign) in text.char_indices() {
+        let ends = match sign {
+            ';' | '&' => true,
+            // A burst belongs to the rate before it.
+            ',' => !is_thousands(text, at) && !text[at + 1..].trim_start().starts_with("burst"),
+            _ => false,
+        };
+        if ends {
+            parts.push(&text[start..at]);
+            start = at + 1;
+        }
+    }
+    parts.push(&text[start..]);
+    parts.into_iter().flat_map(|part| part.split(" and ")).collect()
+}
+
+/// How long a rate counts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Period {
+    Fixed(Span),
+    Month,
+}
+
+struct Reader<'t> {
+    tokens: Vec<Token>,
+    at: usize,
+    text: &'t str,
+}
+
+impl Reader<'_> {
+    /// The whole text as one limit of this grammar.
+    fn limit(mut self) -> Option<String> {
+        if self.takes(&["rate"]) {
+            self.takes_sign(&['=', ':']);
+        }
+        let text = if let Some(Token::Number(_)) = self.peek() { self.counted()? } else { self.labelled()? };
+        // What is offered is read as strictly as what is written, and says that there is a limit.
+        let means = read(&text).ok()?;
+        means.map(|_| text)
+    }
+
+    /// `100rpm`, `10 requests per second`, `5 concurrent`.
+    fn counted(&mut self) -> Option<String> {
+        let number = self.number()?;
+        if let Some(text) = self.concurrent(number) {
+            return Some(text);
+        }
+        if let Some(Token::Word(word)) = self.peek()
+            && let Some(period) = abbreviated(word)
+        {
+            self.at += 1;
+            return self.rate(number, period);
+        }
+        self.takes(NOUNS);
+        if !self.takes_sign(&['/']) && !self.takes(&["per", "every", "each", "a", "an", "in"]) {
+            return None;
+        }
+        let period = self.period()?;
+        self.rate(number, period)
+    }
+
+    /// `minute: 100`, `requests_per_second=10`, `concurrency: 5`.
+    fn labelled(&mut self) -> Option<String> {
+        let concurrent = self.takes(&["concurrency"]);
+        let period = if concurrent {
+            None
+        } else {
+            self.takes(&["limit"]);
+            self.takes(NOUNS);
+            self.takes(&["per"]);
+            Some(self.period()?)
+        };
+        self.takes_sign(&['=', ':']);
+        let number = self.number()?;
+        match period {
+            Some(period) => self.rate(number, period),
+            None => self.ends().then(|| Some(format!("{} at once", number.whole()?)))?,
+        }
+    }
+
+    fn concurrent(&mut self, number: Fraction) -> Option<String> {
+        let start = self.at;
+        self.takes(&["in"]);
+        let says = self.takes(&["concurrent", "concurrently", "parallel", "simultaneous", "simultaneously"]);
+        self.takes(NOUNS);
+        if says && self.ends() {
+            return Some(format!("{} at once", number.whole()?));
+        }
+        self.at = start;
+        None
+    }
+
+    /// `hour`, `1 hour`, `5 minutes`, `1h30m`.
+    fn period(&mut self) -> Option<Period> {
+        let mut micros = 0_u64;
+        let mut units = 0;
+        loop {
+            let counted = matches!(self.peek(), Some(Token::Number(_)));
+            if units > 0 && !counted {
+                break;
+            }
+            let count = if counted { self.plain_number()?.whole()? } else { 1 };
+            let Some(Token::Word(word)) = self.peek() else { return None };
+            if units == 0 && count == 1 && matches!(&**word, "month" | "months" | "mo" | "mon") {
+                self.at += 1;
+                return Some(Period::Month);
+            }
+            micros = micros.checked_add(count.checked_mul(unit(word)?)?)?;
+            self.at += 1;
+            units += 1;
+            if !counted {
+                break;
+            }
+        }
+        Some(Period::Fixed(Span::from_micros(micros)))
+    }
+
+    /// The rate, with the burst or the kind that follows it.
+    fn rate(&mut self, number: Fraction, period: Period) -> Option<String> {
+        let every = match period {
+            Period::Month => {
+                let max = number.whole()?;
+                if self.ends() {
+                    return Some(format!("{max}/month calendar"));
+                }
+                return Some(format!("{max}/month {}", self.own_words()?));
+            }
+            // Half a request a second is one in two.
+            Period::Fixed(span) => Span::from_micros(span.as_micros().checked_mul(number.under)?),
+        };
+        let rate = format!("{}/{}", Fraction { under: 1, ..number }.whole()?, Every(every));
+        if self.ends() {
+            return Some(rate);
+        }
+        if matches!(self.peek(), Some(Token::Word(word)) if matches!(&**word, "sliding" | "calendar")) {
+            return Some(format!("{rate} {}", self.own_words()?));
+        }
+        let burst = self.burst()?;
+        self.ends().then(|| format!("{rate} burst {burst}"))
+    }
+
+    /// `burst=20 nodelay`, `with a burst of 20`.
+    fn burst(&mut self) -> Option<u64> {
+        self.takes_sign(&[',', '+']);
+        self.takes(&["with"]);
+        self.takes(&["a"]);
+        if !self.takes(&["burst"]) {
+            return None;
+        }
+        self.takes(&["size", "of"]);
+        self.takes_sign(&['=', ':']);
+        let burst = self.number()?.whole()?;
+        self.takes(&["nodelay"]);
+        Some(burst)
+    }
+
+    /// The rest of the text as it was written, from a word that this grammar knows on.
+    fn own_words(&self) -> Option<&str> {
+        let at = ["sliding", "calendar"].iter().filter_map(|word| self.text.find(word)).min()?;
+        Some(self.text[at..].trim_end())
+    }
+
+    /// A number, with its thousands or millions.
+    fn number(&mut self) -> Option<Fraction> {
+        let number = self.plain_number()?;
+        if self.takes(&["k", "thousand"]) {
+            number.times(1_000)
+        } else if self.takes(&["M", "million"]) {
+            number.times(1_000_000)
+        } else {
+            Some(number)
+        }
+    }
+
+    fn plain_number(&mut self) -> Option<Fraction> {
+        let Some(Token::Number(number)) = self.peek().cloned() else { return None };
+        self.at += 1;
+        Some(number)
+    }
+
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn ends(&self) -> bool {
+        self.at == self.tokens.len()
+    }
+
+    fn takes(&mut self, words: &[&str]) -> bool {
+        let is = matches!(self.peek(), Some(Token::Word(word)) if words.contains(&&**word));
+        self.at += usize::from(is);
+        is
+    }
+
+    fn takes_sign(&mut self, signs: &[char]) -> bool {
+        let is = matches!(self.peek(), Some(Token::Sign(sign)) if signs.contains(sign));
+        self.at += usize::from(is);
+        is
+    }
+}
+
+/// What other programs say they count. Another word might change the number, as `MB` or `dozen` does.
+#[rustfmt::skip]
+const NOUNS: &[&str] = &[
+    "r", "req", "reqs", "request", "requests", "call", "calls", "hit", "hits", "query", "queries", "attempt",
+    "attempts", "message", "messages", "msg", "msgs", "mail", "mails", "email", "emails", "event", "events",
+    "op", "ops", "operation", "operations", "transaction", "transactions", "login", "logins", "connection",
+    "connections", "conn", "conns", "job", "jobs", "time", "times", "x",
+];
+
+/// `rps`, `qpm`, `tph`: something per second, minute, hour or day.
+fn abbreviated(word: &str) -> Option<Period> {
+    let secs = match word.strip_prefix(['r', 'q', 't', 'c'])? {
+        "ps" => 1,
+        "pm" => 60,
+        "ph" => 3_600,
+        "pd" => 86_400,
+        _ => return None,
+    };
+    Some(Period::Fixed(Span::from_secs(secs)))
+}
+
+/// The microseconds of a unit. `M` may be a minute or a month, so it is none.
+fn unit(word: &str) -> Option<u64> {
+    Some(match word {
+        "us" => 1,
+        "ms" | "msec" | "millisecond" | "milliseconds" => 1_000,
+        "s" | "sec" | "secs" | "second" | "seconds" => 1_000_000,
+        "m" | "min" | "mins" | "minute" | "minutes" => 60_000_000,
+        "h" | "hr" | "hrs" | "hour" | "hours" => 3_600_000_000,
+        "d" | "day" | "days" => 86_400_000_000,
+        "w" | "wk" | "week" | "weeks" => 604_800_000_000,
+        _ => return None,
+    })
+}

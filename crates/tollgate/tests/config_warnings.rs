@@ -1,0 +1,93 @@
+//! Warnings of a configuration that can be used: labelled, logged by `serve`, and failures with `--strict`.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod program;
+
+use program::{Home, text};
+use serde_json::Value;
+
+const DOUBTFUL: &str = "
+store: memory
+log: { format: json }
+clients: { trusted_proxies: [0.0.0.0/1, 128.0.0.0/1, '::/0'] }
+blocklist: [{ target: 0.0.0.0/0, until: 2020-01-01T00:00:00Z }, user=eve]
+rules:
+  a: { by: user, limits: 0, overrides: { bob: null } }
+  b: { by: user, limits: [0/hour, 5/s] }
+  c: { by: user, limits: unlimited }
+policies: { p: [a, b, c] }
+";
+
+const EXPECTED: [(&str, &str); 6] = [
+    (
+        "clients.trusted_proxies: these networks are every IPv4 address, so any client can choose the address that it is counted by",
+        "name the networks of your proxies alone, as in `10.0.0.0/8`",
+    ),
+    (
+        "clients.trusted_proxies: these networks are every IPv6 address, so any client can choose the address that it is counted by",
+        "name the networks of your proxies alone, as in `10.0.0.0/8`",
+    ),
+    (
+        "blocklist: these networks are every IPv4 address, so every attempt that brings one is blocked",
+        "name the networks that are meant",
+    ),
+    (
+        "rules.a.limits: 0 and null mean that nothing is limited, not that nothing passes",
+        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+    ),
+    (
+        "rules.a.overrides.bob: 0 and null mean that nothing is limited, not that nothing passes",
+        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+    ),
+    (
+        "rules.b.limits[0]: 0 and null mean that nothing is limited, not that nothing passes",
+        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+    ),
+];
+
+#[test]
+fn check_config_labels_its_warnings_and_fails_on_them_if_it_is_strict() {
+    let home = Home::with(DOUBTFUL);
+    let lenient = home.program().args(["check-config"]).output().unwrap();
+    assert_eq!((lenient.status.code(), text(&lenient.stderr)), (Some(0), ""));
+    let said = text(&lenient.stdout);
+    for (warning, remedy) in EXPECTED {
+        let line = said
+            .lines()
+            .position(|line| line.starts_with("warning: tollgate.yaml:") && line.ends_with(warning));
+        let line = line.unwrap_or_else(|| panic!("{warning} is missing in {said}"));
+        assert_eq!(said.lines().nth(line + 1), Some(&*format!("  remedy: {remedy}")));
+    }
+    assert_eq!(said.matches("\nwarning: ").count(), EXPECTED.len(), "{said}");
+    let strict = home.program().args(["check-config", "--strict"]).output().unwrap();
+    assert_eq!(strict.status.code(), Some(2));
+    assert_eq!(text(&strict.stderr), "error: there are 6 warnings, and --strict allows none\n");
+    assert_eq!(text(&strict.stdout), said);
+    let fine = Home::with("store: memory\nrules: { a: { limits: unlimited } }\npolicies: { p: [a] }\n");
+    let strict = fine.program().args(["check-config", "--strict"]).output().unwrap();
+    assert_eq!((strict.status.code(), text(&strict.stderr)), (Some(0), ""));
+}
+
+#[test]
+fn a_server_logs_the_warnings_at_its_start_and_when_it_reloads() {
+    let home = Home::with(DOUBTFUL);
+    let server = home.start();
+    let warnings = |log: &str| -> Vec<Value> {
+        let lines = log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")));
+        lines.filter(|line: &Value| line["msg"] == "the configuration may not do what is meant").collect()
+    };
+    let told = warnings(&server.log());
+    assert_eq!(told.len(), EXPECTED.len(), "{}", server.log());
+    for (line, (warning, remedy)) in told.iter().zip(EXPECTED) {
+        assert_eq!((line["level"].as_str(), line["component"].as_str()), (Some("warn"), Some("config")));
+        assert!(
+            EXPECTED.iter().any(|(warning, _)| line["warning"].as_str().unwrap().ends_with(warning)),
+            "{line}"
+        );
+        assert!(told.iter().any(|line| line["warning"].as_str().unwrap().ends_with(warning)), "{warning}");
+        assert!(told.iter().any(|line| line["remedy"] == remedy), "{remedy}");
+    }
+    home.configure(&DOUBTFUL.replace("limits: unlimited", "limits: 0"));
+    server.wait_for_log("rules.c.limits: 0 and null mean");
+    server.stop();
+}
