@@ -155,11 +155,10 @@ async fn every_metric_of_a_shared_store_is_in_the_reference() {
     let reference = include_str!("../../../docs/reference/metrics.md");
     let page = lost().get("/metrics").await.text;
     let types = page.lines().filter_map(|line| line.strip_prefix("# TYPE "));
-    let names: Vec<_> = types.filter_map(|line| line.split_once(' ')).collect();
+    let names: Vec<_> = types.filter_map(|line| line.split(' ').next()).collect();
     assert!(names.len() > 8, "{names:?}");
-    for (name, kind) in names {
-        let ending = if kind == "counter" { "_total" } else { "" };
-        assert!(reference.contains(&format!("`{name}{ending}`")), "{name} is missing");
+    for name in names {
+        assert!(reference.contains(&format!("`{name}`")), "{name} is missing");
     }
 }
 

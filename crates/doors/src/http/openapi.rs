@@ -85,16 +85,20 @@ fn parameters(operation: &Operation) -> Vec<Value> {
 }
 
 fn responses(operation: &Operation, answers: &mut SchemaGenerator) -> Value {
-    let mut responses: BTreeMap<String, (&str, Vec<Value>)> = BTreeMap::new();
+    let mut responses: BTreeMap<String, BTreeMap<&str, Vec<Value>>> = BTreeMap::new();
     for (status, media, schema) in &operation.answers {
-        let (_, schemas) = responses.entry(status.to_string()).or_insert((media, Vec::new()));
-        schemas.push(schema(answers).to_value());
+        let content = responses.entry(status.to_string()).or_default();
+        content.entry(media).or_default().push(schema(answers).to_value());
     }
-    responses.insert("default".to_owned(), (PROBLEM_JSON, vec![problem(answers)]));
-    let shown = responses.into_iter().map(|(status, (media, mut schemas))| {
-        let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({ "anyOf": schemas }) };
+    responses.insert("default".to_owned(), BTreeMap::from([(PROBLEM_JSON, vec![problem(answers)])]));
+    let shown = responses.into_iter().map(|(status, content)| {
+        let content = content.into_iter().map(|(media, mut schemas)| {
+            let schema = if schemas.len() == 1 { schemas.remove(0) } else { json!({ "anyOf": schemas }) };
+            (media.to_owned(), json!({ "schema": schema }))
+        });
+        let content: Map<String, Value> = content.collect();
         let about = about(&status);
-        (status, json!({ "description": about, "content": { media: { "schema": schema } } }))
+        (status, json!({ "description": about, "content": content }))
     });
     let mut shown: Map<String, Value> = shown.collect();
     if operation.empty {
@@ -112,7 +116,10 @@ fn about(status: &str) -> &'static str {
         "422" => "The configuration has problems; the old policies stay in force",
         "429" => "Some limit is exceeded",
         "500" => "The proxy asks wrongly",
-        "503" => "The store cannot be used, and some rule denies without it",
+        "503" => {
+            "The store cannot be used, and some rule denies without it; or the server ends, or has too many \
+             request bodies in memory"
+        }
         _ => "Anything else is a problem (RFC 9457)",
     }
 }
