@@ -83,7 +83,6 @@ fn measures_what_its_environment_says() {
 }
 
 /// Measures in a process of its own.
-#[expect(clippy::disallowed_methods, reason = "the measurement is a process of its own")]
 fn measured(limits: &str, entries: u64) -> u64 {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "measures_what_its_environment_says", "--nocapture"])
