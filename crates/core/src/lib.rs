@@ -38,6 +38,7 @@ mod step;
 pub mod store;
 pub mod ticket;
 pub mod time;
+pub mod together;
 
 pub use banning::Banning;
 pub use charge::{Charge, Charges, Fate, Outcome};

@@ -44,6 +44,8 @@ pub enum Reason {
     Open,
     /// It has no room for another key.
     Full,
+    /// Its access rules forbid a command that the attempt needs.
+    Forbidden,
     /// What it keeps under one of the keys cannot be read.
     Damaged,
 }
@@ -98,7 +100,8 @@ impl Share {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 5] = [Self::Timeout, Self::Unreachable, Self::Open, Self::Full, Self::Damaged];
+    pub const ALL: [Self; 6] =
+        [Self::Timeout, Self::Unreachable, Self::Open, Self::Full, Self::Forbidden, Self::Damaged];
 
     /// Its name, fit for a metric's label.
     pub fn name(self) -> &'static str {
@@ -107,6 +110,7 @@ impl Reason {
             Self::Unreachable => "unreachable",
             Self::Open => "open",
             Self::Full => "full",
+            Self::Forbidden => "forbidden",
             Self::Damaged => "damaged",
         }
     }

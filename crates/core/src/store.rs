@@ -49,9 +49,10 @@ pub trait Store: Send + Sync {
         false
     }
 
-    /// Asks whether the store can be used. A store in this process always can.
-    fn probe(&self) -> Answer<'_, ()> {
-        Answer::ready(Ok(()))
+    /// Asks whether the store can be used, and what it cannot be used for. A store in this process can
+    /// always be used for everything.
+    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
+        Answer::ready(Ok(Vec::new()))
     }
 }
 
@@ -149,15 +150,72 @@ pub enum StoreError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The server has no memory left for what this would write. The operator's fault; nothing was
+    /// done. What only reads or frees still works.
+    OutOfMemory {
+        /// What the server said.
+        reason: String,
+    },
+    /// The server's access rules forbid a command that this needs. The operator's fault; nothing was
+    /// done. What does not need the command still works.
+    Forbidden {
+        /// What the server said.
+        reason: String,
+    },
+    /// The server that keeps one of the keys cannot be used, while other servers of the store can. The
+    /// operator's fault, or the network's; whether anything was done is not known.
+    PartUnavailable {
+        /// What happened. It is logged and shown, so it holds no password.
+        reason: String,
+    },
     /// No answer came in time. The operator's fault, or the network's; whether anything was done is
     /// not known.
     TimedOut,
+    /// The server answers, and refuses to serve. The operator's fault; nothing was done.
+    Refused {
+        /// What the server said. It is logged and shown, so it holds no password.
+        reason: String,
+    },
     /// The store cannot be used. The operator's fault, or the network's; whether anything was done
     /// is not known.
     Unavailable {
         /// What happened. It is logged and shown, so it holds no password.
         reason: String,
     },
+}
+
+/// What a store that answers cannot be relied on for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Impairment {
+    /// What kind of impairment it is.
+    pub kind: ImpairmentKind,
+    /// Which server, which commands, and what to do about it. It is logged and shown.
+    pub detail: String,
+}
+
+/// What a store that answers cannot be relied on for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ImpairmentKind {
+    /// It writes nothing more, because its memory is full.
+    Full,
+    /// Its access rules forbid some of the commands that are used.
+    Forbidden,
+    /// Some of its servers cannot be used.
+    PartUnavailable,
+    /// It drops counters when its memory is full.
+    Evicting,
+}
+
+impl ImpairmentKind {
+    /// Why some decisions are made without the store; `None` if none are.
+    pub fn reason(self) -> Option<Reason> {
+        match self {
+            Self::Full => Some(Reason::Full),
+            Self::Forbidden => Some(Reason::Forbidden),
+            Self::PartUnavailable => Some(Reason::Unreachable),
+            Self::Evicting => None,
+        }
+    }
 }
 
 /// What came of giving back.
@@ -236,11 +294,30 @@ impl StoreError {
     pub fn reason(&self) -> Option<Reason> {
         match self {
             Self::Stale { .. } => None,
-            Self::Full { .. } => Some(Reason::Full),
+            Self::Full { .. } | Self::OutOfMemory { .. } => Some(Reason::Full),
+            Self::Forbidden { .. } => Some(Reason::Forbidden),
             Self::Damaged { .. } => Some(Reason::Damaged),
             Self::TimedOut => Some(Reason::Timeout),
-            Self::Unavailable { .. } => Some(Reason::Unreachable),
+            Self::PartUnavailable { .. } | Self::Refused { .. } | Self::Unavailable { .. } => {
+                Some(Reason::Unreachable)
+            }
         }
+    }
+
+    /// Whether it is about the store as a whole, and not about one call or one key.
+    pub fn is_outage(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::Refused { .. } | Self::Unavailable { .. })
+    }
+
+    /// Whether what was asked may have been done, though the answer is an error.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Self::TimedOut | Self::PartUnavailable { .. } | Self::Unavailable { .. })
+    }
+
+    /// Whether the same call may succeed later: the cause lies in the servers, in how they are set up, or
+    /// in the way to them.
+    pub fn is_passing(&self) -> bool {
+        !matches!(self, Self::Stale { .. } | Self::Full { .. } | Self::Damaged { .. })
     }
 }
 
@@ -275,7 +352,11 @@ impl fmt::Display for StoreError {
             Self::Damaged { key, reason } => {
                 write!(f, "what the store keeps under `{key}` cannot be read: {reason}; delete it")
             }
+            Self::OutOfMemory { reason } => write!(f, "the store is full: {reason}"),
+            Self::Forbidden { reason } => write!(f, "the store forbids a command that is needed: {reason}"),
+            Self::PartUnavailable { reason } => write!(f, "a part of the store cannot be used: {reason}"),
             Self::TimedOut => f.write_str("the store did not answer in time"),
+            Self::Refused { reason } => write!(f, "the store refuses to serve: {reason}"),
             Self::Unavailable { reason } => write!(f, "the store cannot be used: {reason}"),
         }
     }

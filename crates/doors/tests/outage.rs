@@ -123,7 +123,13 @@ async fn holds_are_taken_and_ended_here() {
 async fn it_is_ready_though_degraded_and_counts_every_decision() {
     let door = lost();
     let first = door.get("/readyz").await;
-    assert_eq!((first.status, first.json()), (200, json!({ "status": "degraded", "reason": "unreachable" })));
+    assert_eq!(
+        (first.status, first.json()),
+        (
+            200,
+            json!({ "status": "degraded", "cause": "the store cannot be used: nobody is there", "reason": "unreachable" })
+        )
+    );
     for policy in ["counted", "login", "open"] {
         door.check(policy, account()).await;
         door.check(policy, account()).await;

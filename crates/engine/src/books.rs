@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use tollgate_core::{Plan, Policies};
 
-pub(crate) use laid::{Laid, Misfit};
+pub(crate) use laid::{Laid, Misfit, UNREADABLE};
 pub use made::MadePolicy;
 pub(crate) use overrides::Overrides;
 pub use terms::{BadTerms, PolicyDraft, Terms};

@@ -106,6 +106,10 @@ impl Engine {
     pub async fn start(policies: Policies, parts: Parts) -> Result<Self, StoreError> {
         let engine = Self::new(policies, parts);
         let read = async {
+            let impairments = engine.store.probe().await?;
+            if let Some(shared) = &engine.shared {
+                shared.condition.learn(impairments);
+            }
             engine.read_lists().await?;
             engine.read_kept().await
         };

@@ -1,5 +1,5 @@
-//! The way to the shared store: who may ask it, what its answers say about it, and the two lines in
-//! the log that tell when it went and when it came back.
+//! The way to the shared store: who may ask it, what its answers say about it, and the lines in the log
+//! that tell when it went, what its server said about that, and when it came back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +18,8 @@ pub(crate) struct Gate {
     /// How many decisions did without the store, ever, and how many when the breaker opened.
     degraded: AtomicU64,
     degraded_before: AtomicU64,
+    /// What the latest failure said, while the gate is shut.
+    cause: Mutex<Option<StoreError>>,
     clock: Arc<dyn Clock>,
 }
 
@@ -37,6 +39,7 @@ impl Gate {
             face: AtomicU64::new(0),
             degraded: AtomicU64::new(0),
             degraded_before: AtomicU64::new(0),
+            cause: Mutex::new(None),
             clock,
         }
     }
@@ -57,15 +60,20 @@ impl Gate {
         self.breaker.lock().outage()
     }
 
+    /// Why the store is not asked, in words.
+    pub(crate) fn cause(&self) -> Option<String> {
+        self.cause.lock().as_ref().map(StoreError::to_string)
+    }
+
     /// Whether the store failed whoever asked last.
     pub(crate) fn is_strained(&self) -> bool {
         self.face.load(Ordering::Relaxed) & STRAINED != 0
     }
 
-    /// Takes note of what came of asking. Being full, or finding something damaged, is an answer.
+    /// Takes note of what came of asking. An error that is about one call or one key is an answer.
     pub(crate) fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
         match answer {
-            Err(error @ (StoreError::TimedOut | StoreError::Unavailable { .. })) => self.failed(pass, error),
+            Err(error) if error.is_outage() => self.failed(pass, error),
             _ if self.is_strained() => drop(self.turn(|breaker| {
                 breaker.succeeded(pass);
                 None
@@ -79,6 +87,7 @@ impl Gate {
         let now = self.now();
         if self.turn(|breaker| breaker.failed(pass, reason, now, chance())).is_some() {
             self.degraded_before.store(self.degraded.load(Ordering::Relaxed), Ordering::Relaxed);
+            *self.cause.lock() = Some(error.clone());
             tracing::warn!(
                 component = "store",
                 reason = reason.name(),
@@ -119,12 +128,33 @@ impl Gate {
 }
 
 impl Probing<'_> {
-    /// The store answered, and all that was missed is known: it is asked again.
+    /// Whether the store is asked again if this probe succeeds.
+    pub(crate) fn is_last(&self) -> bool {
+        self.gate.breaker.lock().would_close(self.gate.now())
+    }
+
+    /// The store failed, and this is why. What its server said is logged when it says it first: most
+    /// outages begin with a connection that was closed, which explains nothing.
+    pub(crate) fn failed(self, error: StoreError) {
+        let mut cause = self.gate.cause.lock();
+        let is_news = matches!(error, StoreError::Refused { .. }) && cause.as_ref() != Some(&error);
+        if is_news {
+            tracing::warn!(component = "store", %error, "the store still cannot be used");
+        }
+        // What the server said is worth more than that it cannot be reached any more.
+        if is_news || !matches!(*cause, Some(StoreError::Refused { .. })) {
+            *cause = Some(error);
+        }
+    }
+
+    /// The store answered. If this is the last probe, all that was missed is known, and the store is asked
+    /// again.
     pub(crate) fn succeeded(mut self) {
         self.ended = true;
         let gate = self.gate;
         let now = gate.now();
-        if let Some(Turned::Closed(lasted)) = gate.turn(|breaker| breaker.probe_succeeded(now)) {
+        if let Some(Turned::Closed(lasted)) = gate.turn(|breaker| breaker.probe_succeeded(now, chance())) {
+            *gate.cause.lock() = None;
             let before = gate.degraded_before.load(Ordering::Relaxed);
             tracing::info!(
                 component = "store",

@@ -8,6 +8,7 @@ mod banning;
 pub mod books;
 pub mod breaker;
 pub mod calendar;
+mod condition;
 mod denied;
 pub mod engine;
 mod gate;

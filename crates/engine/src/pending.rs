@@ -190,7 +190,7 @@ impl Engine {
         self.freed(&charges);
         drop(charges);
         // What is damaged cannot be given back later either.
-        if !matches!(given, Err(StoreError::TimedOut | StoreError::Unavailable { .. })) {
+        if given.as_ref().err().is_none_or(|error| !error.is_passing()) {
             refund.settled();
         }
         given.map(|_: Given| ())

@@ -56,6 +56,11 @@ impl Retractions {
         self.queue.lock().push_front(retraction);
     }
 
+    /// Puts one behind all others that could not be undone, to be tried again in a while.
+    pub(crate) fn put_last(&self, retraction: Retraction, now: Timestamp) {
+        self.push(Retraction { asked: now, ..retraction });
+    }
+
     fn push(&self, retraction: Retraction) {
         let mut queue = self.queue.lock();
         if queue.len() >= Self::MOST {

@@ -10,6 +10,7 @@ use tollgate_core::{
 };
 
 use crate::breaker::Pass;
+use crate::condition::Condition;
 use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
 use crate::gate::Gate;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub(crate) retractions: Retractions,
     pub(crate) refunds: Refunds,
     pub(crate) schedule: Schedule,
+    pub(crate) condition: Arc<Condition>,
     pub(crate) meters: StoreMeters,
 }
 
@@ -61,9 +63,11 @@ impl Shared {
         let gate = Arc::new(Gate::new(fallback.clock));
         let (retractions, refunds) = (Retractions::default(), Refunds::default());
         let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
-        let meters = StoreMeters::new(Arc::clone(&gate), dropped);
+        let condition = Arc::<Condition>::default();
+        let meters = StoreMeters::new(Arc::clone(&gate), Arc::clone(&condition), dropped);
         let schedule = Schedule::new(gate.now(), fallback.probe_every);
-        Self { fallback: fallback.store, gate, denied: Denied::new(), retractions, refunds, schedule, meters }
+        let (fallback, denied) = (fallback.store, Denied::new());
+        Self { fallback, gate, denied, retractions, refunds, schedule, condition, meters }
     }
 
     /// The time of the counters in this process.
@@ -89,8 +93,19 @@ impl Engine {
 
     /// How the store does, as far as is known without asking it.
     pub fn health(&self) -> Health {
-        let outage = self.shared.as_ref().and_then(|shared| shared.gate.outage());
-        outage.map_or(Health::Up, |(_, reason)| Health::Degraded(reason))
+        let Some(shared) = &self.shared else { return Health::Up };
+        let outage = shared.gate.outage().map(|(_, reason)| reason);
+        let reason = outage.or_else(|| shared.condition.impaired().map(|(reason, _)| reason));
+        reason.map_or(Health::Up, Health::Degraded)
+    }
+
+    /// Why decisions do without the store, in words; `None` if they do not.
+    pub fn outage_cause(&self) -> Option<String> {
+        let shared = self.shared.as_ref()?;
+        match shared.gate.outage() {
+            Some(_) => shared.gate.cause(),
+            None => shared.condition.impaired().map(|(_, detail)| detail),
+        }
     }
 
     /// Asks the store something that nothing else can answer.
@@ -113,7 +128,7 @@ impl Engine {
         let pass = shared.gate.pass().ok_or_else(not_asked)?;
         let answer = call.await;
         if !matches!(answer, Err(StoreError::TimedOut)) {
-            shared.gate.note(pass, &answer);
+            shared.note(pass, &answer);
         }
         answer
     }
@@ -129,7 +144,7 @@ impl Engine {
         let answer = call.await;
         let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
         shared.meters.calls.observe(nanos as f64 / 1e9);
-        shared.gate.note(pass, &answer);
+        shared.note(pass, &answer);
         answer
     }
 
@@ -171,7 +186,7 @@ impl Engine {
         let Decision { charges, outcome, .. } = &mut *decision;
         let answer =
             self.measured(shared, pass, self.settle(&*self.store, Aim::Take, charges, outcome)).await;
-        if !matches!(answer, Err(StoreError::TimedOut | StoreError::Unavailable { .. })) {
+        if !answer.as_ref().is_err_and(StoreError::is_uncertain) {
             pending.settled();
         }
         match answer {
@@ -382,7 +397,7 @@ impl Engine {
 
     /// Tells the log of an error that is about one attempt and not about the store.
     fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &Shared) {
-        if matches!(reason, Reason::Full | Reason::Damaged)
+        if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
             && let Some(held_back) = self.log_trickle.admit(shared.gate.now())
         {
             let reason = reason.name();
@@ -392,6 +407,12 @@ impl Engine {
 }
 
 impl Shared {
+    /// Takes note of what came of asking the store.
+    fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
+        self.gate.note(pass, answer);
+        self.condition.note(answer);
+    }
+
     /// Remembers a denial, or what an attempt took. A hold that was taken makes its id known, and
     /// with it attempts pass that were denied before.
     fn learn(&self, trace: &Trace, decision: &Decision<'_>) {

@@ -39,6 +39,8 @@ pub(crate) struct Kept {
 
 /// How often to ask whether other nodes have set anything.
 const RECORDS_EVERY: Span = Span::from_millis(500);
+/// What records are called in the log, beside those of the lists.
+const RECORDS: &str = "overrides, policies and routes";
 /// How many takes are undone at a time: records are to be followed meanwhile.
 const RETRACTIONS: usize = 256;
 /// How many charges that do not count are offered again at a time.
@@ -99,28 +101,37 @@ impl Engine {
         self.sweep_lists().await;
     }
 
-    /// Asks a store that is gone whether it is back. It is once all that was missed is known.
+    /// Asks a store that is gone whether it is back. It is once it has answered often enough, and all that
+    /// was missed is known.
     async fn probe(&self, shared: &Shared) {
         let Some(probing) = shared.gate.probe() else { return };
+        let is_last = probing.is_last();
         let read = async {
-            self.store.probe().await?;
-            self.read_lists().await?;
-            self.read_kept().await
+            shared.condition.learn(self.store.probe().await?);
+            if is_last {
+                self.read_lists().await?;
+                self.put_in_force(self.read_kept().await?);
+                shared.schedule.probe_due(shared.gate.now());
+            }
+            Ok(())
         };
-        if let Ok(kept) = read.await {
-            self.put_in_force(kept);
-            shared.schedule.probe_due(shared.gate.now());
-            probing.succeeded();
+        match read.await {
+            Ok(()) => probing.succeeded(),
+            Err(error) => probing.failed(error),
         }
     }
 
     /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
     /// servers are asked now and then, and one that has just failed at once, so that few attempts have
-    /// to find out.
+    /// to find out. One that is impaired is asked every second.
     async fn follow(&self, shared: &Shared) {
-        if shared.schedule.probe_due(shared.gate.now()) || shared.gate.is_strained() {
-            // What comes of it is noted on the way.
-            let _ = self.ask(self.store.probe()).await;
+        let now = shared.gate.now();
+        let impaired = shared.condition.wants_probe(now);
+        // A failure is noted on the way.
+        if (shared.schedule.probe_due(now) || impaired || shared.gate.is_strained())
+            && let Ok(impairments) = self.ask(self.store.probe()).await
+        {
+            shared.condition.learn(impairments);
         }
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
@@ -133,10 +144,12 @@ impl Engine {
     /// Learns what other nodes have set until now.
     pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let version = self.ask(self.records.version()).await?;
-        if shared.schedule.version() != Some(version) {
-            let kept = self.ask(self.read_kept()).await?;
-            self.put_in_force(kept);
+        let version = self.ask(self.records.version()).await;
+        shared.condition.note_records(RECORDS, &version);
+        if shared.schedule.version() != Some(version?) {
+            let kept = self.ask(self.read_kept()).await;
+            shared.condition.note_records(RECORDS, &kept);
+            self.put_in_force(kept?);
         }
         Ok(())
     }
@@ -153,6 +166,9 @@ impl Engine {
     }
 
     pub(crate) fn put_in_force(&self, kept: Kept) {
+        if let Some(shared) = &self.shared {
+            shared.condition.note_version(RECORDS, shared.schedule.version(), kept.version);
+        }
         self.seals.share(kept.secret);
         // What was set here in between may be missing from what was read; then it is read again.
         if self.follow_books(&kept.records, kept.edits) {
@@ -171,10 +187,14 @@ impl Engine {
             let undone = self.ask(self.store.retract(&charges)).await;
             self.freed(&charges);
             drop(charges);
-            // What is damaged cannot be undone later either.
-            if let Err(StoreError::TimedOut | StoreError::Unavailable { .. }) = undone {
-                shared.retractions.put_back(retraction);
-                return;
+            match undone {
+                Err(error) if error.is_outage() => return shared.retractions.put_back(retraction),
+                // Those of other servers are not kept waiting.
+                Err(error) if error.is_passing() => {
+                    shared.retractions.put_last(retraction, shared.gate.now())
+                }
+                // What is damaged cannot be undone later either.
+                _ => {}
             }
         }
     }

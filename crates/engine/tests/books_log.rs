@@ -77,7 +77,11 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         }
         let restarted = start(base(&["own"]), &stand.store);
         let told = lines.take();
-        assert!(told.iter().all(|line| line.contains("it cannot be read")) && told.len() == 3, "{told:?}");
+        assert!(
+            told.iter().all(|line| line.contains("ERROR") && line.contains("cannot be read"))
+                && told.len() == 3,
+            "{told:?}"
+        );
         assert!(told.iter().any(|line| line.contains("override/own/192.0.2.1")), "{told:?}");
         assert!(!told.iter().any(|line| line.contains("hush")), "{told:?}");
         block_on(restarted.set_override("own", "192.0.2.1", Vec::new())).unwrap();

@@ -12,6 +12,7 @@ use support::{decide, policies, rule};
 use tollgate_core::store::{Forget, Given, HoldsOrder, Spot};
 use tollgate_core::{Attempt, Origin, Policies, Reason, Rule, Span, StoreError, Verdict, When};
 use tollgate_engine::Health;
+use tollgate_engine::breaker::Breaker;
 use tollgate_engine::engine::GiveFault;
 
 const IP: [(&str, &str); 1] = [("ip", "192.0.2.1")];
@@ -67,6 +68,8 @@ fn each_node_admits_its_share_and_no_more_across_flaps() {
         node.link.set(Mode::Up);
         node.tend_later();
         assert_eq!(node.engine.health(), Health::Up);
+        // Or the breaker would take longer to close each time.
+        node.advance(Breaker::FLAP_WITHIN);
     }
     assert_eq!(admitted, 5, "half of ten, though the store came back three times");
 }
@@ -179,6 +182,10 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     assert_eq!(forged, Err(GiveFault::Forged), "its secret is not known yet");
 
     second.link.set(Mode::ReadsSlowly);
+    for _ in 1..Breaker::PROBES {
+        second.advance(Span::from_secs(1));
+        second.tend();
+    }
     second.advance(Span::from_secs(1));
     {
         let mut tending = Box::pin(second.engine.tend());
@@ -245,6 +252,7 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
         "nothing was given to the store"
     );
     let receipt = node.engine.receipt(&taken).unwrap();
+    node.advance(Breaker::FLAP_WITHIN);
     node.link.set(Mode::Unreachable);
     let gone = block_on(node.engine.give(&pinned, &receipt));
     assert!(matches!(gone, Err(GiveFault::Store(StoreError::Unavailable { .. }))), "{gone:?}");
@@ -340,7 +348,8 @@ fn one_probe_is_in_flight_and_recovery_waits_for_it_alone() {
     node.decide("api", &IP);
     node.link.set(Mode::Hangs);
     node.advance(Span::from_secs(1));
-    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    let at_start = node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst) - at_start;
     let mut first = Box::pin(node.engine.tend());
     assert!(block_on(poll_once(&mut first)).is_none());
     for _ in 0..20 {
@@ -352,7 +361,11 @@ fn one_probe_is_in_flight_and_recovery_waits_for_it_alone() {
     drop(first);
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!((probes(), node.engine.health()), (2, Health::Up), "one that was given up is not waited for");
+    assert_eq!(
+        (probes(), node.engine.health()),
+        (1 + Breaker::PROBES as usize, Health::Up),
+        "one that was given up is not waited for"
+    );
 }
 
 #[test]
@@ -368,11 +381,11 @@ fn it_is_back_within_three_seconds_of_the_cause_and_probes_are_spread() {
         let probes = node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
         assert!((8..=20).contains(&probes), "{probes} probes in ten seconds");
         node.link.set(Mode::Up);
-        for _ in 0..5 {
+        for _ in 0..7 {
             node.advance(Span::from_millis(250));
             node.tend();
         }
-        assert_eq!(node.engine.health(), Health::Up, "after 1.25 s");
+        assert_eq!(node.engine.health(), Health::Up, "after 1.75 s");
     }
 }
 
@@ -392,7 +405,8 @@ fn a_store_that_failed_once_is_asked_until_it_is_known_how_it_does() {
 #[test]
 fn a_store_is_asked_for_its_health_though_it_answers() {
     let node = Centre::new().node(one(&["1000/hour"], "local 50%"));
-    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    let at_start = node.link.probes.load(std::sync::atomic::Ordering::SeqCst);
+    let probes = || node.link.probes.load(std::sync::atomic::Ordering::SeqCst) - at_start;
     for _ in 0..80 {
         node.advance(Span::from_millis(250));
         repeat(1, &node);

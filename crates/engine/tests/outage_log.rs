@@ -55,5 +55,8 @@ fn an_outage_is_two_lines_in_the_log() {
     let lines: Vec<&str> = text.lines().collect();
     let [warn, info] = lines.as_slice() else { panic!("two lines, and not:\n{text}") };
     assert!(warn.contains(" WARN ") && warn.contains("cannot be used") && warn.contains("timeout"), "{warn}");
-    assert!(info.contains(" INFO ") && info.contains("lasted=11s") && info.contains("degraded=98"), "{info}");
+    assert!(
+        info.contains(" INFO ") && info.contains("lasted=16s500ms") && info.contains("degraded=98"),
+        "{info}"
+    );
 }

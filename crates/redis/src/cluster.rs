@@ -85,11 +85,22 @@ impl Cluster {
     }
 
     /// Whether every slot has a node to which a connection is up, or why not.
-    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
-        if self.owners.read().iter().any(Option::is_none) {
-            return Err("some slots of the cluster have no node".into());
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
+        if self.unowned() > 0 {
+            return Err(Failure::NotSent("some slots of the cluster have no node".into()));
         }
         self.masters().iter().try_for_each(|master| master.ready())
+    }
+
+    /// How many slots have no node.
+    pub(crate) fn unowned(&self) -> usize {
+        self.owners.read().iter().filter(|owner| owner.is_none()).count()
+    }
+
+    /// A key that a node has, of those that are made for numbers.
+    pub(crate) fn key_at(&self, node: &Arc<Pool>, name: impl Fn(usize) -> String) -> Option<String> {
+        let is_there = |key: &String| self.owner_of(key).is_some_and(|owner| Arc::ptr_eq(&owner, node));
+        (0..SLOTS).map(name).find(is_there)
     }
 
     /// The node that has a key, if that is known.
@@ -107,7 +118,7 @@ impl Cluster {
         let slot = usize::from(slot_of(key));
         let (mut target, mut way) = (self.owner(slot).await?, Way::Straight);
         for _ in 0..MOST_TURNS {
-            let reply = target.run(way, errand, deadline).await.inspect_err(|_| self.refresh_soon())?;
+            let reply = self.run_at(&target, way, errand, deadline).await?;
             let Reply::Error(error) = &reply else { return Ok(reply) };
             let Some(elsewhere) = self.elsewhere(error) else { return Ok(reply) };
             match elsewhere {
@@ -123,6 +134,48 @@ impl Cluster {
         }
         // The rest of the cluster is well, so this is no more than an answer that does not come.
         Err(Failure::TimedOut)
+    }
+
+    /// Does an errand at one node. If the node fails while others are well, only the keys there are out
+    /// of reach.
+    async fn run_at(
+        self: &Arc<Self>,
+        target: &Arc<Pool>,
+        way: Way,
+        errand: Errand<'_>,
+        deadline: Instant,
+    ) -> Result<Reply, Failure> {
+        let answer = if target.standing.is_suspended() {
+            Err(Failure::NotSent("it failed a moment ago, and is asked again once it answers probes".into()))
+        } else {
+            target.run(way, errand, deadline).await
+        };
+        match answer {
+            Ok(reply) => {
+                target.standing.answered();
+                Ok(reply)
+            }
+            Err(failure) => {
+                target.standing.failed();
+                self.refresh_soon();
+                Err(self.part_of(target, failure))
+            }
+        }
+    }
+
+    /// A failure of one node, as a failure of a part if another node is well.
+    fn part_of(&self, failed: &Arc<Pool>, failure: Failure) -> Failure {
+        let is_well = |node: &Arc<Pool>| {
+            !Arc::ptr_eq(node, failed) && !node.standing.is_suspended() && node.ready().is_ok()
+        };
+        if !self.nodes.lock().values().any(is_well) {
+            return failure;
+        }
+        let words = failure.words();
+        match &failed.address {
+            Some(address) => Failure::Part(format!("the node {address}: {words}").into()),
+            None => Failure::Part(words),
+        }
     }
 
     /// Where an error says that the key is; nothing if it says something else.
@@ -164,11 +217,17 @@ impl Cluster {
     }
 
     async fn owner(self: &Arc<Self>, slot: usize) -> Result<Arc<Pool>, Failure> {
-        if let Some(owner) = &self.owners.read()[slot] {
+        let owners = self.owners.read();
+        if let Some(owner) = &owners[slot] {
             return Ok(Arc::clone(owner));
         }
+        let unknown = owners.iter().all(Option::is_none);
+        drop(owners);
         self.refresh_soon();
-        Err(Failure::NotSent("it is not known yet which node has which keys".into()))
+        Err(match unknown {
+            true => Failure::NotSent("it is not known yet which node has which keys".into()),
+            false => Failure::Part(format!("slot {slot} has no node").into()),
+        })
     }
 
     /// Learns the slots anew in the background, unless somebody is at it.

@@ -10,6 +10,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::TlsConnector;
 
 use crate::offset::Offset;
+use crate::redial::Redial;
 use crate::resp::{Reply, Scanner, write_command};
 use crate::sentinel;
 use crate::settings::{Address, Settings, Topology};
@@ -22,6 +23,17 @@ pub(crate) struct Dialer {
     address: Option<Address>,
     /// How its clock stands to this process's.
     pub(crate) offset: Arc<Offset>,
+    /// When to try again.
+    pub(crate) redial: Redial,
+}
+
+/// Why there is no line, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoLine {
+    /// The server cannot be reached, or does not answer.
+    Unreachable(String),
+    /// The server says that it does not serve: a wrong password, too many clients, data being loaded.
+    Refused(String),
 }
 
 /// An open line, ready for commands.
@@ -31,6 +43,9 @@ pub(crate) struct Line {
     /// Another way to write to it, where writing is all there is to do.
     pub(crate) direct: Option<Direct>,
 }
+
+/// How much of what a server says is passed on, in characters.
+pub(crate) const MOST_SAID: usize = 200;
 
 /// A socket that takes what it can at once.
 pub(crate) type Direct = Box<dyn Write + Send>;
@@ -42,26 +57,29 @@ impl Dialer {
         tls: Option<Arc<ClientConfig>>,
         address: Option<Address>,
     ) -> Self {
-        Self { settings: Arc::clone(settings), tls, address, offset: Arc::new(Offset::new()) }
+        let (offset, redial) = (Arc::new(Offset::new()), Redial::new());
+        Self { settings: Arc::clone(settings), tls, address, offset, redial }
     }
 
     /// Opens a line, or says in words why not.
-    pub(crate) async fn dial(&self) -> Result<Line, String> {
+    pub(crate) async fn dial(&self) -> Result<Line, NoLine> {
         let timeout = self.settings.connect_timeout;
         let dialled = tokio::time::timeout(timeout, self.dial_patiently()).await;
-        dialled.unwrap_or_else(|_| Err(format!("no connection within {timeout:?}")))
+        dialled.unwrap_or_else(|_| Err(NoLine::Unreachable(format!("no connection within {timeout:?}"))))
     }
 
-    async fn dial_patiently(&self) -> Result<Line, String> {
+    async fn dial_patiently(&self) -> Result<Line, NoLine> {
         let (address, is_named) = match (&self.address, &self.settings.topology) {
             (Some(address), _) | (None, Topology::Single(address)) => (address.clone(), false),
             (None, Topology::Sentinel { sentinels, service }) => {
                 (sentinel::master(self, sentinels, service).await?, true)
             }
-            (None, Topology::Cluster { .. }) => return Err("a node of a cluster has an address".into()),
+            (None, Topology::Cluster { .. }) => {
+                return Err(NoLine::Unreachable("a node of a cluster has an address".into()));
+            }
         };
         let mut line = self.open(&address).await?;
-        self.log_in(&mut line).await.map_err(|reason| format!("{address}: {reason}"))?;
+        self.log_in(&mut line).await.map_err(|no_line| no_line.at(&address))?;
         if is_named {
             sentinel::insist_on_master(&mut line, &address).await?;
         }
@@ -98,7 +116,7 @@ impl Dialer {
         }
     }
 
-    async fn log_in(&self, line: &mut Line) -> Result<(), String> {
+    async fn log_in(&self, line: &mut Line) -> Result<(), NoLine> {
         let settings = &self.settings;
         let login = match (&settings.user, &settings.password) {
             (Some(user), Some(password)) => Some(vec!["AUTH", user, &password.0]),
@@ -129,8 +147,19 @@ impl Line {
         let words: Vec<&[u8]> = words.iter().map(|word| word.as_bytes()).collect();
         let mut out = Vec::new();
         write_command(&mut out, &words);
-        self.writer.write_all(&out).await.map_err(|error| error.to_string())?;
-        self.writer.flush().await.map_err(|error| error.to_string())?;
+        let sent = match self.writer.write_all(&out).await {
+            Ok(()) => self.writer.flush().await,
+            Err(error) => Err(error),
+        };
+        // A server that turns a connection down says why, and closes it before it is asked anything.
+        match (self.receive().await, sent) {
+            (Ok(reply), _) => Ok(reply),
+            (Err(_), Err(error)) => Err(error.to_string()),
+            (Err(reason), Ok(())) => Err(reason),
+        }
+    }
+
+    async fn receive(&mut self) -> Result<Reply, String> {
         let mut bytes = Vec::new();
         let mut scanner = Scanner::default();
         loop {
@@ -146,11 +175,30 @@ impl Line {
     }
 
     /// Sends a command that must not fail.
-    async fn order(&mut self, words: &[&str]) -> Result<(), String> {
+    async fn order(&mut self, words: &[&str]) -> Result<(), NoLine> {
         match self.ask(words).await? {
             // What the server says of a login does not repeat the password.
-            Reply::Error(error) => Err(format!("{} was refused: {error}", words[0])),
+            Reply::Error(error) => {
+                let error: String = error.chars().take(MOST_SAID).collect();
+                Err(NoLine::Refused(format!("{} was refused: {error}", words[0])))
+            }
             _ => Ok(()),
         }
+    }
+}
+
+impl NoLine {
+    /// The same, with the server that it is about.
+    fn at(self, address: &Address) -> Self {
+        match self {
+            Self::Unreachable(reason) => Self::Unreachable(format!("{address}: {reason}")),
+            Self::Refused(reason) => Self::Refused(format!("{address}: {reason}")),
+        }
+    }
+}
+
+impl From<String> for NoLine {
+    fn from(reason: String) -> Self {
+        Self::Unreachable(reason)
     }
 }

@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// Whether every server that is needed can be reached, or why not.
-    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
         match self {
             Self::One { pool, .. } => pool.ready(),
             Self::Many(cluster) => cluster.ready(),
@@ -130,6 +130,22 @@ impl Fleet {
         match self {
             Self::One { pool, .. } => vec![Arc::clone(pool)],
             Self::Many(cluster) => cluster.masters(),
+        }
+    }
+
+    /// How many slots of a Cluster have no server.
+    pub(crate) fn unowned(&self) -> usize {
+        match self {
+            Self::One { .. } => 0,
+            Self::Many(cluster) => cluster.unowned(),
+        }
+    }
+
+    /// A key that a server has, of those that are made for numbers.
+    pub(crate) fn key_at(&self, server: &Arc<Pool>, name: impl Fn(usize) -> String) -> Option<String> {
+        match self {
+            Self::One { .. } => Some(name(0)),
+            Self::Many(cluster) => cluster.key_at(server, name),
         }
     }
 

@@ -6,15 +6,15 @@ use ring::hmac::{self, HMAC_SHA256};
 use crate::settings::Password;
 
 /// Hashes keys that must not be read.
-pub(crate) enum Hiding {
-    /// With a secret that is configured.
-    Configured(hmac::Key),
-    /// With that of the store, once it is known.
-    Stored(RwLock<Option<Stored>>),
+pub(crate) struct Hiding {
+    /// What to hash with, if that is configured.
+    configured: Option<hmac::Key>,
+    /// The secret of the store, once it is known.
+    stored: RwLock<Option<Stored>>,
 }
 
 /// The secret of the store, made ready.
-pub(crate) struct Stored {
+struct Stored {
     secret: [u8; 32],
     key: hmac::Key,
 }
@@ -25,42 +25,33 @@ const PURPOSE: &[u8] = b"tollgate key\0";
 impl Hiding {
     /// With this secret, or else with that of the store, which is to be learned.
     pub(crate) fn new(configured: Option<&Password>) -> Self {
-        match configured {
-            Some(secret) => Self::Configured(hmac::Key::new(HMAC_SHA256, secret.0.as_bytes())),
-            None => Self::Stored(RwLock::new(None)),
-        }
+        let configured = configured.map(|secret| hmac::Key::new(HMAC_SHA256, secret.0.as_bytes()));
+        Self { configured, stored: RwLock::new(None) }
     }
 
     /// Takes note of the store's secret.
     pub(crate) fn learn(&self, secret: [u8; 32]) {
-        let Self::Stored(stored) = self else { return };
-        if stored.read().as_ref().is_none_or(|known| known.secret != secret) {
-            *stored.write() = Some(Stored { secret, key: hmac::Key::new(HMAC_SHA256, &secret) });
+        if self.stored() != Some(secret) {
+            *self.stored.write() = Some(Stored { secret, key: hmac::Key::new(HMAC_SHA256, &secret) });
         }
     }
 
     /// Whether keys can be hashed.
     pub(crate) fn is_ready(&self) -> bool {
-        match self {
-            Self::Configured(_) => true,
-            Self::Stored(stored) => stored.read().is_some(),
-        }
+        self.configured.is_some() || self.stored.read().is_some()
     }
 
-    /// The store's secret, as far as keys are hashed with it and it is known.
+    /// The store's secret, once it is known.
     pub(crate) fn stored(&self) -> Option<[u8; 32]> {
-        match self {
-            Self::Configured(_) => None,
-            Self::Stored(stored) => stored.read().as_ref().map(|stored| stored.secret),
-        }
+        self.stored.read().as_ref().map(|stored| stored.secret)
     }
 
     /// What stands for a key of a rule: equal keys of two rules do not look alike. `None` as long as it
     /// is not known what to hash with.
     pub(crate) fn digest(&self, rule: &str, key: &str) -> Option<[u8; 32]> {
-        match self {
-            Self::Configured(secret) => Some(sign(secret, rule, key)),
-            Self::Stored(stored) => stored.read().as_ref().map(|stored| sign(&stored.key, rule, key)),
+        match &self.configured {
+            Some(secret) => Some(sign(secret, rule, key)),
+            None => self.stored.read().as_ref().map(|stored| sign(&stored.key, rule, key)),
         }
     }
 }

@@ -20,6 +20,10 @@ use tollgate_core::Clock;
 use crate::settings::{Address, Settings, Topology};
 use crate::tls;
 
+pub(crate) use commands::{acl_name, needs};
+pub(crate) use gather::policy_of_info;
+pub(crate) use judge::what_eviction_means;
+
 pub use facts::{ClockOffset, Facts, KeyCount, Memory, Persistence, RoundTrip, ScriptRun};
 use gather::Gatherer;
 

@@ -1,7 +1,8 @@
 //! Under which keys things are kept.
 //!
 //! A counter's key is `prefix:{rule:key}`, readable and escaped; the braces make a cluster keep
-//! everything about it in one place. A key that is too long to read is hashed. One that must not be
+//! everything about it in one place. Records are under `prefix/…`, so that deleting `prefix:*` deletes
+//! counters and nothing else. A key that is too long to read is hashed. One that must not be
 //! read is hashed with a secret, or whoever sees the names could try out what they stand for.
 
 use std::collections::HashMap;
@@ -97,17 +98,22 @@ impl Names {
 
     /// Where it is kept up to when rules were forgotten.
     pub(crate) fn forgotten(&self) -> String {
-        format!("{}:forgotten", self.prefix)
+        format!("{}/forgotten", self.prefix)
     }
 
     /// Where records, their version, and the secret are.
     pub(crate) fn records(&self) -> String {
-        format!("{}:records", self.prefix)
+        format!("{}/records", self.prefix)
     }
 
     /// Where the ledger is, with its latest changes.
     pub(crate) fn ledger(&self) -> String {
-        format!("{}:ledger", self.prefix)
+        format!("{}/ledger", self.prefix)
+    }
+
+    /// A key that probes write to, which expires at once. Different numbers are in different slots.
+    pub(crate) fn probe(&self, number: usize) -> String {
+        format!("{}/probe:{number}", self.prefix)
     }
 }
 
@@ -175,6 +181,15 @@ mod tests {
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), keys.len() + 1);
+    }
+
+    #[test]
+    fn a_pattern_of_all_counters_matches_no_record() {
+        let names = Names::new(&settings());
+        assert!(names.counter(&plan("ip"), "k").unwrap().starts_with("tollgate:"));
+        for record in [names.records(), names.ledger(), names.forgotten(), names.probe(1)] {
+            assert!(record.starts_with("tollgate/"), "{record}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A few connections to one server, and what its errors mean.
 
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::request::{Known, run_command};
 use crate::resp::Reply;
 use crate::script::Script;
 use crate::settings::{Address, Settings};
+use crate::standing::Standing;
 use crate::wire::{Failure, Wire};
 
 /// How a command is sent.
@@ -43,6 +45,10 @@ pub(crate) struct Pool {
     runtime: Handle,
     /// How the server's clock stands to this process's.
     pub(crate) offset: Arc<Offset>,
+    /// How the server has done lately. Only a Cluster looks at it.
+    pub(crate) standing: Standing,
+    /// Where the server is, if that is known before it is asked for.
+    pub(crate) address: Option<Address>,
 }
 
 impl Pool {
@@ -53,18 +59,19 @@ impl Pool {
         address: Option<Address>,
         runtime: &Handle,
     ) -> Self {
-        let dialer = Arc::new(Dialer::new(settings, tls, address));
+        let dialer = Arc::new(Dialer::new(settings, tls, address.clone()));
         let wires: Vec<_> = (0..settings.connections.max(1)).map(|_| Wire::new()).collect();
         let supervise =
             |wire: &Arc<Wire>| runtime.spawn(Arc::clone(wire).supervise(Arc::clone(&dialer))).abort_handle();
         let supervisors = wires.iter().map(supervise).collect();
         let offset = Arc::clone(&dialer.offset);
-        Self { wires, supervisors, next: AtomicUsize::new(0), runtime: runtime.clone(), offset }
+        let (next, standing) = (AtomicUsize::new(0), Standing::default());
+        Self { wires, supervisors, next, runtime: runtime.clone(), offset, standing, address }
     }
 
     /// Whether some connection is up, or why none is.
-    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
-        let mut reason = Err(Arc::from("no connection"));
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
+        let mut reason = Err(Failure::NotSent("no connection".into()));
         for wire in &self.wires {
             reason = wire.ready();
             if reason.is_ok() {
@@ -111,12 +118,21 @@ impl Pool {
         }
     }
 
+    /// Which connection to try first. Calls of one task go out on the same one, so that the server gets
+    /// to them in their order however many are in flight.
+    fn first_wire(&self) -> usize {
+        match tokio::task::try_id() {
+            Some(task) => BuildHasherDefault::<DefaultHasher>::default().hash_one(task) as usize,
+            None => self.next.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
     async fn call(&self, way: Way, command: &[u8], deadline: Instant) -> Result<Reply, Failure> {
-        let start = self.next.fetch_add(1, Ordering::Relaxed);
+        let start = self.first_wire();
         let mut failure = Failure::NotSent("no connection".into());
         for offset in 0..self.wires.len() {
             // What was not sent on one connection may go out on another.
-            match self.wires[(start + offset) % self.wires.len()].send(way, command) {
+            match self.wires[start.wrapping_add(offset) % self.wires.len()].send(way, command) {
                 Err(not_sent) => failure = not_sent,
                 Ok(receiver) => {
                     let timer = {
@@ -147,6 +163,8 @@ impl From<Failure> for StoreError {
             Failure::NotSent(reason) | Failure::Lost(reason) => {
                 Self::Unavailable { reason: reason.to_string() }
             }
+            Failure::Refused(reason) => Self::Refused { reason: reason.to_string() },
+            Failure::Part(reason) => Self::PartUnavailable { reason: reason.to_string() },
             Failure::TimedOut => Self::TimedOut,
         }
     }

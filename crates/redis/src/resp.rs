@@ -32,12 +32,18 @@ pub(crate) struct Scanner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Nonsense(&'static str);
 
-/// The longest reply, the most values in one, and the longest line.
-const MOST_BYTES: usize = 64 << 20;
-const MOST_VALUES: usize = 1 << 20;
+const TOO_LONG: Nonsense = Nonsense("a reply of more than 1 MiB");
+
+/// The longest reply. A connection buffers no more than one, so this bounds its memory. What could be
+/// longer is asked for in pages: [`PAGE`].
+pub(crate) const MOST_BYTES: usize = 1 << 20;
+/// The most values in a reply, and the longest line.
+const MOST_VALUES: usize = 1 << 16;
 const MOST_LINE: usize = 64 << 10;
 /// How deep lists may lie in lists.
-const MOST_DEPTH: usize = 8;
+const MOST_DEPTH: usize = 6;
+/// How many bytes of names and values a page holds, unless the first of them is longer.
+pub(crate) const PAGE: usize = 256 << 10;
 
 /// Appends a command.
 pub(crate) fn write_command(out: &mut Vec<u8>, words: &[&[u8]]) {
@@ -70,6 +76,14 @@ impl Default for Scanner {
 impl Scanner {
     /// The length of the reply that `bytes` begins with, if all of it is there.
     pub(crate) fn find_end(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
+        let end = self.scan(bytes)?;
+        if end.unwrap_or(bytes.len()) > MOST_BYTES {
+            return Err(TOO_LONG);
+        }
+        Ok(end)
+    }
+
+    fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Nonsense> {
         while self.missing > 0 {
             let Some((mark, line, next)) = line_at(bytes, self.at)? else { return Ok(None) };
             let mut end = next;
@@ -79,7 +93,7 @@ impl Scanner {
                     if let Some(length) = length(line, MOST_BYTES)? {
                         end = next + length + 2;
                         if end > MOST_BYTES {
-                            return Err(Nonsense("a reply of absurd size"));
+                            return Err(TOO_LONG);
                         }
                         if bytes.len() < end {
                             return Ok(None);
@@ -91,7 +105,7 @@ impl Scanner {
             }
             self.values += 1;
             if self.values + self.missing > MOST_VALUES {
-                return Err(Nonsense("a reply of more values than anybody asked for"));
+                return Err(Nonsense("a reply of more than 65536 values"));
             }
             self.missing -= 1;
             self.at = end;
@@ -197,7 +211,7 @@ fn length(line: &[u8], most: usize) -> Result<Option<usize>, Nonsense> {
     let number: Option<usize> = std::str::from_utf8(line).ok().and_then(|line| line.parse().ok());
     match number {
         Some(length) if length <= most => Ok(Some(length)),
-        Some(_) => Err(Nonsense("a reply of absurd size")),
+        Some(_) => Err(TOO_LONG),
         None => Err(Nonsense("a length that is none")),
     }
 }

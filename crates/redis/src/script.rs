@@ -29,9 +29,16 @@ pub(crate) struct Scripts {
     pub(crate) enter: Script,
     /// Tells what has changed in the ledger.
     pub(crate) news: Script,
+    /// Tells the version of the records.
+    pub(crate) version: Script,
+    /// Reads a part of a hash.
+    pub(crate) page: Script,
     /// Shows that scripts run.
     pub(crate) probe: Script,
 }
+
+/// What begins a script that frees more than it writes: it runs though the server's memory is full.
+const FREES: &str = "#!lua flags=allow-oom\n";
 
 macro_rules! part {
     ($name:literal) => {
@@ -72,12 +79,14 @@ impl Default for Scripts {
                 part!("settle"),
                 part!("whens"),
             ]),
-            give: Script::of(&[begin, tools, logs, part!("ages"), part!("give")]),
-            holds: Script::of(&[begin, tools, logs, part!("ages"), part!("holds")]),
-            forget: Script::of(&[part!("forget")]),
+            give: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("give")]),
+            holds: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("holds")]),
+            forget: Script::of(&[FREES, part!("forget")]),
             record: Script::of(&[part!("record")]),
             enter: Script::of(&[part!("enter")]),
             news: Script::of(&[part!("news")]),
+            version: Script::of(&[part!("version")]),
+            page: Script::of(&[part!("page")]),
             probe: Script::of(&[part!("probe")]),
         }
     }

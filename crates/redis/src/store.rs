@@ -5,6 +5,7 @@ mod forgetting;
 mod giving;
 mod holding;
 mod ledger;
+mod probing;
 mod records;
 
 use std::sync::Arc;
@@ -12,12 +13,12 @@ use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Impairment, Spot};
 use tollgate_core::{Charges, Clock, MAX_EXACT, Outcome, Plan, Store, StoreError, Timestamp};
 
+use crate::dial::MOST_SAID;
 use crate::fleet::Fleet;
 use crate::name::Names;
-use crate::pool::{Errand, Way};
 use crate::request::{Mode, Timing};
 use crate::resp::Reply;
 use crate::script::{Script, Scripts};
@@ -41,8 +42,6 @@ pub(crate) struct Head<'r> {
     pub(crate) rest: &'r [Reply],
 }
 
-/// What a server says that runs scripts.
-const PROBED: &str = "tollgate";
 /// How long keys outlive their use where tests move time: time that passes meanwhile is another.
 const TEST_SLACK: Duration = Duration::from_secs(3_600);
 
@@ -137,7 +136,7 @@ impl RedisStore {
 
     /// What an error of the server means.
     fn refused(&self, error: &str, keys: &[String]) -> StoreError {
-        let error: String = error.chars().take(200).collect();
+        let error: String = error.chars().take(MOST_SAID).collect();
         let mut words = error.split(' ');
         let damaged = match words.next() {
             Some("WRONGTYPE") => Some(1),
@@ -151,24 +150,7 @@ impl RedisStore {
         if error.contains("READONLY") || error.starts_with("NOAUTH") {
             self.fleet.distrust();
         }
-        StoreError::Unavailable { reason: error }
-    }
-
-    /// Asks every server whether it runs scripts, as decisions do.
-    async fn ping(&self) -> Result<(), StoreError> {
-        if let Err(reason) = self.fleet.ready() {
-            self.fleet.look_again();
-            return Err(StoreError::Unavailable { reason: reason.to_string() });
-        }
-        for server in self.fleet.servers() {
-            let errand = Errand::Script(&self.scripts.probe, [&[], &[]], &[]);
-            match server.run(Way::Straight, errand, self.deadline()).await? {
-                Reply::Error(error) => return Err(self.refused(&error, &[])),
-                reply if reply.text() == Some(PROBED) => {}
-                _ => return Err(nonsense()),
-            }
-        }
-        Ok(())
+        meaning(error)
     }
 }
 
@@ -178,6 +160,27 @@ fn head(reply: &Reply) -> Result<Head<'_>, StoreError> {
     let micros = now.number().and_then(|now| u64::try_from(now).ok()).filter(|now| *now <= MAX_EXACT);
     let (micros, status) = micros.zip(status.number()).ok_or_else(nonsense)?;
     Ok(Head { now: Timestamp::from_micros(micros), status, rest })
+}
+
+/// What an error means that is not about one key: whether it is about one call or about the server.
+fn meaning(error: String) -> StoreError {
+    if let Some(rest) = error.strip_prefix("FORBIDDEN ") {
+        let command = rest.split(' ').next().unwrap_or_default();
+        return StoreError::Forbidden { reason: format!("this user may not run {command}") };
+    }
+    let in_script = error.contains("ACL failure in script") || error.contains("can't run this command");
+    // Without these nothing runs at all.
+    let is_script = ["'eval' command", "'evalsha' command"].iter().any(|words| error.contains(words));
+    let is_command = error.starts_with("NOPERM") && error.contains("' command") && !is_script;
+    if error.starts_with("OOM") {
+        StoreError::OutOfMemory { reason: error }
+    } else if in_script || is_command {
+        StoreError::Forbidden { reason: error }
+    } else if error.starts_with("CLUSTERDOWN Hash slot not served") {
+        StoreError::PartUnavailable { reason: error }
+    } else {
+        StoreError::Refused { reason: error }
+    }
 }
 
 /// The limits that charges are about.
@@ -214,7 +217,7 @@ impl Store for RedisStore {
         Answer::Later(Box::pin(self.take_back(charges)))
     }
 
-    fn probe(&self) -> Answer<'_, ()> {
+    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
         Answer::Later(Box::pin(self.ping()))
     }
 }

@@ -4,6 +4,7 @@
 //! when it went down fails with it. Nothing is ever sent twice.
 
 use std::collections::VecDeque;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use crate::dial::{Dialer, Direct};
+use crate::dial::{Dialer, Direct, MOST_SAID, NoLine};
 use crate::pool::Way;
+use crate::redial;
 use crate::resp::{Reply, Scanner, write_command};
 
 /// A connection that is kept up.
@@ -28,7 +30,7 @@ pub(crate) struct Wire {
 
 struct Shared {
     /// Why there is no connection, while there is none.
-    down: Option<Arc<str>>,
+    down: Option<Failure>,
     /// A way to send without waking anybody.
     direct: Option<Direct>,
     /// Whether something is being sent.
@@ -49,6 +51,10 @@ struct Waiting {
 pub(crate) enum Failure {
     /// It was not sent, so it did not run.
     NotSent(Arc<str>),
+    /// The server lets nobody in, so it did not run. This is what it said.
+    Refused(Arc<str>),
+    /// One server of several did not answer, while others do; whether it ran is not known.
+    Part(Arc<str>),
     /// No reply came; whether it ran is not known.
     Lost(Arc<str>),
     /// No reply came in time; whether it ran, or will, is not known.
@@ -59,8 +65,18 @@ pub(crate) enum Failure {
 const MOST_WAITING: usize = 16_384;
 /// How long the oldest command may wait before the connection is given up.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The shortest and the longest pause between two attempts to connect.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(800));
+
+impl Failure {
+    /// What happened.
+    pub(crate) fn words(&self) -> Arc<str> {
+        match self {
+            Self::NotSent(reason) | Self::Refused(reason) | Self::Part(reason) | Self::Lost(reason) => {
+                Arc::clone(reason)
+            }
+            Self::TimedOut => "it did not answer in time".into(),
+        }
+    }
+}
 
 impl Shared {
     /// Sends all there is to send, if that can be done at once. One caller alone is answered sooner
@@ -77,7 +93,7 @@ impl Wire {
     /// A connection that is not up yet.
     pub(crate) fn new() -> Arc<Self> {
         let shared = Shared {
-            down: Some("not connected yet".into()),
+            down: Some(Failure::NotSent("not connected yet".into())),
             direct: None,
             sending: false,
             crowded: false,
@@ -88,7 +104,7 @@ impl Wire {
     }
 
     /// Whether commands can be sent, or why not.
-    pub(crate) fn ready(&self) -> Result<(), Arc<str>> {
+    pub(crate) fn ready(&self) -> Result<(), Failure> {
         self.shared.lock().down.clone().map_or(Ok(()), Err)
     }
 
@@ -100,8 +116,8 @@ impl Wire {
     ) -> Result<oneshot::Receiver<Result<Reply, Failure>>, Failure> {
         let (answer, receiver) = oneshot::channel();
         let mut shared = self.shared.lock();
-        if let Some(reason) = &shared.down {
-            return Err(Failure::NotSent(Arc::clone(reason)));
+        if let Some(failure) = &shared.down {
+            return Err(failure.clone());
         }
         if shared.waiting.len() >= MOST_WAITING {
             return Err(Failure::NotSent("too many commands are waiting for it".into()));
@@ -134,19 +150,27 @@ impl Wire {
 
     /// Keeps the connection up for as long as it is polled.
     pub(crate) async fn supervise(self: Arc<Self>, dialer: Arc<Dialer>) {
-        let mut pause = PAUSES.0;
         loop {
-            let reason = match dialer.dial().await {
+            dialer.redial.turn().await;
+            let failure = match dialer.dial().await {
                 Ok(line) => {
-                    pause = PAUSES.0;
                     self.come_up(line.direct);
-                    self.carry(line.reader, line.writer).await
+                    let noted = async {
+                        tokio::time::sleep(redial::LASTS).await;
+                        dialer.redial.lasted();
+                        pending().await
+                    };
+                    let reason = tokio::select! {
+                        reason = self.carry(line.reader, line.writer) => reason,
+                        never = noted => never,
+                    };
+                    Failure::NotSent(reason.into())
                 }
-                Err(reason) => reason,
+                Err(NoLine::Unreachable(reason)) => Failure::NotSent(reason.into()),
+                Err(NoLine::Refused(reason)) => Failure::Refused(reason.into()),
             };
-            self.go_down(&reason);
-            tokio::time::sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-            pause = (pause * 2).min(PAUSES.1);
+            dialer.redial.failed();
+            self.go_down(failure);
         }
     }
 
@@ -158,10 +182,10 @@ impl Wire {
         shared.out.clear();
     }
 
-    fn go_down(&self, reason: &str) {
+    fn go_down(&self, failure: Failure) {
         let mut shared = self.shared.lock();
-        let reason: Arc<str> = reason.into();
-        (shared.down, shared.direct) = (Some(Arc::clone(&reason)), None);
+        let reason = failure.words();
+        (shared.down, shared.direct) = (Some(failure), None);
         shared.out.clear();
         for waiting in shared.waiting.drain(..) {
             let _ = waiting.answer.send(Err(Failure::Lost(Arc::clone(&reason))));
@@ -222,8 +246,8 @@ impl Wire {
                             Err(nonsense) => return nonsense.to_string(),
                         };
                         start += end;
-                        if !self.answer(reply) {
-                            return "the server sends replies that nobody asked for".into();
+                        if let Err(unasked) = self.answer(reply) {
+                            return unasked_for(&unasked);
                         }
                     }
                     Err(nonsense) => return nonsense.to_string(),
@@ -236,13 +260,12 @@ impl Wire {
         }
     }
 
-    fn answer(&self, reply: Reply) -> bool {
-        let waiting = self.shared.lock().waiting.pop_front();
-        let asked = waiting.is_some();
-        if let Some(waiting) = waiting {
-            let _ = waiting.answer.send(Ok(reply));
-        }
-        asked
+    /// Hands a reply to the caller that waits for it, or back if none does.
+    fn answer(&self, reply: Reply) -> Result<(), Reply> {
+        let Some(waiting) = self.shared.lock().waiting.pop_front() else { return Err(reply) };
+        // The caller may have gone.
+        let _ = waiting.answer.send(Ok(reply));
+        Ok(())
     }
 
     /// Gives up when nothing comes back: a host that vanished closes nothing.
@@ -254,6 +277,17 @@ impl Wire {
                 return "the server does not answer".into();
             }
         }
+    }
+}
+
+/// What a reply without a command says: a server that closes a connection may say why.
+fn unasked_for(reply: &Reply) -> String {
+    match reply {
+        Reply::Error(error) => {
+            let error: String = error.chars().take(MOST_SAID).collect();
+            format!("the server closes the connection: {error}")
+        }
+        _ => "the server sends replies without a command".into(),
     }
 }
 

@@ -196,7 +196,7 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
     let mut for_ever: Vec<&String> = keys.iter().filter(|key| !ages(key)).collect();
     for_ever.sort();
     let expected = [
-        "idle:records",
+        "idle/records",
         "idle:{10%20at%20once:k}",
         "idle:{10%20at%20once:k}:holds",
         "idle:{10%20in%20total:k}",
@@ -211,9 +211,9 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
     wait(node.store.delete("limits/a")).unwrap();
     let left = server.command(&["KEYS", "*"]);
     let left: Vec<String> = left.parts().iter().map(|key| key.text()).collect();
-    assert!(left.iter().all(|key| key == "idle:records" || key == "idle:forgotten"), "{left:?}");
+    assert!(left.iter().all(|key| key == "idle/records" || key == "idle/forgotten"), "{left:?}");
     let month = Span::from_secs(32 * 86_400);
-    let forgotten = server.command(&["PTTL", "idle:forgotten"]).number();
+    let forgotten = server.command(&["PTTL", "idle/forgotten"]).number();
     assert!((1..=month.as_micros() as i64 / 1_000).contains(&forgotten), "{forgotten}");
 }
 

@@ -35,12 +35,12 @@ fn a_change_that_reaches_a_paused_server_after_its_caller_gave_up_is_not_made() 
 #[test]
 fn a_ledger_that_somebody_else_wrote_is_named_and_left_alone() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "other"));
-    let _ = server.command(&["SET", "other:ledger", "not ours"]).ok();
+    let _ = server.command(&["SET", "other/ledger", "not ours"]).ok();
     for answer in [wait(node.store.news(None)).map(drop), wait(node.store.enter(&[write("a")]))] {
         let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{answer:?}") };
-        assert_eq!(key, "other:ledger");
+        assert_eq!(key, "other/ledger");
     }
-    assert_eq!(server.command(&["GET", "other:ledger"]).text(), "not ours");
+    assert_eq!(server.command(&["GET", "other/ledger"]).text(), "not ours");
 }
 
 #[test]
@@ -50,10 +50,10 @@ fn changes_that_were_lost_make_everything_be_read() {
     let known = news(&node, None).version;
     wait(node.store.enter(&[write("c"), write("d")])).unwrap();
     assert_eq!(news(&node, Some(known)).scope, Scope::Changes);
-    let _ = server.command(&["HDEL", "torn:ledger", &format!("change:{}", known + 1)]).ok();
+    let _ = server.command(&["HDEL", "torn/ledger", &format!("change:{}", known + 1)]).ok();
     let whole = news(&node, Some(known));
     assert_eq!((whole.scope, whole.entries.len()), (Scope::All, 4));
-    let _ = server.command(&["DEL", "torn:ledger"]).ok();
+    let _ = server.command(&["DEL", "torn/ledger"]).ok();
     let empty = news(&node, Some(whole.version));
     assert_eq!((empty.scope, empty.entries.len(), empty.version), (Scope::All, 0, 0));
 }
@@ -65,7 +65,7 @@ fn the_ledger_is_one_hash_that_does_not_grow_with_its_changes() {
         let edits: Vec<Edit> = (0..1_000).map(|number| write(&format!("{}", number % 10))).collect();
         wait(node.store.enter(&edits)).unwrap();
     }
-    assert_eq!(server.command(&["HLEN", "size:ledger"]).number(), 10 + 10_000 + 1);
-    assert_eq!(server.command(&["TTL", "size:ledger"]).number(), -1, "bans are not forgotten");
+    assert_eq!(server.command(&["HLEN", "size/ledger"]).number(), 10 + 10_000 + 1);
+    assert_eq!(server.command(&["TTL", "size/ledger"]).number(), -1, "bans are not forgotten");
     assert_eq!(news(&node, Some(12_000)).size, Some(10));
 }

@@ -72,7 +72,7 @@ fn nonsense_is_an_outage_until_the_real_server_is_there() {
     });
     let grown = memory().saturating_sub(before);
     println!("memory has grown by {} KiB", grown / 1024);
-    assert!(grown < 512 << 20, "{grown} bytes more");
+    assert!(grown < 64 << 20, "{grown} bytes more");
 }
 
 /// A port that leads to another, which can change. It stays for as long as this process.
@@ -129,8 +129,8 @@ fn replies_of_absurd_size_are_cut_off_whatever_they_are_made_of() {
                     }
                 }
                 let _ = stream.read(&mut request);
-                let part = [&b"$1048576\r\n"[..], &vec![b'x'; 1 << 20], b"\r\n"].concat();
-                if stream.write_all(b"*1000000\r\n").is_err() {
+                let part = [&b"$65536\r\n"[..], &vec![b'x'; 1 << 16], b"\r\n"].concat();
+                if stream.write_all(b"*60000\r\n").is_err() {
                     return;
                 }
                 while stream.write_all(&part).is_ok() {
@@ -144,9 +144,10 @@ fn replies_of_absurd_size_are_cut_off_whatever_they_are_made_of() {
     let start = stage::now();
     let answer = node.take(&Ask::one(&plan("window", "10/min"), "k"));
     let Err(StoreError::Unavailable { reason }) = &answer else { panic!("{answer:?}") };
-    assert!(reason.contains("nonsense"), "{reason}");
+    assert!(reason.contains("more than 1 MiB"), "{reason}");
     println!("cut off after {} MiB and {:?}", sent.load(Ordering::Relaxed) >> 20, start.elapsed());
-    assert!(sent.load(Ordering::Relaxed) < 128 << 20);
+    // 1 MiB is read; the rest is what the buffers of both sockets take.
+    assert!(sent.load(Ordering::Relaxed) < 24 << 20);
 }
 
 #[test]
@@ -170,9 +171,7 @@ fn a_wrong_password_is_an_outage_that_says_so_and_never_repeats_it() {
     ] {
         let node = Node::hasty(&url, "password");
         is_out(&node, word);
-        let Err(StoreError::Unavailable { reason }) = wait(node.store.probe()) else {
-            panic!("it was let in")
-        };
+        let Err(StoreError::Refused { reason }) = wait(node.store.probe()) else { panic!("it was let in") };
         assert!(reason.contains(word) && !reason.contains("hunter2"), "{reason}");
     }
     assert!(Node::hasty(&server.url(), "password").take(&Ask::one(&plan("a", "1/s"), "k")).is_ok());

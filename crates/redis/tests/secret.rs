@@ -68,7 +68,7 @@ fn a_configured_secret_is_the_one_that_counts() {
     assert_eq!((take(&one), take(&same)), (4, 3));
     assert_eq!(take(&with_secret("told", "something else entirely")), 4, "another secret, another count");
     assert_eq!(take(&Node::patient(&shared().url(), "told")), 4);
-    assert_eq!(shared().command(&["HEXISTS", "told:records", "secret"]).number(), 1);
+    assert_eq!(shared().command(&["HEXISTS", "told/records", "secret"]).number(), 1);
     assert_eq!(take(&one), 2, "the store's own secret changes nothing");
 }
 
@@ -76,10 +76,10 @@ fn a_configured_secret_is_the_one_that_counts() {
 fn without_the_secret_no_secret_key_is_named_and_others_are() {
     let server = shared();
     let (plain, hidden) = (plan("ip", "5/day"), hidden("user", "5/day"));
-    let _ = server.command(&["HSET", "short:records", "secret", "too short"]).ok();
+    let _ = server.command(&["HSET", "short/records", "secret", "too short"]).ok();
     let node = Node::patient(&server.url(), "short");
     let error = node.take(&Ask::one(&hidden, "ada")).unwrap_err();
-    assert!(matches!(&error, StoreError::Damaged { key, .. } if key == "short:records"), "{error}");
+    assert!(matches!(&error, StoreError::Damaged { key, .. } if key == "short/records"), "{error}");
     assert!(node.take(&Ask::one(&plain, "192.0.2.1")).unwrap().allowed);
     assert_eq!(names(server, "short"), ["short:{ip:192.0.2.1}"]);
 }

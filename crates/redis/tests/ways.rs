@@ -82,7 +82,7 @@ fn the_user_of_the_guide_can_do_all_that_a_store_does() {
     let url = server.url_as("limiter", "secret");
     works(&Node::patient(&url, "tollgate"), &server, "tollgate");
     let elsewhere = Node::hasty(&url, "others").take(&Ask::one(&plan("window", "10/min"), "k"));
-    let Err(StoreError::Unavailable { reason }) = &elsewhere else { panic!("{elsewhere:?}") };
+    let Err(StoreError::Refused { reason }) = &elsewhere else { panic!("{elsewhere:?}") };
     assert!(reason.contains("NOPERM"), "{reason}");
 }
 
@@ -96,6 +96,6 @@ fn a_database_is_chosen_and_no_other_is_touched() {
     assert_eq!(wire.command(&["SELECT", "7"]).unwrap().text(), "OK");
     assert_eq!(wire.command(&["EXISTS", "seven:{window:k}"]).unwrap().number(), 1);
     let none = Node::hasty(&format!("{}/4000", server.url()), "none").take(&Ask::one(&plan("a", "1/s"), "k"));
-    let Err(StoreError::Unavailable { reason }) = &none else { panic!("{none:?}") };
+    let Err(StoreError::Refused { reason }) = &none else { panic!("{none:?}") };
     assert!(reason.contains("SELECT was refused"), "{reason}");
 }

@@ -33,6 +33,8 @@ struct Shared {
     opened: AtomicU64,
     sent: AtomicU64,
     received: AtomicU64,
+    /// How many pieces of requests went through.
+    pieces: AtomicU64,
 }
 
 /// What is wrong at the moment.
@@ -69,6 +71,7 @@ impl Proxy {
             opened: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
         });
         let proxy = Self { port: Port::claim(), shared, accepting: Mutex::default() };
         proxy.listen();
@@ -155,6 +158,12 @@ impl Proxy {
         self.shared.sent.load(Ordering::SeqCst)
     }
 
+    /// How many pieces the requests came in: one for each write of a client that pauses between writes.
+    #[must_use]
+    pub fn pieces_sent(&self) -> u64 {
+        self.shared.pieces.load(Ordering::SeqCst)
+    }
+
     /// How many bytes of answers went through.
     #[must_use]
     pub fn bytes_received(&self) -> u64 {
@@ -229,6 +238,7 @@ impl Shared {
             Way::Reply => &self.received,
         };
         counter.fetch_add(bytes as u64, Ordering::SeqCst);
+        self.pieces.fetch_add(u64::from(way == Way::Request), Ordering::SeqCst);
     }
 }
 

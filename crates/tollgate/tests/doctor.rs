@@ -10,7 +10,7 @@ use patient::Patient;
 use serde_json::Value;
 use tollgate_testbed::{Cluster, Options, Proxy, Sentinel, Server};
 
-const LIMITER: &str = "user limiter on >hunter2 ~tollgate:* resetchannels -@all +@read +@write +@connection -@dangerous +eval +evalsha +time +role +info +config|get";
+const LIMITER: &str = "user limiter on >hunter2 ~tollgate:* ~tollgate/* resetchannels -@all +@read +@write +@connection -@dangerous +eval +evalsha +time +role +info +config|get";
 
 /// A server that nothing is to be said against.
 fn sound(options: Options) -> Options {
@@ -44,7 +44,7 @@ fn a_healthy_server_is_fine_and_nothing_is_left_behind() {
         assert!(facts["clock"]["ahead_us"].as_i64().unwrap().abs() < 1_000_000, "{facts}");
         let scripts = facts["scripts"].as_array().unwrap();
         assert!(
-            scripts.len() == 10 && scripts.iter().all(|script| script["refusal"].is_null()),
+            scripts.len() == 12 && scripts.iter().all(|script| script["refusal"].is_null()),
             "{scripts:?}"
         );
         assert_eq!(server.command(&["DBSIZE"]).number(), 2, "{:?}", server.command(&["KEYS", "*"]));
@@ -56,7 +56,7 @@ fn scripts_run_to_their_ends_and_write() {
     let server = Server::redis().start();
     let _ = server.command(&["CONFIG", "RESETSTAT"]).ok();
     let (words, _) = Patient::at(&server.url()).words();
-    assert!(words.contains("all 10 scripts run"), "{words}");
+    assert!(words.contains("all 12 scripts run"), "{words}");
     let stats = server.command(&["INFO", "commandstats"]).text();
     // The last of what each script does when it does all of it.
     for command in ["set", "rpush", "hset", "lrem", "hdel", "hincrby", "pexpire", "hmget", "hgetall"] {
@@ -141,12 +141,17 @@ fn what_an_acl_does_not_grant_is_named_with_the_line_that_grants_it() {
 
 #[test]
 fn keys_that_an_acl_keeps_from_us_are_named() {
-    let users = format!("user default off\n{}\n", LIMITER.replace("~tollgate:*", "~others:*"));
+    let users = format!("user default off\n{}\n", LIMITER.replace("~tollgate:* ~tollgate/*", "~others:*"));
     let server = Server::redis().users(&users).start();
     let (words, code) = Patient::at(&server.url_as("limiter", "hunter2")).words();
     assert_eq!(code, 2, "{words}");
-    assert!(words.contains("user limiter may not use the keys tollgate:*"), "{words}");
-    assert!(words.contains("remedy: ACL SETUSER limiter ~tollgate:*\n"), "{words}");
+    assert!(words.contains("user limiter may not use the keys tollgate:* and tollgate/*"), "{words}");
+    assert!(words.contains("remedy: ACL SETUSER limiter ~tollgate:* ~tollgate/*\n"), "{words}");
+    let users = format!("user default off\n{}\n", LIMITER.replace(" ~tollgate/*", ""));
+    let server = Server::redis().users(&users).start();
+    let (words, code) = Patient::at(&server.url_as("limiter", "hunter2")).words();
+    assert_eq!(code, 2, "{words}");
+    assert!(words.contains("remedy: ACL SETUSER limiter ~tollgate:* ~tollgate/*\n"), "{words}");
 }
 
 #[test]
@@ -258,7 +263,7 @@ fn a_cluster_is_looked_at_node_by_node() {
     let slots = about(&report["findings"], "cluster");
     assert_eq!(slots[0]["message"], "all 16384 slots are covered by 3 masters");
     for server in report["servers"].as_array().unwrap() {
-        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 10 scripts run", "{server}");
+        assert_eq!(about(&server["findings"], "scripts")[0]["message"], "all 12 scripts run", "{server}");
         assert_eq!(about(&server["findings"], "permissions")[0]["grade"], "ok", "{server}");
     }
     // The starter's policies have two rules each, and no tag.

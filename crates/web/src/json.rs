@@ -32,6 +32,11 @@ impl Json {
         self.0.extend_from_slice(piece.as_bytes());
     }
 
+    /// Appends what another one holds.
+    pub fn append(&mut self, other: &Self) {
+        self.0.extend_from_slice(&other.0);
+    }
+
     /// A text in quotes.
     #[inline]
     pub fn text(&mut self, text: &str) {

@@ -61,6 +61,7 @@ pub(crate) fn excuse(reason: Reason) -> &'static str {
         Reason::Unreachable => "the store cannot be reached",
         Reason::Open => "the store failed a moment ago",
         Reason::Full => "the store is full",
+        Reason::Forbidden => "the store forbids a command that this needs",
         Reason::Damaged => "what the store keeps there cannot be read",
     }
 }

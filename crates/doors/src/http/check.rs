@@ -13,6 +13,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use smallvec::SmallVec;
+use tollgate_core::together::join_all;
 use tollgate_core::{Attempt, Decision};
 use tollgate_engine::{Engine, Snapshot};
 use tollgate_web::answer::{Refusal, headers};
@@ -232,8 +233,9 @@ pub(crate) fn closed(mut json: Json) -> Vec<u8> {
     json.into_bytes()
 }
 
-/// Decides attempts one after the other, all by the same policies; what is wrong with one does not
-/// touch the others.
+/// Decides attempts in their order, all by the same policies; what is wrong with one does not touch the
+/// others. A store that is not in this process is asked about all of them before the first answer comes,
+/// so that they cost a few round trips together.
 async fn decide_all<'r, 'b: 'r>(
     app: &App,
     ask: &Ask,
@@ -243,31 +245,50 @@ async fn decide_all<'r, 'b: 'r>(
     let pinned = app.engine.pin();
     let mut json = Json::with_capacity(answer::USUAL_BYTES * attempts.len());
     json.piece(r#"{"decisions":["#);
-    for (index, attempt) in attempts.enumerate() {
-        if index > 0 {
-            json.piece(",");
+    if app.engine.answers_at_once() {
+        for (index, attempt) in attempts.enumerate() {
+            json.piece(if index > 0 { "," } else { "" });
+            decide_one(app, &pinned, id.as_str(), attempt, &mut json).await;
         }
-        let attempt = match attempt {
-            Ok(attempt) => attempt,
-            Err(problem) => {
-                problem.write(id.as_str(), &mut json);
-                continue;
-            }
-        };
-        let write = |decision: &Decision<'_>| {
-            let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
-            if decision.allowed() {
-                let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
-                answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
-            } else {
-                answer.write_refused(&Refusal::new(&app.engine, decision), id.as_str(), &mut json);
-            }
-            json.piece("}");
-        };
-        if let Err(problem) = decide(app, &pinned, attempt, Some(id.as_str()), write).await {
-            problem.write(id.as_str(), &mut json);
+    } else {
+        let (pinned, id) = (&pinned, id.as_str());
+        let answers = attempts.map(|attempt| async move {
+            let mut json = Json::with_capacity(answer::USUAL_BYTES);
+            decide_one(app, pinned, id, attempt, &mut json).await;
+            json
+        });
+        for (index, answer) in join_all(answers).await.into_iter().enumerate() {
+            json.piece(if index > 0 { "," } else { "" });
+            json.append(&answer);
         }
     }
     json.piece("]}");
     json_bytes(json.into_bytes())
+}
+
+/// Appends the answer to one of several attempts.
+async fn decide_one(
+    app: &App,
+    pinned: &Snapshot,
+    id: &str,
+    attempt: Result<&AttemptBody<'_>, &Problem>,
+    json: &mut Json,
+) {
+    let attempt = match attempt {
+        Ok(attempt) => attempt,
+        Err(problem) => return problem.write(id, json),
+    };
+    let write = |decision: &Decision<'_>| {
+        let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
+        if decision.allowed() {
+            let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
+            answer.write_allowed(id.as_deref(), Standing::AmongSeveral, json);
+        } else {
+            answer.write_refused(&Refusal::new(&app.engine, decision), id, json);
+        }
+        json.piece("}");
+    };
+    if let Err(problem) = decide(app, pinned, attempt, Some(id), write).await {
+        problem.write(id, json);
+    }
 }

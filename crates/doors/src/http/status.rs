@@ -27,6 +27,9 @@ struct Status {
     /// Why the store cannot be used; only if `degraded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
+    /// What the store or its server said, for people; only if `degraded`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cause: Option<String>,
 }
 
 #[derive(Serialize, JsonSchema)]
@@ -56,24 +59,26 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 }
 
 async fn lives(_: Arc<App>, _: Ask) -> Answered {
-    Ok(json(&Status { status: "live", reason: None }))
+    Ok(json(&Status { status: "live", reason: None, cause: None }))
 }
 
 /// Ready is who can decide: the store must answer, or there must be a way without it. Looking leaves
 /// nothing behind.
 async fn is_ready(app: Arc<App>, _: Ask) -> Answered {
-    let degraded = |reason: Reason| json(&Status { status: "degraded", reason: Some(reason.name()) });
+    let degraded = |reason: Reason, cause: Option<String>| {
+        json(&Status { status: "degraded", reason: Some(reason.name()), cause })
+    };
     if let Health::Degraded(reason) = app.engine.health() {
-        return Ok(degraded(reason));
+        return Ok(degraded(reason, app.engine.outage_cause()));
     }
     let pinned = app.engine.pin();
     if let Some(rule) = pinned.policies.rules().iter().find(|rule| !rule.plan.limits().is_empty())
         && let Err(error) = app.engine.look(&rule.plan, &rule.name).await
     {
         let reason = error.reason().filter(|_| app.engine.is_shared());
-        return reason.map(degraded).ok_or_else(|| error.into());
+        return reason.map(|reason| degraded(reason, Some(error.to_string()))).ok_or_else(|| error.into());
     }
-    Ok(json(&Status { status: "ready", reason: None }))
+    Ok(json(&Status { status: "ready", reason: None, cause: None }))
 }
 
 async fn describe(app: Arc<App>, _: Ask) -> Answered {

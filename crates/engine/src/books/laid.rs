@@ -8,6 +8,9 @@ use tollgate_core::{Clash, Field, OnExceed, Plan, Policies, Policy, Rule};
 
 use super::{Books, CONSUMER, LeftOut, MadePolicy, Subject};
 
+/// What is said of a record that cannot be read.
+pub(crate) const UNREADABLE: &str = "it cannot be read";
+
 /// What holds, from the configuration and from the books.
 pub(crate) struct Laid {
     pub(crate) policies: Policies,
@@ -86,7 +89,7 @@ impl Books {
     pub(crate) fn over(&self, base: &Policies) -> Laid {
         let mut left_out = LeftOut::default();
         for record in self.unreadable.keys() {
-            left_out.0.insert(record.clone(), "it cannot be read".to_owned());
+            left_out.0.insert(record.clone(), UNREADABLE.to_owned());
         }
         let bare = self.with_made(base, &mut left_out);
         let policies = self.with_overrides(bare, &mut left_out);

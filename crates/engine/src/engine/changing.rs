@@ -11,7 +11,7 @@ use tollgate_core::store::Answer;
 use tollgate_core::{Charges, Limit, Outcome, Plan, Policies, Rule, StoreError, Ticket, Timestamp};
 
 use super::{ChangeFault, Engine, Snapshot};
-use crate::books::{BadTerms, Books, Edit, LeftOut, Subject};
+use crate::books::{BadTerms, Books, Edit, LeftOut, Subject, UNREADABLE};
 
 /// What the file says and what was set on top of it.
 pub(crate) struct Configured {
@@ -204,6 +204,13 @@ impl Engine {
                 }
                 _ => record.clone(),
             };
+            if why == UNREADABLE {
+                if let Some(shared) = &self.shared {
+                    shared.condition.note_unreadable(1);
+                }
+                tracing::error!(component = "engine", record, "a record cannot be read and is left out");
+                continue;
+            }
             tracing::warn!(
                 component = "engine",
                 record,

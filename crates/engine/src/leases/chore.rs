@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{HoldsOrder, HoldsReport, Spot, StoreError};
+use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{Plan, Timestamp};
 
 use super::inbox::Inbox;
@@ -167,7 +167,7 @@ impl Chore {
         let spot = Spot { plan: self.plans.of(home), key: &self.site.key };
         match engine.order_at(home, &spot, order).await {
             Ok(report) => Ok(Some(report)),
-            Err(StoreError::TimedOut | StoreError::Unavailable { .. }) => Err(Gone),
+            Err(error) if error.is_passing() => Err(Gone),
             // What is damaged or full holds nothing of ours.
             Err(_) => Ok(None),
         }

@@ -25,6 +25,8 @@ pub(super) struct Book {
     due: BTreeSet<(Timestamp, Box<str>)>,
     /// The version of the ledger that is known; `None` if it has to be read whole.
     version: Option<u64>,
+    /// How many entries were found that cannot be read, since it was last asked.
+    unreadable: usize,
     /// Changes that are on their way into the ledger, in its order, and what the last of them is called.
     entering: VecDeque<(u64, Vec<Edit>)>,
     entered: u64,
@@ -242,7 +244,7 @@ impl Book {
                 broken.push(name);
             }
         }
-        tell_broken(&broken);
+        self.tell_unreadable(&broken);
         self.lists()
     }
 
@@ -262,8 +264,27 @@ impl Book {
             }
             changes.extend(after.map(Change::Put).or(before));
         }
-        tell_broken(&broken);
+        self.tell_unreadable(&broken);
         (!changes.is_empty()).then(|| in_force.with(changes))
+    }
+
+    /// Tells the log of entries that cannot be read.
+    fn tell_unreadable(&mut self, names: &[String]) {
+        self.unreadable += names.len();
+        if let Some(record) = names.first() {
+            let records = names.len();
+            tracing::error!(
+                component = "lists",
+                record,
+                records,
+                "entries of the lists cannot be read and are left out"
+            );
+        }
+    }
+
+    /// How many entries were found that cannot be read, since this was last asked.
+    pub(super) fn take_unreadable(&mut self) -> usize {
+        std::mem::take(&mut self.unreadable)
     }
 
     /// Puts in what is recorded. What cannot be read is only kept in mind.
@@ -336,17 +357,4 @@ impl Book {
 /// The name that an entry is recorded under.
 pub(super) fn name_of(listing: &Listing) -> Box<str> {
     listing.target.to_string().into()
-}
-
-/// Tells the log of records that cannot be read.
-fn tell_broken(names: &[String]) {
-    if let Some(record) = names.first() {
-        let records = names.len();
-        tracing::warn!(
-            component = "lists",
-            record,
-            records,
-            "entries of the lists cannot be read and are left out"
-        );
-    }
 }

@@ -18,6 +18,8 @@ pub const MOST_SET: usize = 200_000;
 
 /// How many entries are removed at a time, once they have ended.
 const AT_ONCE: usize = 1_000;
+/// What the records of the lists are called in the log.
+const LISTS: &str = "lists and locks";
 /// An entry that is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -167,13 +169,23 @@ impl Engine {
     /// Reads what is new in the ledger.
     pub(crate) async fn read_lists(&self) -> Result<(), StoreError> {
         let since = self.barrier.book.lock().version();
-        let news = self.records.news(since).await?;
-        if let (Some(told), Some(shared)) = (news.now, &self.shared) {
-            self.barrier.learn(told, shared.gate.now());
+        let news = self.records.news(since).await;
+        if let Some(shared) = &self.shared {
+            shared.condition.note_records(LISTS, &news);
+        }
+        let news = news?;
+        if let Some(shared) = &self.shared {
+            shared.condition.note_version(LISTS, since, news.version);
+            if let Some(told) = news.now {
+                self.barrier.learn(told, shared.gate.now());
+            }
         }
         let mut book = self.barrier.book.lock();
         if let Some(lists) = book.follow(news, since, &self.barrier.in_force.load()) {
             self.barrier.put_in_force(lists, &book);
+        }
+        if let Some(shared) = &self.shared {
+            shared.condition.note_unreadable(book.take_unreadable());
         }
         Ok(())
     }

@@ -15,12 +15,14 @@ use prometheus_client::registry::Unit;
 use tollgate_core::Reason;
 
 use super::tallies::{MOST_NAMED, OTHER};
+use crate::condition::Condition;
 use crate::gate::Gate;
 
 /// Everything that is counted about a shared store.
 #[derive(Clone)]
 pub struct StoreMeters {
     gate: Arc<Gate>,
+    condition: Arc<Condition>,
     /// For each policy, one for each of [`Reason::ALL`].
     degraded: Arc<RwLock<BTreeMap<Arc<str>, Reasons>>>,
     /// How long its answers took, in seconds.
@@ -34,10 +36,15 @@ type Reasons = [Counter; Reason::ALL.len()];
 
 impl StoreMeters {
     /// Meters that also show how many retractions and how many refunds were dropped.
-    pub(crate) fn new(gate: Arc<Gate>, [retractions_dropped, refunds_dropped]: [Counter; 2]) -> Self {
+    pub(crate) fn new(
+        gate: Arc<Gate>,
+        condition: Arc<Condition>,
+        [retractions_dropped, refunds_dropped]: [Counter; 2],
+    ) -> Self {
         let buckets = [1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 1.0];
         Self {
             gate,
+            condition,
             degraded: Arc::default(),
             calls: Histogram::new(buckets),
             denied_locally: Counter::default(),
@@ -93,8 +100,9 @@ impl fmt::Debug for StoreMeters {
 }
 
 /// Shows `tollgate_store_up`, `tollgate_store_call_seconds`, `tollgate_degraded_total{policy,reason}`,
-/// `tollgate_denied_locally_total`, `tollgate_retractions_dropped_total` and
-/// `tollgate_refunds_dropped_total`.
+/// `tollgate_denied_locally_total`, `tollgate_retractions_dropped_total`,
+/// `tollgate_refunds_dropped_total`, `tollgate_records_missing_total` and
+/// `tollgate_records_damaged_total`.
 impl Collector for StoreMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let up = ConstGauge::new(i64::from(self.gate.outage().is_none()));
@@ -118,6 +126,16 @@ impl Collector for StoreMeters {
                 "tollgate_refunds_dropped",
                 "Charges of answers that do not count that were too many to be given back",
                 self.refunds_dropped(),
+            ),
+            (
+                "tollgate_records_missing",
+                "Times that records of the shared store were found to be missing",
+                self.condition.records_missing.get(),
+            ),
+            (
+                "tollgate_records_damaged",
+                "Times that records of the shared store could not be read",
+                self.condition.records_damaged.get(),
             ),
         ];
         for (name, help, count) in counters {

@@ -5,9 +5,10 @@ use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
 use tollgate_core::ledger::{Edit, News};
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Impairment, Spot};
 use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
-use tollgate_engine::Fallback;
+use tollgate_engine::breaker::Breaker;
+use tollgate_engine::{Fallback, Health};
 
 use super::*;
 
@@ -49,6 +50,8 @@ pub(crate) struct Link {
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
+    /// What the store says it cannot be relied on for.
+    pub(crate) impairments: Mutex<Vec<Impairment>>,
     /// An entry of the ledger that is gone, without its version telling.
     pub(crate) lost: Mutex<Option<String>>,
 }
@@ -82,6 +85,7 @@ impl Centre {
             calls: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
             retracted: Mutex::default(),
+            impairments: Mutex::default(),
             lost: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
@@ -181,9 +185,9 @@ impl Store for Link {
         })
     }
 
-    fn probe(&self) -> Answer<'_, ()> {
+    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
         self.probes.fetch_add(1, Ordering::SeqCst);
-        self.pass(|| Answer::ready(Ok(())))
+        self.pass(|| Answer::ready(Ok(self.impairments.lock().clone())))
     }
 }
 
@@ -264,10 +268,16 @@ impl Node {
         block_on(self.engine.tend());
     }
 
-    /// Waits until the next probe is due, and lets it happen.
+    /// Waits until the next probe is due, and lets it and those that confirm it happen.
     pub(crate) fn tend_later(&self) {
         self.advance(Span::from_secs(1));
         self.tend();
+        for _ in 1..Breaker::PROBES {
+            if self.engine.health() != Health::Up {
+                self.advance(Span::from_millis(250));
+                self.tend();
+            }
+        }
     }
 
     /// The number of decisions that did without the store for a reason.

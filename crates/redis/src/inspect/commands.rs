@@ -14,10 +14,12 @@ const GUARD: &[&str] = &["SET", "KEY", "guard", "PX", "5000"];
 
 /// Commands on the guarded key, of which none changes it.
 const COMMANDS: &[&[&str]] = &[
-    &["EVAL", "return 1", "1", "KEY"],
+    &["EVAL", "return", "1", "KEY"],
     &["EVALSHA", "0000000000000000000000000000000000000000", "1", "KEY"],
     &["EXISTS", "KEY"],
+    &["EXISTS", "RECORD"],
     &["GET", "KEY"],
+    &["GETRANGE", "KEY", "0", "0"],
     &["HDEL", "KEY", "a"],
     &["HEXISTS", "KEY", "a"],
     &["HGET", "KEY", "a"],
@@ -51,35 +53,58 @@ const LAST: &[&[&str]] = &[&["UNLINK", "KEY"], &["DEL", "KEY"]];
 const IN_CLUSTER: &[&[&str]] = &[&["CLUSTER", "SLOTS"], &["ASKING"]];
 const UNDER_SENTINEL: &[&[&str]] = &[&["ROLE"]];
 
+/// Every command that a store with this topology uses, as a line of words in which `KEY` stands for a
+/// key.
+pub(crate) fn needs(topology: &Topology) -> Vec<String> {
+    let lists = [&[GUARD], COMMANDS, GUARDED, LAST, besides(topology)];
+    lists
+        .into_iter()
+        .flatten()
+        .map(|words| words.join(" ").replace("NOWHERE", "KEY").replace("RECORD", "KEY"))
+        .collect()
+}
+
+/// The command of such a line, as an ACL names it.
+pub(crate) fn acl_name(line: &str) -> String {
+    named(&line.split(' ').collect::<Vec<_>>())
+}
+
+/// What else is used with a topology.
+fn besides(topology: &Topology) -> &'static [&'static [&'static str]] {
+    match topology {
+        Topology::Single(_) => &[],
+        Topology::Sentinel { .. } => UNDER_SENTINEL,
+        Topology::Cluster { .. } => IN_CLUSTER,
+    }
+}
+
 /// Tries them all on a key, and notes what is not permitted.
 pub(super) async fn try_all(
     talk: &mut Talk,
-    key: &str,
+    [key, record]: [&str; 2],
     topology: &Topology,
     facts: &mut Facts,
 ) -> Result<(), Silence> {
-    let guard = talk.send(&written(&[GUARD], key)).await?;
+    let guard = talk.send(&written(&[GUARD], key, record)).await?;
     let guarded = !matches!(guard, Reply::Error(_));
     note(&[guard], &[GUARD], facts);
     let mut list = COMMANDS.to_vec();
     list.extend_from_slice(if guarded { GUARDED } else { &[] });
     list.extend_from_slice(LAST);
-    match topology {
-        Topology::Single(_) => {}
-        Topology::Sentinel { .. } => list.extend_from_slice(UNDER_SENTINEL),
-        Topology::Cluster { .. } => list.extend_from_slice(IN_CLUSTER),
-    }
-    let replies = talk.send_all(&written(&list, key), list.len()).await?;
+    list.extend_from_slice(besides(topology));
+    let replies = talk.send_all(&written(&list, key, record), list.len()).await?;
     note(&replies, &list, facts);
     Ok(())
 }
 
-fn written(list: &[&[&str]], key: &str) -> Vec<u8> {
+fn written(list: &[&[&str]], key: &str, record: &str) -> Vec<u8> {
     // In the same slot as the key, so that a Cluster does not send us elsewhere.
     let nowhere = format!("{key}:nowhere");
     let fill = |word: &&str| match *word {
         "KEY" => key.to_owned(),
         "NOWHERE" => nowhere.clone(),
+        // In any slot: a server looks at permissions before it sends us elsewhere.
+        "RECORD" => record.to_owned(),
         word => word.to_owned(),
     };
     list.iter()
@@ -96,7 +121,10 @@ fn note(replies: &[Reply], list: &[&[&'static str]], facts: &mut Facts) {
         let Reply::Error(error) = reply else { continue };
         // A command that was renamed away is as good as forbidden.
         if error.starts_with("ERR unknown command") || error.starts_with("NOPERM") && is_command(error) {
-            facts.forbidden.push(named(words));
+            let name = named(words);
+            if !facts.forbidden.contains(&name) {
+                facts.forbidden.push(name);
+            }
         } else if error.starts_with("NOPERM") {
             facts.keys_forbidden = true;
         }
@@ -128,7 +156,7 @@ mod tests {
         let mut found = 0;
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/src/lua")).unwrap() {
             let script = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            for call in ["redis.call('", "later(i, '", "later(1, '", "{ '"] {
+            for call in ["redis.call('", "change('", "later(i, '", "later(1, '", "{ '"] {
                 for rest in script.split(call).skip(1) {
                     let command = rest.split('\'').next().unwrap();
                     assert!(tried.contains(&command), "`{command}` is not tried");

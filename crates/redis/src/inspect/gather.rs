@@ -115,7 +115,8 @@ impl<'c> Gatherer<'c> {
         facts.keys = self.count_keys(&mut talk).await?;
         if let Some(probe) = Probe::new(&self.names, slots) {
             facts.scripts = probe.run_all(&mut talk).await?;
-            commands::try_all(&mut talk, &probe.spare(), &self.settings.topology, facts).await?;
+            let keys = [&*probe.spare(), &*self.names.probe(0)];
+            commands::try_all(&mut talk, keys, &self.settings.topology, facts).await?;
         }
         Ok(())
     }
@@ -147,7 +148,7 @@ impl<'c> Gatherer<'c> {
         let prefix = prefix.trim_end_matches("{*");
         let mut cursor = String::from("0");
         while count.looked_at < MOST_KEYS {
-            let reply = talk.ask(&["SCAN", &cursor, "COUNT", "1000"]).await?;
+            let reply = talk.ask(&["SCAN", &cursor, "COUNT", "100"]).await?;
             let Some([next, found]) = reply.list() else { return Ok(None) };
             for key in found.list().unwrap_or_default().iter().filter_map(Reply::bytes) {
                 count.looked_at += 1;
@@ -191,8 +192,7 @@ async fn measure(talk: &mut Talk) -> Result<RoundTrip, Silence> {
 /// How it is set up: from `CONFIG` where that is permitted, else from `INFO` as far as that goes.
 async fn learn_setup(talk: &mut Talk, facts: &mut Facts) -> Result<(), Silence> {
     let reply = talk.ask(&["INFO"]).await?;
-    let info: HashMap<&str, &str> =
-        reply.text().unwrap_or_default().lines().filter_map(|line| line.trim_end().split_once(':')).collect();
+    let info = facts_of_info(reply.text().unwrap_or_default());
     if info.is_empty() {
         facts.unread.push("INFO");
     }
@@ -221,6 +221,15 @@ async fn learn_setup(talk: &mut Talk, facts: &mut Facts) -> Result<(), Silence> 
     };
     facts.persistence = Some(persistence).filter(|persistence| *persistence != Persistence::default());
     Ok(())
+}
+
+fn facts_of_info(text: &str) -> HashMap<&str, &str> {
+    text.lines().filter_map(|line| line.trim_end().split_once(':')).collect()
+}
+
+/// The `maxmemory-policy` that an `INFO memory` tells.
+pub(crate) fn policy_of_info(text: &str) -> Option<String> {
+    facts_of_info(text).get("maxmemory_policy").map(|policy| (*policy).to_owned())
 }
 
 /// An error of which not more is shown than anybody reads.

@@ -2,6 +2,8 @@
 
 mod setup;
 
+pub(crate) use setup::what_eviction_means;
+
 use super::Finding;
 use super::facts::{ClockOffset, Facts, RoundTrip, Trouble};
 use super::talk::NO_ANSWER;
@@ -238,8 +240,9 @@ fn permissions(facts: &Facts, settings: &Settings) -> Option<Finding> {
     let mut granted: Vec<String> = facts.forbidden.iter().map(|command| format!("+{command}")).collect();
     let mut words = Vec::new();
     if facts.keys_forbidden {
-        granted.insert(0, format!("~{}:*", settings.prefix));
-        words.push(format!("the keys {}:*", settings.prefix));
+        let prefix = &settings.prefix;
+        granted.insert(0, format!("~{prefix}:* ~{prefix}/*"));
+        words.push(format!("the keys {prefix}:* and {prefix}/*"));
     }
     if !facts.forbidden.is_empty() {
         words.push(facts.forbidden.join(", "));

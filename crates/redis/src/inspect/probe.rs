@@ -63,8 +63,9 @@ impl<'n> Probe<'n> {
         let scripts = &self.scripts;
         let logs = plan("1/s sliding, 1/s sliding by 100ms, 1 at once for 1s");
         let taking = Ask::to(Mode::Take);
+        let own = format!("{}:probe", self.names.plain(plan("1/s").rule(), &self.key));
         let alive =
-            Run { name: "probe", script: &scripts.probe, keys: [const { Vec::new() }; 2], words: Vec::new() };
+            Run { name: "probe", script: &scripts.probe, keys: [vec![own], Vec::new()], words: Vec::new() };
         let mut all = vec![
             alive,
             self.lone(),
@@ -85,7 +86,9 @@ impl<'n> Probe<'n> {
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),
             self.hash("enter", &scripts.enter, &[b"10", b"0", b"write", b"probe", b"1"]),
-            self.hash("news", &scripts.news, &[b"10", b"-1", b"10"]),
+            self.hash("news", &scripts.news, &[b"10", b"-1", b"10", b"1000"]),
+            self.hash("version", &scripts.version, &[]),
+            self.hash("page", &scripts.page, &[b"0", b"10", b"1000"]),
         ];
         for run in &rest {
             runs.push(ScriptRun { name: run.name, refusal: refusal(&run.send(talk).await?) });

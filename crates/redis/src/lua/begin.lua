@@ -60,7 +60,10 @@ for i = 1, n do
   starts[i] = at
   local text, packing, v = p[at + 1], p[at + 2], vals[i]
   if v then
-    if find(v, text, 1, true) ~= 1 then
+    if #v > 8192 then
+      -- No counter is that long, and the caller does not take a reply of any length.
+      return { now, -4, i, 'garbage' }
+    elseif find(v, text, 1, true) ~= 1 then
       others = others or { now, -2 }
       others[#others + 1] = i
       others[#others + 1] = v

@@ -9,6 +9,18 @@ if odd then
   return { now, -4, odd, 'garbage' }
 end
 local moment, altered = p[8], false
+local asked = {}
+for _, command in ipairs({ 'SET', 'SETRANGE', 'DEL' }) do
+  insist(command, KEYS[1], asked)
+end
+for i = 1, n do
+  limits(i, function(kind)
+    local needed = kind == 8 and { 'HDEL', 'PEXPIRE', 'PERSIST' } or kind >= 6 and { 'LREM', 'LSET', 'RPUSH', 'PEXPIRE' }
+    for _, command in ipairs(needed or {}) do
+      insist(command, KEYS[1], asked)
+    end
+  end)
+end
 if mode == 2 or mode == 4 then
   -- Nobody remembers for longer than 32 days whether a ticket was given back.
   if now - moment > 32 * 86400000000 then

@@ -14,6 +14,9 @@ if deadline ~= 0 and now > deadline then
 end
 local v, backlog, altered = redis.call('GET', KEYS[1]), 0, false
 if v then
+  if #v > 8192 then
+    return { now, -4, 1, 'garbage' }
+  end
   if string.sub(v, 1, #text) ~= text then
     return { now, -2, 1, v }
   end

@@ -1,5 +1,5 @@
 -- Tells what has changed in the ledger. ARGV: how many changes are kept in mind, since which version,
--- and how many changes to tell at most.
+-- how many changes to tell at most, and how many bytes they may have together.
 --
 -- The answer is the time, the version, the number of entries, and the version up to which it tells; then
 -- names and what is written under them, or nothing. It tells up to -1 if everything has to be read.
@@ -17,18 +17,24 @@ if last > since then
   for v = since + 1, last do
     changes[#changes + 1] = string.format('change:%.0f', v)
   end
-  local seen, names, entries = {}, {}, {}
-  for _, name in ipairs(redis.call('HMGET', key, unpack(changes))) do
+  local seen, names, entries, left = {}, {}, {}, tonumber(ARGV[4])
+  for v, name in ipairs(redis.call('HMGET', key, unpack(changes))) do
     -- Somebody else has been at the hash.
     if not name then
       return answer
     end
     if not seen[name] then
-      seen[name], names[#names + 1] = true, name
+      seen[name], names[#names + 1] = since + v, name
       entries[#entries + 1] = 'entry:' .. name
     end
   end
   for i, value in ipairs(redis.call('HMGET', key, unpack(entries))) do
+    left = left - #names[i] - (value and #value or 0)
+    if left < 0 and i > 1 then
+      -- What changed before this one is told.
+      last = seen[names[i]] - 1
+      break
+    end
     answer[3 + 2 * i], answer[4 + 2 * i] = names[i], value
   end
 end

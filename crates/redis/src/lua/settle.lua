@@ -23,6 +23,7 @@ local function start_over(i)
 end
 
 if stale then
+  change = redis.pcall
   for j in pairs(adopted) do
     reread(j)
     age_adopted(j)
@@ -43,6 +44,11 @@ surveying = false
 
 local reply, taken, bit = { now, 0 }, 0, 1
 local taking = allowed and not repeated and cost > 0 and mode ~= 0
+if not taking then
+  change = redis.pcall
+elseif n > 1 or ops then
+  insist_on_writing()
+end
 for i = 1, n do
   if taking and conforming[i] then
     taken = taken + bit

@@ -14,11 +14,39 @@ local function impossible()
   end
 end
 
+-- How something is written. Where nothing is taken, only what has aged is written down, and that the
+-- server refuses to is no error.
+local change = redis.call
+
+-- Ends the script if this user may not run a command. To be asked before anything is written: a script
+-- that is refused half-way leaves the first half behind.
+local function insist(command, key, asked)
+  if not asked[command] then
+    asked[command] = true
+    if not redis.acl_check_cmd(command, key) then
+      error({ err = 'FORBIDDEN ' .. string.lower(command) })
+    end
+  end
+end
+
+-- Insists on every command by which the charges are written.
+local function insist_on_writing()
+  local asked = {}
+  insist('SET', KEYS[1], asked)
+  insist('SETRANGE', KEYS[1], asked)
+  insist('DEL', KEYS[1], asked)
+  for i = 1, n do
+    for _, op in ipairs(ops and ops[i] or {}) do
+      insist(op[1], op[2], asked)
+    end
+  end
+end
+
 -- Does what was put off for charge `i`.
 local function catch_up(i)
   if ops and ops[i] then
     for _, op in ipairs(ops[i]) do
-      redis.call(unpack(op))
+      change(unpack(op))
     end
     ops[i] = nil
   end
@@ -70,25 +98,29 @@ end
 -- worth keeping, but for `least` microseconds.
 local function write(i, least)
   local at = starts[i]
-  local text, packing, idle = p[at + 1], p[at + 2], nil
+  local text, packing, idle, done = p[at + 1], p[at + 2], nil, nil
   local numbers = struct.pack(packing, unpack(rows[i], 1, #packing))
   if not moved[i] then
     -- It lives exactly as long as before.
-    redis.call('SETRANGE', KEYS[i], p[at + 3], numbers)
+    done = change('SETRANGE', KEYS[i], p[at + 3], numbers)
   else
     idle = math.max(idle_of(i), now + least)
     if idle == math.huge then
-      redis.call('SET', KEYS[i], text .. numbers)
+      done = change('SET', KEYS[i], text .. numbers)
     elseif idle > now then
-      redis.call('SET', KEYS[i], text .. numbers, 'PX', math.ceil((idle - now) / 1000) + slack)
+      done = change('SET', KEYS[i], text .. numbers, 'PX', math.ceil((idle - now) / 1000) + slack)
     elseif vals[i] then
-      redis.call('DEL', KEYS[i])
+      done = change('DEL', KEYS[i])
     end
+  end
+  if type(done) == 'table' and done.err then
+    -- Then what lies beside it stays as it is too.
+    return numbers
   end
   catch_up(i)
   if adopted[i] then
     for _, key in ipairs(adopted[i].gone) do
-      redis.call('DEL', KEYS[key])
+      change('DEL', KEYS[key])
     end
   end
   return numbers

@@ -1,9 +1,7 @@
 //! Taking and peeking: one script for all charges whose keys live together.
 
-use std::future::poll_fn;
-use std::task::Poll;
-
 use tokio::time::Instant;
+use tollgate_core::together::join_all;
 use tollgate_core::{Charge, Charges, Limit, Outcome, Reading, Span, StoreError, Timestamp, When};
 
 use super::{Head, RedisStore, head, nonsense, plans};
@@ -216,21 +214,6 @@ impl RedisStore {
             }
         }
     }
-}
-
-/// Waits for all of these, side by side.
-async fn join_all<F: Future + Send>(futures: impl Iterator<Item = F>) -> Vec<F::Output> {
-    let mut futures: Vec<_> = futures.map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|context| {
-        for (future, output) in futures.iter_mut().filter(|(_, output)| output.is_none()) {
-            if let Poll::Ready(ready) = future.as_mut().poll(context) {
-                *output = Some(ready);
-            }
-        }
-        if futures.iter().any(|(_, output)| output.is_none()) { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    futures.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 fn counts_holds(charge: &Charge<'_>) -> bool {

@@ -34,7 +34,8 @@ impl RedisStore {
     async fn forget_key(&self, spot: &Spot<'_>) -> Result<(), StoreError> {
         self.know_secret(std::iter::once(&**spot.plan)).await?;
         let counter = self.names.counter(spot.plan, spot.key)?;
-        let kept = self.command(&counter, &[b"GET", counter.as_bytes()]).await;
+        // Something that is no counter may be of any length.
+        let kept = self.command(&counter, &[b"GETRANGE", counter.as_bytes(), b"0", b"8192"]).await;
         let mut doomed = vec![counter.clone()];
         let mut doom =
             |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
@@ -54,7 +55,7 @@ impl RedisStore {
             let mut cursor = String::from("0");
             loop {
                 let words: [&[u8]; 6] =
-                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"1000"];
+                    [b"SCAN", cursor.as_bytes(), b"MATCH", pattern.as_bytes(), b"COUNT", b"500"];
                 let mut command = Vec::new();
                 write_command(&mut command, &words);
                 let reply = server.run(Way::Straight, Errand::Command(&command), self.patience()).await?;

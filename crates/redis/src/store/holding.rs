@@ -11,6 +11,9 @@ use crate::name::beside;
 use crate::request::{Ask, Mode, Request};
 use crate::resp::Reply;
 
+/// How many ids one call names: what it answers must fit into a reply.
+const AT_ONCE: usize = 2_000;
+
 impl RedisStore {
     /// Does what was ordered, and reports what came of it.
     pub(super) async fn obey(
@@ -18,6 +21,30 @@ impl RedisStore {
         spot: &Spot<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
+        let parts: Vec<HoldsOrder<'_>> = match order {
+            HoldsOrder::RenewMany(ids) => ids.chunks(AT_ONCE).map(HoldsOrder::RenewMany).collect(),
+            HoldsOrder::ReleaseMany(ids) => ids.chunks(AT_ONCE).map(HoldsOrder::ReleaseMany).collect(),
+            HoldsOrder::Claim(ids, ticket) => {
+                ids.chunks(AT_ONCE).map(|ids| HoldsOrder::Claim(ids, ticket)).collect()
+            }
+            _ => Vec::new(),
+        };
+        let Some((first, rest)) = parts.split_first().filter(|(_, rest)| !rest.is_empty()) else {
+            return self.obey_at_once(spot, order).await;
+        };
+        let mut report = self.obey_at_once(spot, *first).await?;
+        for part in rest {
+            let more = self.obey_at_once(spot, *part).await?;
+            report.found &= more.found;
+            report.now = more.now;
+            report.holds.extend(more.holds);
+        }
+        report.holds.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(report)
+    }
+
+    /// Does what was ordered in one call.
+    async fn obey_at_once(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
         let weights: Vec<String> = match order {
             HoldsOrder::Claim(ids, _) => ids.iter().map(|(_, weight)| weight.to_string()).collect(),
             _ => Vec::new(),
@@ -78,7 +105,7 @@ impl RedisStore {
         let Some(key) = beside(counter, limit) else { return Ok(BTreeMap::new()) };
         let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
         loop {
-            let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"1000"];
+            let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"500"];
             let reply = self.command(&key, &words).await?;
             let [next, found] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
             holds.append(&mut read_holds(found.list().unwrap_or_default())?);

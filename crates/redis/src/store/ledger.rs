@@ -5,7 +5,7 @@ use tollgate_core::ledger::{Edit, Entry, MOST_CHANGES, News, Scope};
 use tollgate_core::{MAX_EXACT, StoreError, Timestamp};
 
 use super::{RedisStore, head, nonsense};
-use crate::resp::Reply;
+use crate::resp::{PAGE, Reply};
 
 /// How many changes one script makes or tells.
 const AT_ONCE: usize = 1_000;
@@ -68,33 +68,18 @@ impl RedisStore {
     async fn ask_news(&self, since: Option<u64>) -> Result<Told, StoreError> {
         let key = [self.names.ledger()];
         let since = since.map_or_else(|| "-1".to_owned(), |since| since.to_string());
-        let (kept, most) = (MOST_CHANGES.to_string(), AT_ONCE.to_string());
-        let words: [&[u8]; 3] = [kept.as_bytes(), since.as_bytes(), most.as_bytes()];
+        let (kept, most, page) = (MOST_CHANGES.to_string(), AT_ONCE.to_string(), PAGE.to_string());
+        let words: [&[u8]; 4] = [kept.as_bytes(), since.as_bytes(), most.as_bytes(), page.as_bytes()];
         let reply = self.run(&self.scripts.news, [&key, &[]], &words, self.patience()).await?;
         told(&reply).ok_or_else(nonsense)
     }
 
     /// Every entry there is. What changes meanwhile is told by whoever asks for changes since before.
     async fn read_ledger(&self) -> Result<Vec<(String, Option<Vec<u8>>)>, StoreError> {
-        let key = self.names.ledger();
-        let mut entries = Vec::new();
-        let mut cursor = String::from("0");
-        loop {
-            let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"1000"];
-            let reply = self.command(&key, &words).await?;
-            let [next, found] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
-            for pair in found.list().unwrap_or_default().chunks(2) {
-                let [name, value] = pair else { return Err(nonsense()) };
-                let name = name.text().and_then(|name| name.strip_prefix(ENTRY));
-                if let (Some(name), Some(value)) = (name, value.bytes()) {
-                    entries.push((name.to_owned(), Some(value.to_vec())));
-                }
-            }
-            cursor = next.text().unwrap_or("0").to_owned();
-            if cursor == "0" {
-                return Ok(entries);
-            }
-        }
+        let fields = self.read_hash(&self.names.ledger()).await?;
+        let entry =
+            |(name, value): (String, Vec<u8>)| Some((name.strip_prefix(ENTRY)?.to_owned(), Some(value)));
+        Ok(fields.into_iter().filter_map(entry).collect())
     }
 }
 

@@ -1,15 +1,22 @@
 //! Records: what was configured at run time, one hash for all of it.
 
+use std::collections::BTreeMap;
+
 use tokio::time::Instant;
 use tollgate_core::StoreError;
 use tollgate_core::ledger::{Edit, News};
 use tollgate_core::store::{Answer, Records};
 
-use super::{RedisStore, nonsense};
-use crate::resp::Reply;
+use super::{RedisStore, head, nonsense};
+use crate::resp::{MOST_BYTES, PAGE, Reply};
 
 /// What the fields of records begin with, to set them apart from the version and the secret.
 const RECORD: &str = "record:";
+
+/// The longest record, in bytes: it fits into a reply, with room to spare.
+const MOST_RECORD: usize = MOST_BYTES / 2;
+/// More records than there can be.
+const MOST_RECORDS: u64 = 1 << 24;
 
 /// What must be there for a record to be written.
 enum Expected<'v> {
@@ -25,6 +32,10 @@ impl RedisStore {
         expected: Expected<'_>,
         value: Option<&[u8]>,
     ) -> Result<bool, StoreError> {
+        if value.is_some_and(|value| value.len() > MOST_RECORD) {
+            let reason = format!("a record is longer than {MOST_RECORD} bytes");
+            return Err(StoreError::OutOfMemory { reason });
+        }
         let field = format!("{RECORD}{name}");
         let expected = match expected {
             Expected::Anything => b"*".to_vec(),
@@ -42,25 +53,58 @@ impl RedisStore {
     }
 
     async fn read_records(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let key = self.names.records();
-        let reply = self.command(&key, &[b"HGETALL", key.as_bytes()]).await?;
-        let pairs = reply.list().unwrap_or_default().chunks(2);
-        let record = |pair: &[Reply]| {
-            let [name, value] = pair else { return None };
-            Some((name.text()?.strip_prefix(RECORD)?.to_owned(), value.bytes()?.to_vec()))
-        };
-        let mut records: Vec<_> = pairs.filter_map(record).collect();
-        records.sort();
-        Ok(records)
+        // A record that is changed meanwhile may be read twice; the version tells that it was changed.
+        let mut records = BTreeMap::new();
+        for (name, value) in self.read_hash(&self.names.records()).await? {
+            if let Some(name) = name.strip_prefix(RECORD) {
+                records.insert(name.to_owned(), value);
+            }
+        }
+        Ok(records.into_iter().collect())
+    }
+
+    /// Every field of a hash whose name is a text, in pages that fit into a reply.
+    pub(super) async fn read_hash(&self, key: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        let (mut fields, mut cursor) = (Vec::new(), String::from("0"));
+        let (keys, most) = ([key.to_owned()], PAGE.to_string());
+        loop {
+            let words: [&[u8]; 3] = [cursor.as_bytes(), b"200", most.as_bytes()];
+            let reply = self.run(&self.scripts.page, [&keys, &[]], &words, self.patience()).await?;
+            let [next, found @ ..] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+            for pair in found.chunks(2) {
+                let [name, value] = pair else { return Err(nonsense()) };
+                let Some(field) = name.text() else { continue };
+                let value = match value.bytes() {
+                    Some(value) => value.to_vec(),
+                    None => {
+                        let reply = self.command(key, &[b"HGET", key.as_bytes(), field.as_bytes()]).await?;
+                        let Some(value) = reply.bytes() else { continue };
+                        value.to_vec()
+                    }
+                };
+                fields.push((field.to_owned(), value));
+            }
+            cursor = next.text().ok_or_else(nonsense)?.to_owned();
+            if cursor == "0" {
+                return Ok(fields);
+            }
+        }
     }
 
     /// Reads the version, and looks whether keys are still hashed as they are by others: who deleted
     /// everything deleted the secret too, and the first to notice puts it back.
+    ///
+    /// The version counts changes, and below that the records, so that it is another one, and a lower
+    /// one, when records are deleted by hand.
     async fn read_version(&self) -> Result<u64, StoreError> {
-        let key = self.names.records();
-        let reply = self.command(&key, &[b"HMGET", key.as_bytes(), b"version", b"secret"]).await?;
-        let [version, secret] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
-        let version = version.text().and_then(|version| version.parse().ok()).unwrap_or(0);
+        let key = [self.names.records()];
+        let reply = self.run(&self.scripts.version, [&key, &[]], &[], self.patience()).await?;
+        let head = head(&reply)?;
+        let [records, secret @ ..] = head.rest else { return Err(nonsense()) };
+        let records = records.number().and_then(|records| u64::try_from(records).ok());
+        let (changes, records) = u64::try_from(head.status).ok().zip(records).ok_or_else(nonsense)?;
+        let version = changes.saturating_mul(MOST_RECORDS) + records.min(MOST_RECORDS - 1);
+        let secret = secret.first().unwrap_or(&Reply::Nil);
         if let Some(known) = self.names.hiding.stored()
             && secret.bytes() != Some(&known[..])
         {

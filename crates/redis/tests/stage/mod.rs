@@ -200,7 +200,7 @@ pub fn wait<T: Unpin>(answer: Answer<'_, T>) -> Result<T, StoreError> {
 
 /// Whether an error is one that the outage mode is for.
 pub fn is_outage(error: &StoreError) -> bool {
-    matches!(error, StoreError::TimedOut | StoreError::Unavailable { .. })
+    error.is_passing()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a process of its own lives in real time")]

@@ -22,7 +22,8 @@ pub(crate) struct Allowed {
     /// `store`; without it `local` by the counters of this node, or `outage` by none; `fixed` when
     /// there was nothing to ask.
     origin: String,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`.
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`
+    /// or `damaged`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
     /// Whether the id was held already, so that nothing was taken.
@@ -69,7 +70,8 @@ pub(crate) struct Refused {
     /// `store`; without it `local` by the counters of this node, or `outage` by none; `barred` by the
     /// blocklist.
     origin: String,
-    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full` or `damaged`. Of
+    /// Why it was decided without the store: `timeout`, `unreachable`, `open`, `full`, `forbidden`
+    /// or `damaged`. Of
     /// who is barred, the reason if it is public.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,

@@ -30,18 +30,25 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
     let evicted = memory.evicted.filter(|evicted| *evicted > 0).map_or_else(String::new, |evicted| {
         format!("; it has thrown {} out since it started", count(evicted, "key"))
     });
+    let Some((consequence, remedy)) = what_eviction_means(policy) else {
+        let words = format!("{policy}: nothing is forgotten when memory is full{evicted}");
+        return Some(Finding::fine("eviction", words));
+    };
+    Some(Finding::warning("eviction", format!("{policy} {consequence}{evicted}")).remedy(remedy))
+}
+
+/// What a `maxmemory-policy` does to limits, and what to do about it; `None` if it does nothing.
+pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'static str)> {
     let consequence = if policy.starts_with("allkeys") {
         "will forget limits when memory is full, also of whoever is blocked, and overrides too"
     } else if policy.starts_with("volatile") {
         "will forget limits when memory is full, since every counter has an expiry"
     } else {
-        let words = format!("{policy}: nothing is forgotten when memory is full{evicted}");
-        return Some(Finding::fine("eviction", words));
+        return None;
     };
-    Some(Finding::warning("eviction", format!("{policy} {consequence}{evicted}")).remedy(
-        "CONFIG SET maxmemory-policy noeviction, and the same in the server's configuration; what is \
-             a cache too goes to another server",
-    ))
+    let remedy = "CONFIG SET maxmemory-policy noeviction, and the same in the server's configuration; what \
+                  is a cache too goes to another server";
+    Some((consequence, remedy))
 }
 
 /// What a restart forgets.

@@ -1,0 +1,226 @@
+//! Laws of the breaker over every order of events.
+
+use proptest::prelude::*;
+
+use super::*;
+
+#[derive(Clone, Debug)]
+enum Event {
+    Ask,
+    Answer { which: usize, success: bool, reason: Reason },
+    Probe,
+    ProbeEnds { success: bool },
+    Wait(u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let reason = prop_oneof![9 => Just(Reason::Timeout), 1 => Just(Reason::Unreachable)];
+    let wait = prop_oneof![8 => 0..700_000_u64, 1 => 0..15_000_000_u64];
+    prop_oneof![
+        4 => Just(Event::Ask),
+        4 => (0..8_usize, prop::bool::weighted(0.3), reason)
+            .prop_map(|(which, success, reason)| Event::Answer { which, success, reason }),
+        3 => Just(Event::Probe),
+        3 => prop::bool::weighted(0.8).prop_map(|success| Event::ProbeEnds { success }),
+        3 => wait.prop_map(Event::Wait),
+    ]
+}
+
+/// What is known of a run of events beside the breaker itself.
+#[derive(Default)]
+struct Known {
+    now: u64,
+    asked: Vec<Pass>,
+    probing: bool,
+    /// Failures since the last success or turn, of passes given since that turn.
+    failures: u32,
+    opened: u32,
+    /// When it closed.
+    closed: Vec<u64>,
+    /// Since when it has been closed, if it is.
+    closed_since: Option<u64>,
+    flaps: u32,
+    /// When the last probe ended, or it opened.
+    last_probe: u64,
+    /// How many probes succeeded with no failure between them, and when the first did.
+    run: Option<(u32, u64)>,
+}
+
+impl Known {
+    fn hold_off(&self) -> u64 {
+        match self.flaps {
+            0 => 0,
+            flaps => (10_000_000_u64 << (flaps - 1).min(10)).min(60_000_000),
+        }
+    }
+
+    /// It opened: what the breaker must know about flaps from now on.
+    fn open(&mut self) {
+        let soon = self.closed_since.is_some_and(|since| self.now - since < 10_000_000);
+        self.flaps = if soon { self.flaps + 1 } else { 0 };
+        (self.opened, self.last_probe, self.run) = (self.opened + 1, self.now, None);
+        self.closed_since = None;
+    }
+
+    /// The shortest and the longest time until the next probe.
+    fn spacing(&self) -> (u64, u64) {
+        if self.run.is_some() && self.flaps == 0 { (100_000, 100_000) } else { (500_000, 1_000_000) }
+    }
+}
+
+proptest! {
+    #[test]
+    fn it_opens_on_three_failures_in_a_row_and_closes_after_sustained_health(
+        events in prop::collection::vec(event(), 1..400), chance: u64,
+    ) {
+        let mut breaker = Breaker::closed();
+        let mut known = Known::default();
+        for event in events {
+            let at = Timestamp::from_micros(known.now);
+            let open = breaker.outage().is_some();
+            prop_assert_eq!(breaker.pass().is_none(), open);
+            match event {
+                Event::Wait(micros) => known.now += micros,
+                Event::Ask => known.asked.extend(breaker.pass()),
+                Event::Answer { which, success, reason } if !known.asked.is_empty() => {
+                    let pass = known.asked.swap_remove(which % known.asked.len());
+                    let current = breaker.pass() == Some(pass);
+                    if success {
+                        breaker.succeeded(pass);
+                        known.failures = if current { 0 } else { known.failures };
+                        prop_assert_eq!(breaker.outage().is_some(), open, "only probes close it");
+                    } else {
+                        let turned = breaker.failed(pass, reason, at, chance);
+                        known.failures += u32::from(current);
+                        let due = current && (known.failures >= 3 || reason == Reason::Unreachable);
+                        prop_assert_eq!(turned, due.then_some(Turned::Opened(reason)));
+                        if due {
+                            known.open();
+                        }
+                    }
+                }
+                Event::Answer { .. } => {}
+                Event::Probe => {
+                    let begun = breaker.begin_probe(at);
+                    prop_assert!(!begun || (open && !known.probing), "one at a time, and only when open");
+                    if open && !known.probing {
+                        let (waited, (least, most)) = (known.now - known.last_probe, known.spacing());
+                        prop_assert!(!begun || waited >= least, "after {waited} us");
+                        prop_assert!(begun || waited < most, "not after {waited} us");
+                    }
+                    known.probing |= begun;
+                }
+                Event::ProbeEnds { success } if known.probing => {
+                    (known.probing, known.last_probe) = (false, known.now);
+                    if !success {
+                        known.run = None;
+                        breaker.probe_failed(at, chance);
+                        prop_assert!(breaker.outage().is_some());
+                        continue;
+                    }
+                    let (probes, since) = known.run.map_or((1, known.now), |(probes, at)| (probes + 1, at));
+                    known.run = Some((probes, since));
+                    let healthy = probes >= 3 && known.now - since >= known.hold_off();
+                    let turned = breaker.probe_succeeded(at, chance);
+                    prop_assert_eq!(matches!(turned, Some(Turned::Closed(_))), healthy);
+                    if healthy {
+                        (known.failures, known.closed_since) = (0, Some(known.now));
+                        known.closed.push(known.now);
+                    }
+                }
+                Event::ProbeEnds { success } => {
+                    let before = breaker.clone();
+                    if success {
+                        prop_assert_eq!(breaker.probe_succeeded(at, chance), None, "there was none");
+                    } else {
+                        breaker.probe_failed(at, chance);
+                    }
+                    prop_assert_eq!(&breaker, &before);
+                }
+            }
+            let balance = known.opened - known.closed.len() as u32;
+            prop_assert_eq!(balance, u32::from(breaker.outage().is_some()), "it turns to and fro");
+        }
+        for pair in known.closed.windows(2) {
+            prop_assert!(pair[1] - pair[0] >= 10_000_000, "it closed twice within ten seconds: {pair:?}");
+        }
+    }
+
+    /// A store of which every other reply is late, under steady traffic: the case in which one lucky
+    /// probe must not close the breaker.
+    #[test]
+    fn a_store_that_answers_half_of_all_calls_in_time_turns_it_once_in_five_seconds_at_most(
+        replies in prop::collection::vec(any::<bool>(), 4_000), chance: u64,
+    ) {
+        let (mut breaker, mut turns, mut replies) = (Breaker::closed(), Vec::new(), replies.into_iter());
+        // Ten minutes of attempts every 50 ms; probes are looked after every 250 ms.
+        for step in 0..12_000_u64 {
+            let now = Timestamp::from_micros(step * 50_000);
+            let before = breaker.turns();
+            if let Some(pass) = breaker.pass() {
+                match replies.next() {
+                    Some(true) => breaker.succeeded(pass),
+                    Some(false) => drop(breaker.failed(pass, Reason::Timeout, now, chance)),
+                    None => break,
+                }
+            } else if step % 5 == 0 && breaker.begin_probe(now) {
+                match replies.next() {
+                    Some(true) => drop(breaker.probe_succeeded(now, chance)),
+                    Some(false) => breaker.probe_failed(now, chance),
+                    None => break,
+                }
+            }
+            if breaker.turns() > before {
+                turns.push(step * 50_000);
+            }
+        }
+        // Three turns are those of the first, clean outage and of the next opening.
+        for (first, start) in turns.iter().enumerate() {
+            for (count, end) in turns[first..].iter().enumerate() {
+                let most = 3 + (end - start) / 5_000_000;
+                prop_assert!((count as u64) < most, "{} turns in {} us", count + 1, end - start);
+            }
+        }
+    }
+}
+
+/// Lets probes succeed, at the pace at which they come due, until the breaker closes; answers when.
+fn recover(breaker: &mut Breaker, mut now: u64) -> u64 {
+    loop {
+        now += 250_000;
+        let at = Timestamp::from_micros(now);
+        if breaker.begin_probe(at) && breaker.probe_succeeded(at, 0).is_some() {
+            return now;
+        }
+    }
+}
+
+fn fail(breaker: &mut Breaker, now: u64) {
+    let pass = breaker.pass().unwrap();
+    assert!(breaker.failed(pass, Reason::Unreachable, Timestamp::from_micros(now), 0).is_some());
+}
+
+#[test]
+fn a_clean_outage_ends_soon_and_the_hold_off_grows_only_while_it_flaps() {
+    let (mut breaker, mut now) = (Breaker::closed(), 1_000_000);
+    let mut took = Vec::new();
+    for pause in [0, 1, 1, 1, 1, 1, 10] {
+        now += pause * 1_000_000;
+        fail(&mut breaker, now);
+        let closed = recover(&mut breaker, now);
+        took.push((closed - now) / 1_000_000);
+        now = closed;
+    }
+    assert_eq!(took, [1, 10, 20, 40, 60, 60, 1], "in seconds");
+}
+
+#[test]
+fn a_failure_from_before_it_turned_says_nothing_about_after() {
+    let mut breaker = Breaker::closed();
+    let early = breaker.pass().unwrap();
+    fail(&mut breaker, 1);
+    let closed = recover(&mut breaker, 1);
+    let now = Timestamp::from_micros(closed + 1);
+    assert_eq!(breaker.failed(early, Reason::Unreachable, now, 0), None);
+    assert!(breaker.pass().is_some());
+}

@@ -1,0 +1,151 @@
+//! What is known of the shared store beside whether it answers: what it cannot be relied on for, and
+//! whether the records in it are there and can be read. Every change is a line in the log.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use tollgate_core::store::{Impairment, ImpairmentKind};
+use tollgate_core::{Reason, Span, StoreError, Timestamp};
+
+/// The condition of a store that answers.
+#[derive(Default)]
+pub(crate) struct Condition {
+    impairments: Mutex<Vec<Impairment>>,
+    /// Whether a call was refused for a reason that a probe would tell.
+    suspected: AtomicBool,
+    probed_at: Mutex<Timestamp>,
+    damaged: Mutex<Vec<&'static str>>,
+    /// How often records were found missing, and how often damaged.
+    pub(crate) records_missing: Counter,
+    pub(crate) records_damaged: Counter,
+}
+
+/// How often an impaired store is asked whether it still is.
+const PROBE_EVERY: Span = Span::from_secs(1);
+
+impl Condition {
+    /// Takes note of an error that is about one call, so that the next probe comes soon.
+    pub(crate) fn note<T>(&self, answer: &Result<T, StoreError>) {
+        let told = matches!(
+            answer,
+            Err(StoreError::OutOfMemory { .. }
+                | StoreError::Forbidden { .. }
+                | StoreError::PartUnavailable { .. })
+        );
+        if told {
+            self.suspected.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the store should be probed now, though it answers. If so, it should not for a while.
+    pub(crate) fn wants_probe(&self, now: Timestamp) -> bool {
+        if self.impairments.lock().iter().all(|one| one.kind == ImpairmentKind::Evicting) {
+            return self.suspected.swap(false, Ordering::Relaxed);
+        }
+        let mut probed_at = self.probed_at.lock();
+        let due = *probed_at + PROBE_EVERY <= now;
+        if due {
+            *probed_at = now;
+        }
+        due
+    }
+
+    /// What a probe found, which replaces what the one before it found.
+    pub(crate) fn learn(&self, found: Vec<Impairment>) {
+        let mut known = self.impairments.lock();
+        found.iter().filter(|new| !known.contains(new)).for_each(tell_begin);
+        for old in known.iter() {
+            if !found.iter().any(|new| new.kind == old.kind) {
+                tell_end(old.kind);
+            }
+        }
+        *known = found;
+    }
+
+    /// Why some decisions are made without the store though it answers, and the details.
+    pub(crate) fn impaired(&self) -> Option<(Reason, String)> {
+        let impairments = self.impairments.lock();
+        impairments.iter().find_map(|one| Some((one.kind.reason()?, one.detail.clone())))
+    }
+
+    /// Takes note of what came of reading records of one kind.
+    pub(crate) fn note_records<T>(&self, which: &'static str, answer: &Result<T, StoreError>) {
+        let mut damaged = self.damaged.lock();
+        match answer {
+            Err(error @ StoreError::Damaged { .. }) => {
+                if !damaged.contains(&which) {
+                    damaged.push(which);
+                    self.records_damaged.inc();
+                    tracing::error!(
+                        component = "store",
+                        records = which,
+                        %error,
+                        "records of the store cannot be read: what was read last stays in force"
+                    );
+                }
+            }
+            Ok(_) => damaged.retain(|known| *known != which),
+            Err(_) => {}
+        }
+    }
+
+    /// Takes note of the version of records, which only grows unless they were deleted.
+    pub(crate) fn note_version(&self, which: &'static str, known: Option<u64>, found: u64) {
+        if known.is_some_and(|known| found < known) {
+            self.records_missing.inc();
+            tracing::error!(
+                component = "store",
+                records = which,
+                "records are missing from the store: set them again, or restore a backup of the server"
+            );
+        }
+    }
+
+    /// Takes note of records that are there and cannot be read.
+    pub(crate) fn note_unreadable(&self, count: usize) {
+        self.records_damaged.inc_by(count as u64);
+    }
+}
+
+/// Tells the log of an impairment that is new.
+fn tell_begin(Impairment { kind, detail }: &Impairment) {
+    let reason = kind.reason().map(Reason::name);
+    match kind {
+        ImpairmentKind::Full => tracing::warn!(
+            component = "store",
+            reason,
+            detail,
+            "the store is full: attempts that would write are decided by `on_outage`"
+        ),
+        ImpairmentKind::Forbidden => tracing::warn!(
+            component = "store",
+            reason,
+            detail,
+            "the store forbids commands: attempts that need them are decided by `on_outage`"
+        ),
+        ImpairmentKind::PartUnavailable => tracing::warn!(
+            component = "store",
+            reason,
+            detail,
+            "a part of the store cannot be used: attempts with keys there are decided by `on_outage`"
+        ),
+        ImpairmentKind::Evicting => {
+            tracing::warn!(component = "store", detail, "the store drops counters when its memory is full");
+        }
+    }
+}
+
+/// Tells the log that an impairment has ended.
+fn tell_end(kind: ImpairmentKind) {
+    match kind {
+        ImpairmentKind::Full => tracing::info!(component = "store", "the store is no longer full"),
+        ImpairmentKind::Forbidden => {
+            tracing::info!(component = "store", "the store permits all commands again");
+        }
+        ImpairmentKind::PartUnavailable => {
+            tracing::info!(component = "store", "all parts of the store can be used again");
+        }
+        ImpairmentKind::Evicting => tracing::info!(component = "store", "the store no longer drops counters"),
+    }
+}

@@ -1,0 +1,112 @@
+//! When to try to connect again: soon at first, then once a second for all connections to one server
+//! together.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+/// The pace at which the connections to one server are made.
+pub(crate) struct Redial {
+    pace: Mutex<Pace>,
+    /// A connection has lasted: the others need not wait.
+    lasted: Notify,
+}
+
+struct Pace {
+    /// Attempts that failed since a connection last lasted.
+    failures: u32,
+    /// When the next attempt may begin.
+    next: Option<Instant>,
+}
+
+/// The pauses after the first failures.
+const FIRST: [Duration; 4] = [
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+    Duration::from_millis(400),
+];
+/// The pause after all further ones.
+const LATER: Duration = Duration::from_secs(1);
+/// How long a connection must last to count as made: a server that accepts connections and closes them
+/// at once is not there.
+pub(crate) const LASTS: Duration = Duration::from_secs(1);
+
+impl Redial {
+    pub(crate) fn new() -> Self {
+        Self { pace: Mutex::new(Pace { failures: 0, next: None }), lasted: Notify::new() }
+    }
+
+    /// Waits until the caller may try to connect.
+    pub(crate) async fn turn(&self) {
+        let at = self.pace.lock().reserve(Instant::now(), fastrand::f64());
+        tokio::select! {
+            () = tokio::time::sleep_until(at) => {}
+            () = self.lasted.notified() => {}
+        }
+    }
+
+    /// An attempt failed, or its connection did not last.
+    pub(crate) fn failed(&self) {
+        self.pace.lock().fail(Instant::now(), fastrand::f64());
+    }
+
+    /// A connection has lasted.
+    pub(crate) fn lasted(&self) {
+        *self.pace.lock() = Pace { failures: 0, next: None };
+        self.lasted.notify_waiters();
+    }
+}
+
+impl Pace {
+    /// When the next attempt begins; the one after it begins later.
+    fn reserve(&mut self, now: Instant, chance: f64) -> Instant {
+        let at = self.next.map_or(now, |next| next.max(now));
+        self.next = Some(at + self.pause(chance));
+        at
+    }
+
+    fn fail(&mut self, now: Instant, chance: f64) {
+        self.failures = self.failures.saturating_add(1);
+        let next = now + self.pause(chance);
+        self.next = Some(self.next.map_or(next, |reserved| reserved.max(next)));
+    }
+
+    /// The pause after this many failures. The first ones are spread, so that nodes that lost a server
+    /// together do not come back to it together.
+    fn pause(&self, chance: f64) -> Duration {
+        match self.failures.checked_sub(1) {
+            None => Duration::ZERO,
+            Some(before) => {
+                FIRST.get(before as usize).map_or(LATER, |pause| pause.mul_f64(0.5 + chance / 2.0))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_connections_together_try_once_a_second_after_the_first_attempts() {
+        let start = Instant::now();
+        let mut pace = Pace { failures: 0, next: None };
+        let mut due = vec![pace.reserve(start, 0.5), pace.reserve(start, 0.5)];
+        let mut begun = Vec::new();
+        while begun.len() < 40 {
+            due.sort();
+            let now = due.remove(0);
+            begun.push(now - start);
+            pace.fail(now, 0.5);
+            due.push(pace.reserve(now, 0.5));
+        }
+        let first = begun.iter().filter(|at| **at < Duration::from_secs(2)).count();
+        assert!((4..=8).contains(&first), "{first} attempts in the first two seconds");
+        for pair in begun[8..].windows(2) {
+            assert!(pair[1] - pair[0] >= LATER, "{pair:?}");
+        }
+    }
+}
