@@ -154,7 +154,7 @@ fn mistakes_are_refused_where_they_stand() {
     for (guard, expected) in [
         (
             "login",
-            "gateway.routes.r.guard: expected a table, as in `{ name: login, fields: { user: form.user }, success: 303 }`",
+            "gateway.routes.r.guard: expected a mapping, as in `{ name: login, fields: { user: form.user }, success: 303 }`",
         ),
         (
             "{ name: logn, success: 303 }",
