@@ -118,7 +118,7 @@ server {{ listen 127.0.0.1:{port};
 impl Tollgate {
     pub fn start(upstream: u16) -> Self {
         let root = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-        let built = Command::new("cargo").args(["build", "--release", "-p", "tollgate"]).current_dir(root).status();
+        let built = Command::new("cargo").args(["build", "--profile", "dist", "-p", "tollgate"]).current_dir(root).status();
         assert!(built.is_ok_and(|status| status.success()), "the program is built");
         let (port, api) = (free_port(), free_port());
         let config = format!(
@@ -146,7 +146,7 @@ gateway:
         let directory = scratch("tollgate");
         let file = directory.join("tollgate.yaml");
         std::fs::write(&file, config).expect("our own directory");
-        let mut command = on_core("0", &format!("{root}/target/release/tollgate"));
+        let mut command = on_core("0", &format!("{root}/target/dist/tollgate"));
         command.args(["serve", "--config", file.to_str().expect("a plain path")]);
         Self(Running::start(command, port, directory))
     }
