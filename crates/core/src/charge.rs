@@ -1,7 +1,7 @@
 //! What one attempt asks of a store, and how it settles: all charges are taken, or none.
 //!
-//! [`Charges::settle`] is the one specification. Stores that hold states in this process call it;
-//! stores that settle elsewhere are checked against it.
+//! [`Charges::settle`] is the one specification. A store that holds its states in this process calls it;
+//! a store that settles elsewhere is checked against it.
 
 use alloc::sync::Arc;
 use core::ops::Range;
@@ -9,7 +9,7 @@ use core::ops::Range;
 use smallvec::SmallVec;
 
 use crate::Ticket;
-use crate::limit::{Draft, Limit, Page, Period, State};
+use crate::limit::{Draft, Limit, Page, Period, Refund, State};
 use crate::plan::Plan;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -22,7 +22,7 @@ pub(crate) type KeyText = SmallVec<[u8; 128]>;
 pub struct Charges<'a> {
     /// Who takes them.
     pub ticket: Ticket,
-    /// How much each takes; 0 only looks.
+    /// What an attempt costs at a rule that does not count a field of its own; 0 only looks.
     pub cost: u64,
     /// Under which id holds are taken.
     pub id: Option<&'a str>,
@@ -38,6 +38,8 @@ pub struct Charges<'a> {
 pub struct Charge<'a> {
     /// The limits that hold there.
     pub plan: &'a Arc<Plan>,
+    /// How much it takes; 0 only looks.
+    pub cost: u64,
     /// Whether it is enforced, or only observed.
     pub enforced: bool,
     /// What becomes of it when the attempt is given back.
@@ -51,6 +53,8 @@ pub enum Fate {
     /// What it took comes back, as far as it still counts.
     #[default]
     Back,
+    /// As much of it as this comes back, as far as it still counts; the rest stays counted.
+    Part(u64),
     /// The same, and a ladder forgets every failure before it as well: the attempt has succeeded.
     Clear,
     /// It stays counted: the attempt has failed, and is only marked as over. Since it is, what it held
@@ -61,22 +65,11 @@ pub enum Fate {
 /// Where the text of a key is. Most values are in their comparable form already, and nothing is
 /// copied.
 #[derive(Clone, Debug)]
-enum Key<'a> {
-    /// With whoever made the attempt.
+pub(crate) enum Key<'a> {
+    /// With the caller, in its comparable form already.
     Given(&'a str),
     /// Among the text that was written for it.
     Written(Range<u32>),
-}
-
-/// A charge that decides alone, by one limit.
-#[derive(Clone, Copy, Debug)]
-pub struct Lone<'c> {
-    /// The plan it belongs to.
-    pub plan: &'c Arc<Plan>,
-    /// The limit.
-    pub limit: &'c Limit,
-    /// The key.
-    pub key: &'c str,
 }
 
 /// What came of the charges.
@@ -128,22 +121,33 @@ impl<'a> Charges<'a> {
         self.text.clear();
     }
 
-    /// Adds a charge at a key of the plan's rule.
+    /// Adds a charge at a key of the plan's rule, at the attempt's own cost.
     #[inline]
     pub fn push(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool) {
-        self.add(Charge { plan, enforced, fate: Fate::Back, key: Key::Given(key) });
+        self.push_costing(plan, key, enforced, self.cost);
     }
 
-    /// Adds a charge that was taken, and is to be given back in this way.
-    pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, fate: Fate) {
-        self.add(Charge { plan, enforced: true, fate, key: Key::Given(key) });
+    /// Adds a charge at a key of the plan's rule, at a cost of its own.
+    #[inline]
+    pub fn push_costing(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool, cost: u64) {
+        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Given(key) });
     }
 
-    /// Adds a charge at the key that was written to [`Charges::text`] from `start` on.
-    pub(crate) fn push_written(&mut self, plan: &'a Arc<Plan>, start: usize, enforced: bool) {
+    /// Adds a charge that was taken at this cost, and is to be given back in this way.
+    pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, cost: u64, fate: Fate) {
+        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Given(key) });
+    }
+
+    /// Adds a charge at a key that a policy's rule has made.
+    #[inline]
+    pub(crate) fn push_at(&mut self, plan: &'a Arc<Plan>, key: Key<'a>, enforced: bool, cost: u64) {
+        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key });
+    }
+
+    /// The key that was written to [`Charges::text`] from `start` on.
+    pub(crate) fn written_from(&self, start: usize) -> Key<'a> {
         let short = |length: usize| u32::try_from(length).expect("the keys of an attempt are short");
-        let key = Key::Written(short(start)..short(self.text.len()));
-        self.add(Charge { plan, enforced, fate: Fate::Back, key });
+        Key::Written(short(start)..short(self.text.len()))
     }
 
     #[inline(always)]
@@ -162,6 +166,12 @@ impl<'a> Charges<'a> {
         self.list.len()
     }
 
+    /// Whether some charge takes something, and the others do not only look.
+    #[inline]
+    pub fn takes(&self) -> bool {
+        self.list.iter().any(|charge| charge.cost > 0)
+    }
+
     /// Whether there is nothing to settle.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
@@ -170,15 +180,21 @@ impl<'a> Charges<'a> {
     /// A charge's key. With the name of its plan's rule it is the identity of its counters.
     #[inline]
     pub fn key<'c>(&'c self, charge: &'c Charge<'_>) -> &'c str {
-        match &charge.key {
+        self.key_text(&charge.key)
+    }
+
+    #[inline]
+    pub(crate) fn key_text<'c>(&'c self, key: &'c Key<'_>) -> &'c str {
+        match key {
             Key::Given(key) => key,
-            Key::Written(_) => {
-                core::str::from_utf8(self.key_bytes(charge)).expect("keys are written as text")
+            Key::Written(range) => {
+                let bytes = &self.text[range.start as usize..range.end as usize];
+                core::str::from_utf8(bytes).expect("keys are written as text")
             }
         }
     }
 
-    /// The bytes of a charge's key, for whoever does not need it as text.
+    /// The bytes of a charge's key.
     #[inline]
     pub fn key_bytes<'c>(&'c self, charge: &'c Charge<'_>) -> &'c [u8] {
         match &charge.key {
@@ -203,12 +219,9 @@ impl<'a> Charges<'a> {
         self.list.iter().flat_map(|charge| charge.plan.limits()).filter_map(|limit| limit.calendar())
     }
 
-    /// When the number in this attempt that a limit bounds conforms. Other limits always do.
-    pub fn weigh_amount(&self, limit: &Limit) -> When {
-        match limit {
-            Limit::PerAttempt { .. } => limit.when(&State::Fresh, &self.draft_unchecked(Timestamp::ZERO)),
-            _ => When::Now,
-        }
+    /// The number of the attempt in a field, if it brought one.
+    pub fn amount(&self, field: &str) -> Option<u64> {
+        self.amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
     }
 
     /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each
@@ -218,15 +231,6 @@ impl<'a> Charges<'a> {
         let mut outcome = Outcome::default();
         self.settle_into(states, now, &mut outcome)?;
         Ok(outcome)
-    }
-
-    /// The one limit that decides, if there is only one and it counts neither holds nor failures.
-    #[inline(always)]
-    pub fn lone(&self) -> Option<Lone<'_>> {
-        let [charge] = &*self.list else { return None };
-        let [limit] = charge.plan.limits() else { return None };
-        let lone = charge.enforced && !matches!(limit, Limit::InFlight(_) | Limit::Ladder(_));
-        lone.then(|| Lone { plan: charge.plan, limit, key: self.key(charge) })
     }
 
     /// What [`Charges::settle`] would say, without taking anything.
@@ -245,18 +249,10 @@ impl<'a> Charges<'a> {
         now: Timestamp,
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
-        let draft = self.draft(now)?;
-        if let (Some(lone), [state]) = (self.lone(), &mut *states) {
-            let reading = lone.limit.settle_alone(state, &draft);
-            outcome.conclude(now, reading, self.cost);
-            return Ok(());
-        }
-        self.weigh(states, &draft, outcome);
-        if outcome.allowed && !outcome.repeated && self.cost > 0 {
-            self.take(states, &draft, outcome);
-        } else {
-            self.read(states, &draft, outcome);
-        }
+        let mut draft = self.draft(now)?;
+        self.weigh(states, &mut draft, outcome);
+        let takes = outcome.allowed && !outcome.repeated;
+        self.finish(states, &mut draft, outcome, takes);
         Ok(())
     }
 
@@ -267,23 +263,28 @@ impl<'a> Charges<'a> {
         now: Timestamp,
         outcome: &mut Outcome,
     ) -> Result<(), Stale> {
-        let draft = self.draft(now)?;
-        self.weigh(states, &draft, outcome);
-        self.read(states, &draft, outcome);
+        let mut draft = self.draft(now)?;
+        self.weigh(states, &mut draft, outcome);
+        self.finish(states, &mut draft, outcome, false);
         Ok(())
     }
 
     /// Gives back what these charges took at `taken_at`, as the fate of each says, as far as it still
     /// counts. The calendar is that of the take.
     pub fn refund(&self, states: &mut [State], taken_at: Timestamp, now: Timestamp) {
-        let draft = self.draft_unchecked(now);
+        let mut draft = self.draft_unchecked(now);
         let mut states = states.iter_mut();
         for charge in &self.list {
+            draft.cost = charge.cost;
+            let all = Refund { taken_at, amount: charge.cost };
             for (limit, state) in charge.plan.limits().iter().zip(&mut states) {
                 match charge.fate {
-                    Fate::Back => limit.give(state, &draft, taken_at),
-                    Fate::Clear => limit.clear(state, &draft, taken_at),
-                    Fate::Keep if limit.holds() => limit.give(state, &draft, taken_at),
+                    Fate::Back => limit.refund(state, &draft, all),
+                    Fate::Part(part) => {
+                        limit.refund(state, &draft, Refund { amount: part.min(charge.cost), ..all });
+                    }
+                    Fate::Clear => limit.clear(state, &draft, all),
+                    Fate::Keep if limit.holds() => limit.refund(state, &draft, all),
                     Fate::Keep => {}
                 }
             }
@@ -322,13 +323,14 @@ impl<'a> Charges<'a> {
 
     /// Brings the states to the present and finds out when each limit lets the attempt pass.
     #[inline]
-    fn weigh(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
+    fn weigh(&self, states: &mut [State], draft: &mut Draft<'_>, outcome: &mut Outcome) {
         outcome.readings.clear();
         let mut allowed = true;
         let mut holds = 0;
         let mut held = 0;
         let mut states = states.iter_mut();
         for charge in &self.list {
+            draft.cost = charge.cost;
             for limit in charge.plan.limits() {
                 let state = states.next().expect("there is a state for each limit");
                 let when = limit.weigh(state, draft);
@@ -346,34 +348,24 @@ impl<'a> Charges<'a> {
         outcome.taken = 0;
     }
 
-    /// Takes every charge that conforms (all enforced ones do, or this is not called) and reads every
-    /// limit.
+    /// Takes every charge that costs something and conforms, if the attempt `takes` anything, and reads
+    /// every limit. All enforced charges conform then.
     #[inline]
-    fn take(&self, states: &mut [State], draft: &Draft<'_>, outcome: &mut Outcome) {
-        let mut start = 0;
+    fn finish(&self, states: &mut [State], draft: &mut Draft<'_>, outcome: &mut Outcome, takes: bool) {
+        let mut states = states.iter_mut();
+        let mut readings = &mut *outcome.readings;
         for (index, charge) in self.list.iter().enumerate() {
-            let range = start..start + charge.plan.limits().len();
-            start = range.end;
-            let readings = &mut outcome.readings[range.clone()];
-            let taken = readings.iter().all(|reading| reading.when == When::Now);
+            draft.cost = charge.cost;
+            let (own, others) = readings.split_at_mut(charge.plan.limits().len());
+            readings = others;
+            let taken = takes && charge.cost > 0 && own.iter().all(|reading| reading.when == When::Now);
             outcome.taken |= u32::from(taken) << index;
-            for ((limit, state), reading) in charge.plan.limits().iter().zip(&mut states[range]).zip(readings)
-            {
+            for ((limit, reading), state) in charge.plan.limits().iter().zip(own).zip(&mut states) {
                 if taken {
-                    limit.take_and_read(state, draft, reading);
-                } else {
-                    *reading = limit.read(state, reading.when, draft);
+                    limit.take(state, draft);
                 }
+                *reading = limit.read(state, reading.when, draft);
             }
-        }
-    }
-
-    /// Reads every limit, where nothing is taken.
-    #[inline]
-    fn read(&self, states: &[State], draft: &Draft<'_>, outcome: &mut Outcome) {
-        let limits = self.list.iter().flat_map(|charge| charge.plan.limits());
-        for ((limit, state), reading) in limits.zip(states).zip(&mut outcome.readings) {
-            *reading = limit.read(state, reading.when, draft);
         }
     }
 }
@@ -381,22 +373,11 @@ impl<'a> Charges<'a> {
 impl Charge<'_> {
     /// Whether something is free again once it was given back.
     pub fn frees(&self) -> bool {
-        self.fate != Fate::Keep || self.plan.limits().iter().any(Limit::holds)
+        !matches!(self.fate, Fate::Keep | Fate::Part(0)) || self.plan.limits().iter().any(Limit::holds)
     }
 }
 
 impl Outcome {
-    /// Writes down what one limit alone came to.
-    #[inline]
-    pub fn conclude(&mut self, now: Timestamp, reading: Reading, cost: u64) {
-        self.now = now;
-        self.allowed = reading.when == When::Now;
-        self.repeated = false;
-        self.taken = u32::from(self.allowed && cost > 0);
-        self.readings.clear();
-        self.readings.push(reading);
-    }
-
     /// What one charge came to: its readings, one for each limit, or none if nothing was read.
     pub fn of<'o>(&'o self, charges: &Charges<'_>, index: usize) -> &'o [Reading] {
         let start: usize = charges.iter().take(index).map(|charge| charge.plan.limits().len()).sum();

@@ -30,7 +30,7 @@ impl Clash {
         let bounds: alloc::vec::Vec<(&Limit, &Arc<str>)> = limits
             .iter()
             .filter_map(|limit| match limit {
-                Limit::PerAttempt { field, .. } => Some((limit, field)),
+                Limit::PerAttempt(bound) => Some((limit, bound.field())),
                 _ => None,
             })
             .collect();

@@ -99,10 +99,19 @@ pub struct Receipt {
     pub ticket: Ticket,
     /// When, by the store's clock.
     pub at: Timestamp,
-    /// How much.
+    /// What was taken where.
+    pub taken: Vec<ReceiptLine>,
+}
+
+/// One charge of a receipt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReceiptLine {
+    /// The rule.
+    pub rule: String,
+    /// The key it counted under.
+    pub key: String,
+    /// How much was taken there.
     pub cost: u64,
-    /// Rule and key of each charge taken.
-    pub taken: Vec<(String, String)>,
 }
 
 impl<'a> Decision<'a> {
@@ -210,7 +219,7 @@ impl<'a> Decision<'a> {
             let never = line.readings.iter().enumerate().filter(|(_, reading)| reading.when == When::Never);
             for (position, _) in never {
                 let limit = whole.rule(&line.rule.name)?.plan_at(line.key).limits().get(position)?;
-                if bounds_one(limit) || self.charges.cost > limit.capacity() {
+                if bounds_one(limit) || line.cost > limit.capacity() {
                     return None;
                 }
                 beyond = beyond.or(Some(index));
@@ -332,7 +341,7 @@ impl<'a> Decision<'a> {
             limits,
             readings: self.outcome.readings_from(start, limits.len()),
             taken: self.outcome.taken & (1 << index) != 0,
-            cost: self.charges.cost,
+            cost: charge.cost,
         }
     }
 
@@ -400,10 +409,14 @@ impl<'a> Decision<'a> {
         let taken: Vec<_> = self
             .lines()
             .filter(|line| line.taken)
-            .map(|line| (line.rule.name.to_string(), line.key.to_string()))
+            .map(|line| ReceiptLine {
+                rule: line.rule.name.to_string(),
+                key: line.key.to_string(),
+                cost: line.cost,
+            })
             .collect();
-        let (ticket, at, cost) = (self.charges.ticket, self.outcome.now, self.charges.cost);
-        (!taken.is_empty()).then_some(Receipt { ticket, at, cost, taken })
+        let (ticket, at) = (self.charges.ticket, self.outcome.now);
+        (!taken.is_empty()).then_some(Receipt { ticket, at, taken })
     }
 }
 
@@ -473,5 +486,5 @@ fn least<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, Re
 /// Whether a number is bounded in each attempt: it is not used up, so what is left of it says nothing
 /// about the next one.
 fn bounds_one(limit: &Limit) -> bool {
-    matches!(limit, Limit::PerAttempt { .. })
+    matches!(limit, Limit::PerAttempt(_))
 }

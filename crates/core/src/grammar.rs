@@ -27,7 +27,9 @@ use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::limit::{Bucket, Calendar, InFlight, Limit, Period, Sliding, Slotted, Unit, Window};
+use crate::limit::{
+    Bucket, Calendar, InFlight, Limit, PerAttempt, Period, Sliding, Slotted, Total, Unit, Window,
+};
 use crate::outage::{OnOutage, Share};
 use crate::time::Span;
 
@@ -87,7 +89,7 @@ fn read(text: &str) -> Result<Written, GrammarError> {
         "in" => {
             words.next();
             words.expect("total", "10 in total")?;
-            words.end((number > 0).then_some(Limit::Total { max: number }))
+            words.end((number > 0).then_some(Limit::Total(Total { max: number })))
         }
         "" if number == 0 => Ok(None),
         "" => Err(words.wrong("the number needs to say how it is counted: `/hour`, `at once`, `in total`")),
@@ -231,7 +233,7 @@ fn bound(words: &mut Words<'_>, max: u64) -> Result<Written, GrammarError> {
     }
     words.expect("per", "100 recipients per attempt")?;
     words.expect("attempt", "100 recipients per attempt")?;
-    words.end((max > 0).then(|| Limit::PerAttempt { max, field: field.into() }))
+    words.end((max > 0).then(|| Limit::PerAttempt(PerAttempt { max, field: field.into() })))
 }
 
 enum Length {

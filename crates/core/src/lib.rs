@@ -45,7 +45,7 @@ pub use charge::{Charge, Charges, Fate, Outcome};
 pub use clash::Clash;
 pub use climb::Climb;
 pub use code::Code;
-pub use decision::{Decision, Line, Origin, Receipt, Verdict};
+pub use decision::{Decision, Line, Origin, Receipt, ReceiptLine, Verdict};
 pub use guard::{Clears, Guard};
 pub use limit::{Limit, State};
 pub use lists::{Author, Listing, Lists, Roster, Stance, Target};

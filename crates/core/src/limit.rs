@@ -1,32 +1,38 @@
 //! Limits: a number and how it is counted.
 //!
-//! Each kind lives in a file of its own and knows four things: how its state ages (`freshen`), when
-//! an attempt conforms (`when`), what taking leaves behind (`take`), and how to give it back
-//! (`give`). This file only names the kinds and passes on to them. A new kind of limit is a file
-//! below `limit/`, a variant of [`Limit`] and [`State`], a phrase in the grammar, and an encoding in
+//! Each kind lives in a file of its own and implements [`kind::Kind`]: how its state ages (`freshen`),
+//! when an attempt conforms (`when`), what taking leaves behind (`take`), what it shows (`read`), and how
+//! to give back (`refund`). This file names the kinds and passes on to them. A new kind of limit is a
+//! file below `limit/`, a variant of [`Limit`] and [`State`], a phrase in the grammar, and an encoding in
 //! the stores.
 
 mod bucket;
 mod by_id;
 mod calendar;
 mod in_flight;
+mod kind;
 mod ladder;
+mod per_attempt;
 mod sliding;
 mod slotted;
 mod state;
+mod total;
 mod window;
 
 use alloc::string::String;
-use alloc::sync::Arc;
 
 pub use bucket::{Bucket, Level};
 pub use calendar::{Calendar, Page, Period, Unit};
 pub use in_flight::{Hold, Holding, Holds, InFlight};
 pub use ladder::{Failure, Failures, Height, Ladder, Pause, Step};
+pub use per_attempt::PerAttempt;
 pub use sliding::{Entry, Log, Sliding};
 pub use slotted::{Slots, Slotted};
 pub use state::State;
+pub use total::Total;
 pub use window::{Tally, Window};
+
+use kind::{Kind, LONGEST_MATTER};
 
 use crate::Ticket;
 use crate::reading::{Reading, When};
@@ -50,17 +56,9 @@ pub enum Limit {
     /// `ladder 4 +2s then 11 lock 15m`: failures, each of which makes the next attempt wait longer.
     Ladder(Ladder),
     /// `10 in total`: for the life of the key.
-    Total {
-        /// The most ever.
-        max: u64,
-    },
+    Total(Total),
     /// `100 recipients per attempt`: bounds a number in the attempt and consumes nothing.
-    PerAttempt {
-        /// The most that number may be.
-        max: u64,
-        /// The field that holds it.
-        field: Arc<str>,
-    },
+    PerAttempt(PerAttempt),
 }
 
 /// What makes two limits the same counter: kind and period, never the number. Raising a number
@@ -112,6 +110,22 @@ pub struct Draft<'a> {
     pub calendar: &'a [Page],
 }
 
+/// How much of a take is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refund {
+    /// When it was taken.
+    pub taken_at: Timestamp,
+    /// How much of it comes back; all of it if this is not less than the draft's cost.
+    pub amount: u64,
+}
+
+impl Refund {
+    /// What stays of an entry that the draft's ticket made and that counts as `cost`.
+    fn rest_of(self, cost: u64, draft: &Draft<'_>) -> u64 {
+        if self.amount >= draft.cost { 0 } else { cost.saturating_sub(self.amount) }
+    }
+}
+
 impl Draft<'_> {
     fn end_of(&self, period: &Period) -> Timestamp {
         let page = self.calendar.iter().find(|page| page.period == *period);
@@ -123,324 +137,140 @@ impl Draft<'_> {
     }
 }
 
+/// Evaluates an expression with whichever kind a limit is.
+macro_rules! with_kind {
+    ($limit:expr, $kind:ident => $expression:expr) => {
+        match $limit {
+            Limit::Window($kind) => $expression,
+            Limit::Calendar($kind) => $expression,
+            Limit::Sliding($kind) => $expression,
+            Limit::Slotted($kind) => $expression,
+            Limit::Bucket($kind) => $expression,
+            Limit::InFlight($kind) => $expression,
+            Limit::Ladder($kind) => $expression,
+            Limit::Total($kind) => $expression,
+            Limit::PerAttempt($kind) => $expression,
+        }
+    };
+}
+
 impl Limit {
     /// Which counter this is.
     pub fn identity(&self) -> Identity<'_> {
-        match self {
-            Self::Window(limit) => Identity::Window(limit.period()),
-            Self::Calendar(limit) => Identity::Calendar(limit.period()),
-            Self::Sliding(limit) => Identity::Sliding(limit.period()),
-            Self::Slotted(limit) => Identity::Slotted(limit.period(), limit.slot()),
-            Self::Bucket(limit) => Identity::Bucket(limit.period()),
-            Self::InFlight(_) => Identity::InFlight,
-            Self::Ladder(limit) => Identity::Ladder(limit.forget()),
-            Self::Total { .. } => Identity::Total,
-            Self::PerAttempt { field, .. } => Identity::PerAttempt(field),
-        }
+        with_kind!(self, kind => kind.identity())
     }
 
     /// The number, as written: the rate of a bucket, the failures of a ladder's last step, the maximum
     /// of everything else.
     pub fn number(&self) -> u64 {
-        match self {
-            Self::Window(limit) => limit.max(),
-            Self::Calendar(limit) => limit.max(),
-            Self::Sliding(limit) => limit.max(),
-            Self::Slotted(limit) => limit.max(),
-            Self::Bucket(limit) => limit.rate(),
-            Self::InFlight(limit) => limit.max(),
-            Self::Ladder(limit) => limit.top(),
-            Self::Total { max } | Self::PerAttempt { max, .. } => *max,
-        }
+        with_kind!(self, kind => kind.number())
     }
 
     /// The most that can be taken at once: the burst of a bucket, the failures of a ladder's first pause,
     /// the number of everything else.
     pub fn capacity(&self) -> u64 {
-        match self {
-            Self::Bucket(limit) => limit.burst(),
-            Self::Ladder(limit) => limit.at_once(),
-            _ => self.number(),
-        }
+        with_kind!(self, kind => kind.capacity())
     }
 
     /// The length of time it counts over, if that is fixed.
     pub fn period(&self) -> Option<Span> {
-        match self {
-            Self::Window(limit) => Some(limit.period()),
-            Self::Sliding(limit) => Some(limit.period()),
-            Self::Slotted(limit) => Some(limit.period()),
-            Self::Bucket(limit) => Some(limit.period()),
-            Self::Calendar(limit) => limit.period().unit.length(),
-            Self::Ladder(limit) => Some(limit.forget()),
-            Self::InFlight(_) | Self::Total { .. } | Self::PerAttempt { .. } => None,
-        }
+        with_kind!(self, kind => Kind::period(kind))
+    }
+
+    /// How long a take can matter; at most a month or so. A hold matters for longer if it is renewed.
+    pub fn matters_for(&self) -> Span {
+        with_kind!(self, kind => kind.matters_for()).min(LONGEST_MATTER)
     }
 
     /// Whether this limit counts holds.
     pub fn holds(&self) -> bool {
-        matches!(self, Self::InFlight(_))
+        self.holding() != Holding::Nothing
     }
 
     /// What an attempt holds by this limit.
     pub fn holding(&self) -> Holding {
-        match self {
-            Self::InFlight(limit) if limit.lease().is_some() => Holding::ForATime,
-            Self::InFlight(_) => Holding::UntilReleased,
-            _ => Holding::Nothing,
-        }
+        with_kind!(self, kind => kind.holding())
     }
 
-    /// Whether a state knows its takes by name, or is never forgotten while it counts any. One that
-    /// only counts cannot tell a take from others, so whoever forgets such states has to remember
-    /// since when it knows them.
+    /// Whether a state knows its takes by ticket, or is never evicted while it counts any. A state that
+    /// only counts cannot tell one take from another, so a store that evicts such a state must remember
+    /// when it did.
     pub fn names_takes(&self) -> bool {
-        match self {
-            Self::Sliding(_)
-            | Self::InFlight(_)
-            | Self::Ladder(_)
-            | Self::Total { .. }
-            | Self::PerAttempt { .. } => true,
-            Self::Window(_) | Self::Calendar(_) | Self::Slotted(_) | Self::Bucket(_) => false,
-        }
+        with_kind!(self, kind => kind.names_takes())
     }
 
     /// The calendar period that must be known to count this limit.
     pub fn calendar(&self) -> Option<&Period> {
-        match self {
-            Self::Calendar(limit) => Some(limit.period()),
-            _ => None,
-        }
+        with_kind!(self, kind => kind.calendar())
     }
 
     /// Brings a state to the present: forgets what no longer counts, and clamps what lies in the
     /// future because the clock went back.
     pub fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
-        match (self, &mut *state) {
-            (Self::Window(limit), State::Tally(tally)) => *state = limit.freshen(*tally, draft.now).into(),
-            (Self::Calendar(limit), State::Tally(tally)) => *state = limit.freshen(*tally, draft).into(),
-            (Self::Bucket(limit), State::Level(level)) => *state = limit.freshen(*level, draft.now).into(),
-            (Self::Sliding(limit), State::Log(log)) => {
-                limit.freshen(log, draft.now);
-                if log.is_empty() {
-                    *state = State::Fresh;
-                }
-            }
-            (Self::Slotted(limit), State::Slots(slots)) => {
-                limit.freshen(slots, draft.now);
-                if slots.is_empty() {
-                    *state = State::Fresh;
-                }
-            }
-            (Self::InFlight(limit), State::Holds(holds)) => {
-                limit.freshen(holds, draft.now);
-                if holds.is_empty() {
-                    *state = State::Fresh;
-                }
-            }
-            (Self::Ladder(limit), State::Failures(failures)) => {
-                limit.freshen(failures, draft.now);
-                if failures.is_empty() {
-                    *state = State::Fresh;
-                }
-            }
-            (Self::Total { .. }, State::Total(_)) => {}
-            _ => *state = State::Fresh,
-        }
+        with_kind!(self, kind => kind.freshen(state, draft));
     }
 
     /// When the draft conforms. The state is fresh as of the draft's time.
     pub fn when(&self, state: &State, draft: &Draft<'_>) -> When {
-        match self {
-            Self::Window(limit) => limit.when(state.tally(), draft),
-            Self::Calendar(limit) => limit.when(state.tally(), draft),
-            Self::Bucket(limit) => limit.when(state.level(), draft),
-            Self::Sliding(limit) => limit.when(state.log(), draft),
-            Self::Slotted(limit) => limit.when(state.slots(), draft),
-            Self::InFlight(limit) => limit.when(state.holds(), draft),
-            Self::Ladder(limit) => limit.when(state.height(), draft),
-            Self::Total { max } => match window::room(*max, state.total(), draft.cost, Span::ZERO) {
-                When::Now => When::Now,
-                _ => When::Never,
-            },
-            Self::PerAttempt { max, field } => match draft.amount(field) {
-                Some(amount) if amount > *max => When::Never,
-                _ => When::Now,
-            },
-        }
-    }
-
-    /// Takes the draft's cost. The draft conforms, and the state is fresh as of its time.
-    pub fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        if draft.cost == 0 {
-            return;
-        }
-        match self {
-            Self::Window(limit) => *state = State::Tally(limit.take(state.tally(), draft)),
-            Self::Calendar(limit) => *state = State::Tally(limit.take(state.tally(), draft)),
-            Self::Bucket(limit) => *state = State::Level(limit.take(state.level(), draft)),
-            Self::Sliding(_) => state.log_mut().take(draft),
-            Self::Slotted(limit) => limit.take(state.slots_mut(), draft),
-            Self::InFlight(_) => state.holds_mut().take(draft),
-            Self::Ladder(limit) => limit.take(state.failures_mut(), draft),
-            Self::Total { .. } => *state = State::Total(state.total() + draft.cost),
-            Self::PerAttempt { .. } => {}
-        }
-    }
-
-    /// What the limit shows, given when the draft conformed.
-    pub fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
-        match self {
-            Self::Window(limit) => limit.read(state.tally(), when, draft.now),
-            Self::Calendar(limit) => limit.read(state.tally(), when, draft),
-            Self::Bucket(limit) => limit.read(state.level(), when, draft.now),
-            Self::Sliding(limit) => limit.read(state.log(), when, draft.now),
-            Self::Slotted(limit) => limit.read(state.slots(), when, draft.now),
-            Self::InFlight(limit) => limit.read(state.holds(), when, draft.now),
-            Self::Ladder(limit) => limit.read(state.height(), when, draft.now),
-            Self::Total { max } => {
-                Reading { capacity: *max, remaining: max.saturating_sub(state.total()), reset: None, when }
-            }
-            Self::PerAttempt { max, field } => {
-                let amount = draft.amount(field).unwrap_or(0);
-                Reading { capacity: *max, remaining: max.saturating_sub(amount), reset: None, when }
-            }
-        }
+        with_kind!(self, kind => kind.when(state, draft))
     }
 
     /// Freshens, and says when the draft conforms.
     #[inline]
     pub(crate) fn weigh(&self, state: &mut State, draft: &Draft<'_>) -> When {
-        // The commonest kind in company is spelled out: one look at what it is instead of two.
-        if let (Self::Window(limit), State::Tally(tally)) = (self, &mut *state)
-            && let Some(fresh) = limit.freshen(*tally, draft.now)
-        {
-            *tally = fresh;
-            return limit.when(Some(fresh), draft);
-        }
-        self.freshen(state, draft);
-        self.when(state, draft)
+        with_kind!(self, kind => {
+            kind.freshen(state, draft);
+            kind.when(state, draft)
+        })
     }
 
-    /// Takes the draft's cost, which conforms, and reads. The reading is written where it belongs: moving
-    /// it there takes longer than making it.
+    /// Takes the draft's cost. The draft conforms, and the state is fresh as of its time.
     #[inline]
-    pub(crate) fn take_and_read(&self, state: &mut State, draft: &Draft<'_>, reading: &mut Reading) {
-        if let (Self::Window(limit), State::Tally(tally)) = (self, &mut *state)
-            && draft.cost > 0
-        {
-            *tally = limit.take(Some(*tally), draft);
-            *reading = limit.read(Some(*tally), When::Now, draft.now);
-            return;
-        }
-        self.take(state, draft);
-        *reading = self.read(state, When::Now, draft);
-    }
-
-    /// Freshens, weighs, takes if it conforms, and reads, in one go: for a limit that decides alone.
-    pub fn settle_alone(&self, state: &mut State, draft: &Draft<'_>) -> Reading {
-        let (counter, reading) = match self {
-            Self::Bucket(limit) => {
-                let (level, reading) = limit.settle(state.level(), draft);
-                (level.into(), reading)
-            }
-            Self::Window(limit) => {
-                let (tally, reading) = limit.settle(state.tally(), draft);
-                (tally.into(), reading)
-            }
-            _ => {
-                self.freshen(state, draft);
-                let when = self.when(state, draft);
-                if when == When::Now {
-                    self.take(state, draft);
-                }
-                return self.read(state, when, draft);
-            }
-        };
-        *state = counter;
-        reading
-    }
-
-    /// Gives back what `ticket` took at `taken_at`, as far as it still counts. The draft's calendar
-    /// is that of the take.
-    pub fn give(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {
-        match (self, &mut *state) {
-            (Self::Window(limit), State::Tally(tally)) => *tally = limit.give(*tally, draft.cost, taken_at),
-            (Self::Calendar(limit), State::Tally(tally)) => {
-                let page = draft.calendar.iter().find(|page| page.period == *limit.period());
-                if let Some(end) = page.and_then(|page| page.end_at(taken_at)) {
-                    *tally = limit.give(*tally, draft.cost, end);
-                }
-            }
-            (Self::Bucket(limit), State::Level(level)) => {
-                *level = limit.give(*level, draft.cost, taken_at, draft.now);
-            }
-            (Self::Sliding(_), State::Log(log)) => log.give(draft.ticket),
-            (Self::Slotted(limit), State::Slots(slots)) => limit.give(slots, draft.cost, taken_at),
-            (Self::InFlight(_), State::Holds(holds)) => holds.give(draft.ticket),
-            (Self::Ladder(limit), State::Failures(failures)) => limit.give(failures, draft, taken_at),
-            (Self::Total { .. }, State::Total(total)) => *total = total.saturating_sub(draft.cost),
-            _ => {}
+    pub fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        if draft.cost > 0 {
+            with_kind!(self, kind => kind.take(state, draft));
         }
     }
 
-    /// As [`Limit::give`]; a ladder forgets every failure before it as well.
-    pub fn clear(&self, state: &mut State, draft: &Draft<'_>, taken_at: Timestamp) {
-        match (self, &mut *state) {
-            (Self::Ladder(limit), State::Failures(failures)) => limit.clear(failures, draft, taken_at),
-            _ => self.give(state, draft, taken_at),
-        }
+    /// What the limit shows, given when the draft conformed.
+    #[inline]
+    pub fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        with_kind!(self, kind => kind.read(state, when, draft))
     }
 
-    /// Carries a state over from a limit of the same identity whose numbers were others.
+    /// Gives back a part of what the draft's ticket took, or all of it, as far as it still counts. The
+    /// draft's cost and calendar are those of the take.
+    pub fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
+        with_kind!(self, kind => kind.refund(state, draft, refund));
+    }
+
+    /// As [`Limit::refund`]; a ladder forgets every earlier failure as well.
+    pub fn clear(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
+        with_kind!(self, kind => kind.clear(state, draft, refund));
+    }
+
+    /// Carries a state over from a limit of the same identity with other numbers; a limit of another
+    /// identity starts fresh.
     pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
-        match (self, old, state) {
-            // The same limit, made anew: whoever knows it by its text cannot even tell.
-            (new, old, state) if new == old => state,
-            (Self::Bucket(new), Self::Bucket(old), State::Level(level)) => {
-                State::Level(new.adopt(old, level, now))
-            }
-            // A lease that ran out must not be revived by a longer one, or by none.
-            (Self::InFlight(_), Self::InFlight(old), State::Holds(mut holds)) => {
-                old.freshen(&mut holds, now);
-                if holds.is_empty() { State::Fresh } else { State::Holds(holds) }
-            }
-            (new, old, state) if new.identity() == old.identity() => state,
-            _ => State::Fresh,
+        match (self, old) {
+            // The same limit, made anew: carrying it over must not age the state.
+            (new, old) if new == old => state,
+            (new, old) if new.identity() != old.identity() => State::Fresh,
+            (Self::Bucket(new), Self::Bucket(old)) => new.adopt(old, state, now),
+            (Self::InFlight(new), Self::InFlight(old)) => new.adopt(old, state, now),
+            _ => state,
         }
     }
 
     /// Whether the least attempt would be refused now, as far as the state tells by itself.
     pub fn blocks(&self, state: &State, now: Timestamp) -> bool {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
-        match (self, state) {
-            _ if self.idle(state) <= Idle::At(now) => false,
-            (Self::Calendar(limit), State::Tally(tally)) => tally.count >= limit.max(),
-            (Self::Bucket(limit), State::Level(level)) => {
-                limit.when(limit.freshen(*level, now), &draft) > When::Now
-            }
-            // What has aged out but was not swept yet shows as a wait of no time.
-            _ => self.when(state, &draft) > When::After(Span::ZERO),
-        }
+        self.idle(state) > Idle::At(now) && with_kind!(self, kind => kind.blocks(state, &draft))
     }
 
     /// From when on the state can be forgotten without a trace.
     pub fn idle(&self, state: &State) -> Idle {
-        match (self, state) {
-            (Self::Window(limit), State::Tally(tally)) => Idle::At(tally.edge + limit.period()),
-            (Self::Calendar(_), State::Tally(tally)) => Idle::At(tally.edge),
-            (Self::Bucket(_), State::Level(level)) => Idle::At(level.idle_at()),
-            (Self::Sliding(limit), State::Log(log)) => Idle::At(log.newest() + limit.period()),
-            (Self::Slotted(limit), State::Slots(slots)) => Idle::At(limit.idle_at(slots)),
-            (Self::InFlight(limit), State::Holds(holds)) => {
-                limit.idle_at(holds).map_or(Idle::Never, Idle::At)
-            }
-            (Self::Ladder(limit), State::Failures(failures)) => {
-                Idle::At(failures.height().map_or(Timestamp::ZERO, |height| limit.idle_at(height)))
-            }
-            (Self::Total { .. }, State::Total(1..)) => Idle::Never,
-            _ => Idle::At(Timestamp::ZERO),
-        }
+        with_kind!(self, kind => kind.idle(state))
     }
 }
 

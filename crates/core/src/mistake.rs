@@ -46,6 +46,13 @@ pub enum Mistake {
         /// What is wrong with it.
         error: ValueError,
     },
+    /// A rule counts a field, and the attempt does not have it.
+    MissingNumber {
+        /// The rule.
+        rule: String,
+        /// The field.
+        field: String,
+    },
     /// No rule of the policy applies to what was sent.
     NoRuleApplies {
         /// The policy.
@@ -80,6 +87,9 @@ impl fmt::Display for Mistake {
             }
             Self::RepeatedField { field } => write!(f, "the field `{field}` was sent twice"),
             Self::BadValue { field, error } => write!(f, "the value of `{field}` {error}"),
+            Self::MissingNumber { rule, field } => {
+                write!(f, "rule `{rule}` counts `{field}`: send that field, with a whole number")
+            }
             Self::NoRuleApplies { policy, fields } => write!(
                 f,
                 "no rule of policy `{policy}` applies: its rules need some of the fields {}; set `allow_unmatched` to let such attempts pass",

@@ -1,4 +1,4 @@
-//! The numbers in attempts that limits bound, and what attempts hold, by the rules that say so.
+//! The numbers in attempts that limits bound or rules count, and what attempts hold, rule by rule.
 //!
 //! A rule may have limits for a hundred thousand keys, and ten thousand policies may share it: it is
 //! gone through once.
@@ -27,7 +27,7 @@ struct Found {
 }
 
 impl Numbers {
-    /// The fields whose numbers some limit of this rule bounds, each once.
+    /// The fields whose numbers this rule counts, or some limit of it bounds, each once.
     pub fn of(&mut self, rule: &Arc<Rule>) -> &[Arc<str>] {
         &self.found(rule).numbers
     }
@@ -56,11 +56,16 @@ fn bounded(rule: &Rule) -> Box<[Arc<str>]> {
     let mut known = HashSet::new();
     let mut numbers = Vec::new();
     for limit in limits(rule) {
-        if let Limit::PerAttempt { field, .. } = limit
-            && known.insert(field)
+        if let Limit::PerAttempt(bound) = limit
+            && known.insert(bound.field())
         {
-            numbers.push(Arc::clone(field));
+            numbers.push(Arc::clone(bound.field()));
         }
+    }
+    if let Some(field) = &rule.count
+        && known.insert(field)
+    {
+        numbers.push(Arc::clone(field));
     }
     numbers.into()
 }

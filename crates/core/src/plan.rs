@@ -99,22 +99,7 @@ impl Plan {
     /// How long it can matter what was taken under these limits; at most a month or so. A hold matters for
     /// longer if it is renewed.
     pub fn matters_for(&self) -> Span {
-        const MOST: Span = Span::from_secs(32 * 86_400);
-        let of = |limit: &Limit| match limit {
-            Limit::Window(limit) => limit.period(),
-            Limit::Sliding(limit) => limit.period(),
-            Limit::Slotted(limit) => Span::from_micros(limit.period().as_micros() + limit.slot().as_micros()),
-            Limit::Bucket(limit) => limit.fills_in(),
-            Limit::InFlight(limit) => limit.lease().unwrap_or(MOST),
-            Limit::Ladder(limit) => limit.forget(),
-            // Where clocks are put back, a day or a week is a little longer than others.
-            Limit::Calendar(limit) => {
-                limit.period().unit.length().map_or(MOST, |length| Span::from_micros(length.as_micros() * 2))
-            }
-            Limit::Total { .. } => MOST,
-            Limit::PerAttempt { .. } => Span::ZERO,
-        };
-        self.limits.iter().map(of).max().unwrap_or(Span::ZERO).min(MOST)
+        self.limits.iter().map(Limit::matters_for).max().unwrap_or(Span::ZERO)
     }
 
     /// Carries states over from another plan of the same rule: what has the same identity is kept.

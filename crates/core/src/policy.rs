@@ -57,8 +57,6 @@ pub struct Policy {
     lets_wait: bool,
     counts_answers: bool,
     holding: Holding,
-    /// What its one field holds, if all there is is one rule by one field, with the same limits for everybody.
-    plain: Option<FieldKind>,
     number: usize,
 }
 
@@ -257,7 +255,6 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
-        let plain = if let [step] = &*steps { step.plain().filter(|_| numbers.is_empty()) } else { None };
         let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
         Self {
             name,
@@ -271,7 +268,6 @@ impl Policy {
             lets_wait,
             counts_answers,
             holding,
-            plain,
             number: 0,
         }
     }
@@ -349,29 +345,6 @@ impl Policy {
         if let Some(id) = attempt.id {
             Attempt::check_id(id)?;
         }
-        if self.charge_plain(attempt, charges) { Ok(()) } else { self.charge_any(attempt, roster, charges) }
-    }
-
-    /// Charges the one rule of a policy for its one field, if that is all there is and needs no
-    /// writing: the shortest way there is.
-    #[inline]
-    fn charge_plain<'a>(&'a self, attempt: &Attempt<'a>, charges: &mut Charges<'a>) -> bool {
-        let (Some(kind), [(name, value)]) = (self.plain, attempt.fields) else { return false };
-        let ([rule], [field]) = (&*self.rules, &*self.fields) else { return false };
-        let plain = same(field, name) && kind.is_plain(value);
-        if plain {
-            charges.push(&rule.plan, value, !self.observes);
-        }
-        plain
-    }
-
-    #[inline(never)]
-    fn charge_any<'a>(
-        &'a self,
-        attempt: &Attempt<'a>,
-        roster: &Roster,
-        charges: &mut Charges<'a>,
-    ) -> Result<(), Mistake> {
         // Few policies use more fields than fit beside the call.
         let mut few = [None; 8];
         let mut many = Vec::new();
@@ -384,11 +357,7 @@ impl Policy {
             derived::fill(&self.derived, &self.fields, values)?;
         }
         for (rule, step) in self.rules.iter().zip(&self.steps).filter(|(_, step)| step.enabled) {
-            let charged = step.charge(rule, values, charges);
-            charged.map_err(|(index, error)| Mistake::BadValue {
-                field: rule.by[index].name.to_string(),
-                error,
-            })?;
+            step.charge(rule, values, charges)?;
         }
         if charges.is_empty() && !self.allow_unmatched && !self.applies(values) {
             return Err(Mistake::NoRuleApplies {

@@ -37,6 +37,8 @@ pub struct Rule {
     pub on_outage: OnOutage,
     /// When it bans a key that it keeps denying.
     pub ban: Option<Banning>,
+    /// The field whose number an attempt costs at this rule; without one it costs what the attempt says.
+    pub count: Option<Arc<str>>,
     /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
     /// is charged at first like any other, and given back once it is answered otherwise.
     pub count_when: Option<Statuses>,
@@ -94,6 +96,7 @@ impl Rule {
             on_exceed: OnExceed::Reject,
             on_outage: OnOutage::of(&plan),
             plan: Arc::new(plan),
+            count: None,
             count_when: None,
             ban: None,
             enabled: true,

@@ -3,14 +3,16 @@
 //! An attempt passes many rules, and looking for each of them elsewhere in memory takes longer than all
 //! that is done with it.
 
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use smallvec::SmallVec;
 
-use crate::charge::Charges;
+use crate::MAX_EXACT;
+use crate::charge::{Charges, Key};
 use crate::key::{self, FieldKind, Presence, ValueError};
-use crate::plan::Plan;
+use crate::mistake::Mistake;
 use crate::rule::{Field, Rule};
 
 /// One rule of a policy.
@@ -46,79 +48,73 @@ impl Step {
         }
     }
 
-    /// What its field holds, if it is by one, with the same limits for all its values.
-    pub(crate) fn plain(&self) -> Option<FieldKind> {
-        let [part] = &*self.parts else { return None };
-        (self.enabled && self.limited && !self.overridden).then_some(part.kind)
-    }
-
     /// Whether all its fields are there.
     pub(crate) fn applies(&self, values: &[Option<&str>]) -> bool {
         self.parts.iter().all(|part| values[usize::from(part.index)].is_some())
     }
 
-    /// Charges its rule for these values of the policy's fields, unless one that it needs is absent. An error
-    /// says which of the rule's fields it is about.
+    /// Charges its rule for these values of the policy's fields, unless a field of its key is absent.
     #[inline]
     pub(crate) fn charge<'a>(
         &self,
         rule: &'a Rule,
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
-    ) -> Result<(), (usize, ValueError)> {
-        let first = self.parts.first().and_then(|part| values[usize::from(part.index)]);
-        if self.charge_plain(rule, first, charges) {
-            Ok(())
-        } else {
-            self.charge_written(rule, values, charges)
+    ) -> Result<(), Mistake> {
+        let Some(key) = self.key(rule, values, charges)? else { return Ok(()) };
+        let plan = if self.overridden { rule.plan_at(charges.key_text(&key)) } else { &rule.plan };
+        // In most cases there is no need to look at the plan.
+        if self.limited && !self.overridden || !plan.limits().is_empty() {
+            let cost =
+                if let Some(field) = &rule.count { count(rule, field, charges)? } else { charges.cost };
+            charges.push_at(plan, key, self.enforced, cost);
         }
+        Ok(())
     }
 
-    /// Charges its rule if the key needs no writing, given the value of its first field: there is no other,
-    /// and the value is in its comparable form already. Answers whether that was so.
-    #[inline(always)]
-    fn charge_plain<'a>(&self, rule: &'a Rule, first: Option<&'a str>, charges: &mut Charges<'a>) -> bool {
-        let key = match (&*self.parts, first) {
-            ([], _) => &*rule.name,
-            ([part], Some(value)) if part.kind.is_plain(value) => value,
-            _ => return false,
-        };
-        let plan = if self.overridden { rule.plan_at(key) } else { &rule.plan };
-        if self.is_limited_by(plan) {
-            charges.push(plan, key, self.enforced);
-        }
-        true
-    }
-
-    /// Whether a plan of its rule has any limit: in most cases there is no need to look at it.
-    #[inline(always)]
-    fn is_limited_by(&self, plan: &Plan) -> bool {
-        self.limited && !self.overridden || !plan.limits().is_empty()
-    }
-
-    /// As [`Step::charge`], at a key that has to be written first.
-    #[inline(never)]
-    fn charge_written<'a>(
+    /// The rule's key for these values; `None` if one is absent. A single value that is in its comparable
+    /// form already is not copied.
+    #[inline]
+    fn key<'a>(
         &self,
         rule: &'a Rule,
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
-    ) -> Result<(), (usize, ValueError)> {
+    ) -> Result<Option<Key<'a>>, Mistake> {
+        let value = |part: &Part| values[usize::from(part.index)];
+        match &*self.parts {
+            [] => return Ok(Some(Key::Given(&rule.name))),
+            [part] => match value(part) {
+                None => return Ok(None),
+                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Given(value))),
+                Some(_) => {}
+            },
+            _ => {}
+        }
         let start = charges.text.len();
-        let parts = self.parts.iter().map(|part| (part.kind, values[usize::from(part.index)]));
-        if key::write_all(parts, &mut charges.text)? == Presence::Absent {
-            charges.text.truncate(start);
-            return Ok(());
-        }
-        let plan = if self.overridden {
-            rule.plan_at(core::str::from_utf8(&charges.text[start..]).expect("keys are written as text"))
-        } else {
-            &rule.plan
+        let written =
+            key::write_all(self.parts.iter().map(|part| (part.kind, value(part))), &mut charges.text);
+        let bad = |(index, error): (usize, ValueError)| {
+            let field = rule.by[index].name.to_string();
+            Mistake::BadValue { field, error }
         };
-        if self.is_limited_by(plan) {
-            charges.push_written(plan, start, self.enforced);
+        if written.map_err(bad)? == Presence::Absent {
+            charges.text.truncate(start);
+            return Ok(None);
         }
-        Ok(())
+        Ok(Some(charges.written_from(start)))
+    }
+}
+
+/// What an attempt costs at a rule that counts a field.
+fn count(rule: &Rule, field: &Arc<str>, charges: &Charges<'_>) -> Result<u64, Mistake> {
+    if charges.cost == 0 {
+        return Ok(0);
+    }
+    match charges.amount(field) {
+        Some(amount) if amount > MAX_EXACT => Err(Mistake::CostTooBig { cost: amount }),
+        Some(amount) => Ok(amount),
+        None => Err(Mistake::MissingNumber { rule: rule.name.to_string(), field: field.to_string() }),
     }
 }
 

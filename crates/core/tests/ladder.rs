@@ -187,7 +187,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
 /// Gives back in some way what one ticket took.
 fn give(bench: &mut Bench, ticket: u64, fate: Fate, taken_at: u64, now: u64) {
     let mut charges = Charges::new(Ticket(ticket), 1, None);
-    charges.push_taken(&bench.plans[0].0, "key", fate);
+    charges.push_taken(&bench.plans[0].0, "key", 1, fate);
     charges.refund(&mut bench.states, at(taken_at), at(now));
 }
 

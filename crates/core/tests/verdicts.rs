@@ -5,8 +5,8 @@ mod support;
 use proptest::prelude::*;
 use support::{START, at, policy, rule};
 use tollgate_core::{
-    Attempt, Charges, Decision, Deferral, OnExceed, Origin, Outcome, Policy, Rule, Span, State, Ticket,
-    Timestamp, Verdict, When,
+    Attempt, Charges, Decision, Deferral, OnExceed, Origin, Outcome, Policy, ReceiptLine, Rule, Span, State,
+    Ticket, Timestamp, Verdict, When,
 };
 
 const NAMES: [&str; 4] = ["first", "second", "third", "fourth"];
@@ -182,10 +182,10 @@ fn an_allowed_attempt_has_a_receipt_for_what_was_taken_and_a_denied_one_has_none
         let outcome = charges.settle(&mut states, now).unwrap();
         Decision::new(&policy, charges, outcome, Origin::Store)
     };
-    let own = |rule: &str| (rule.to_string(), rule.to_string());
+    let own = |rule: &str| ReceiptLine { rule: rule.into(), key: rule.into(), cost: 1 };
     let receipt = decide(at(0)).receipt().unwrap();
     assert_eq!(receipt.taken, [own("global"), own("seen")]);
-    assert_eq!((receipt.ticket, receipt.at, receipt.cost), (Ticket(7), at(0), 1));
+    assert_eq!((receipt.ticket, receipt.at), (Ticket(7), at(0)));
     assert_eq!(decide(at(1)).receipt().unwrap().taken, [own("global")]);
     let denied = decide(at(2));
     assert_eq!(denied.receipt(), None);

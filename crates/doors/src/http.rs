@@ -15,7 +15,6 @@ mod consumers;
 mod endpoint;
 mod exposition;
 mod forward_auth;
-mod give;
 mod guards;
 mod holds;
 mod incoming;
@@ -30,6 +29,7 @@ mod path;
 mod policies;
 mod problem;
 mod ratelimits;
+mod refund;
 mod routes;
 mod shown;
 mod status;
@@ -141,7 +141,7 @@ fn all() -> Vec<Endpoint> {
         acquire::endpoints(),
         paced::endpoints(),
         forward_auth::endpoints(),
-        give::endpoints(),
+        refund::endpoints(),
         guards::endpoints(),
         holds::endpoints(),
         ratelimits::endpoints(),

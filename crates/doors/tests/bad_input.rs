@@ -293,7 +293,7 @@ fn bodies() -> impl Strategy<Value = Vec<u8>> {
 fn paths() -> impl Strategy<Value = String> {
     let head = prop::sample::select(vec![
         "/api/v1/check",
-        "/api/v1/give",
+        "/api/v1/refund",
         "/api/v1/holds",
         "/api/v1/holds/jobs",
         "/api/v1/holds/slots/a/1/renew",

@@ -156,7 +156,7 @@ async fn what_is_wrong_is_said_and_nothing_is_counted() {
             400,
             "that is a receipt",
         ),
-        ("/api/v1/give", json!({ "receipt": ticket }), 400, "that is the ticket of a guard"),
+        ("/api/v1/refund", json!({ "receipt": ticket }), 400, "that is the ticket of a guard"),
     ];
     for (path, body, status, words) in table {
         let reply = door.post(path, body.clone()).await;

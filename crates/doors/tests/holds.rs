@@ -166,8 +166,8 @@ async fn a_receipt_gives_back_once() {
     let receipt = door.post("/api/v1/check", body.clone()).await.json()["receipt"].clone();
     assert_eq!(door.post("/api/v1/check", body.clone()).await.status, 429);
     let give = json!({ "receipt": receipt });
-    assert_eq!(door.post("/api/v1/give", give.clone()).await.json(), json!({ "given": "back" }));
-    assert_eq!(door.post("/api/v1/give", give.clone()).await.json(), json!({ "given": "already" }));
+    assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "back" }));
+    assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "already" }));
     assert_eq!(door.get("/api/v1/ratelimits/trial/acme").await.json()["limits"][0]["used"], 0);
     assert_eq!(door.post("/api/v1/check", body).await.status, 200);
 
@@ -175,7 +175,7 @@ async fn a_receipt_gives_back_once() {
     let last = if forged.ends_with('A') { "Q" } else { "A" };
     forged.replace_range(forged.len() - 1.., last);
     for unreadable in [&*forged, "", "receipt", "é"] {
-        let reply = door.post("/api/v1/give", json!({ "receipt": unreadable })).await;
+        let reply = door.post("/api/v1/refund", json!({ "receipt": unreadable })).await;
         assert_eq!(
             (reply.status, &*reply.detail()),
             (400, "that is no receipt of this server"),
@@ -183,13 +183,13 @@ async fn a_receipt_gives_back_once() {
         );
     }
     assert_eq!(
-        door.post("/api/v1/give", json!({})).await.detail(),
+        door.post("/api/v1/refund", json!({})).await.detail(),
         "`receipt` is missing, at line 1 column 2"
     );
     assert_eq!(door.get("/api/v1/ratelimits/trial/acme").await.json()["limits"][0]["used"], 2);
-    assert_eq!(Door::without_store().post("/api/v1/give", give.clone()).await.status, 503);
+    assert_eq!(Door::without_store().post("/api/v1/refund", give.clone()).await.status, 503);
     let forgetful = Door::with(door::policies(), Vec::new(), door::StoreKind::Forgetful);
-    assert_eq!(forgetful.post("/api/v1/give", give).await.json(), json!({ "given": "too_old" }));
+    assert_eq!(forgetful.post("/api/v1/refund", give).await.json(), json!({ "given": "too_old" }));
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn giving_back_ends_the_hold_that_was_taken() {
     let door = Door::open();
     let receipt = door.post("/api/v1/holds", hold("slots", "1")).await.json()["receipt"].clone();
     assert_eq!(
-        door.post("/api/v1/give", json!({ "receipt": receipt })).await.json(),
+        door.post("/api/v1/refund", json!({ "receipt": receipt })).await.json(),
         json!({ "given": "back" })
     );
     assert_eq!(door.get("/api/v1/holds/slots/acme").await.json()["holds"], json!([]));

@@ -18,6 +18,7 @@ const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("POST", "/api/v1/paced/pace/retry-after", r#"{"retry_after":7}"#, "check"),
     ("GET", "/api/v1/paced/pace", "", "read"),
     ("DELETE", "/api/v1/paced/pace/retry-after", "", "admin"),
+    ("POST", "/api/v1/refund", r#"{"receipt":"x"}"#, "check"),
     ("POST", "/api/v1/give", r#"{"receipt":"x"}"#, "check"),
     ("POST", "/api/v1/guards/login/begin", r#"{"fields":{"user":"ada"}}"#, "check"),
     ("POST", "/api/v1/guards/finish", r#"{"ticket":"x","outcome":"failure"}"#, "check"),

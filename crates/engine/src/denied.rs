@@ -108,17 +108,22 @@ impl Denied {
         let Some(denial) = &*slot else { return false };
         let same = denial.print == trace.print && denial.freed == trace.freed;
         let holds = same && denial.taken == trace.taken_at(denial.exceeded) && trace.asked < denial.until;
-        if !holds || charges.cost < denial.cost {
+        let same_cost = charges.cost == denial.cost;
+        // Where rules count a field, an attempt of another cost is asked about at the store.
+        let counts_fields = charges.iter().any(|charge| charge.cost != charges.cost);
+        if !holds || charges.cost < denial.cost || (counts_fields && !same_cost) {
             return false;
         }
         let elapsed = trace.asked.since(denial.answered);
-        let limits = charges.iter().flat_map(|charge| charge.plan.limits());
+        let limits =
+            charges.iter().flat_map(|charge| charge.plan.limits().iter().map(move |limit| (charge, limit)));
         outcome.readings.clear();
         outcome.now = denial.now + elapsed;
         (outcome.allowed, outcome.repeated, outcome.taken) = (false, false, 0);
-        for (limit, reading) in limits.zip(&denial.readings) {
-            let moved = aged(limit, *reading, elapsed, denial.cost);
-            if charges.cost == denial.cost {
+        for ((charge, limit), reading) in limits.zip(&denial.readings) {
+            let cost = if same_cost { charge.cost } else { denial.cost };
+            let moved = aged(limit, *reading, elapsed, cost);
+            if same_cost {
                 outcome.readings.push(moved);
                 continue;
             }

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
 use tollgate_core::{
-    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, Records, Rule, Store, StoreError,
+    Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, ReceiptLine, Records, Rule, Store, StoreError,
 };
 
 pub use change_fault::ChangeFault;
@@ -89,15 +89,43 @@ pub enum Fault {
     Store(StoreError),
 }
 
+/// How much of what a receipt stands for is given back.
+#[derive(Clone, Copy, Debug)]
+pub enum RefundPart<'a> {
+    /// All of it.
+    All,
+    /// A part of it. What is not named stays counted.
+    Some {
+        /// How much at each rule that counts the attempt's own cost.
+        amount: u64,
+        /// How much at each rule that counts a field, by the field.
+        counts: &'a [(&'a str, u64)],
+    },
+}
+
 /// Why something was not given back. Nothing was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum GiveFault {
+pub enum RefundFault {
     /// The receipt is not one of ours. The caller's fault.
     Forged,
     /// It is the ticket of a guard, which is finished and not given back. The caller's fault.
     Ticket,
     /// The store cannot answer.
     Store(StoreError),
+}
+
+impl RefundPart<'_> {
+    /// What becomes of the charge of a rule.
+    fn fate_at(self, rule: &Rule) -> Fate {
+        match (self, &rule.count) {
+            (Self::All, _) => Fate::Back,
+            (Self::Some { amount, .. }, None) => Fate::Part(amount),
+            (Self::Some { counts, .. }, Some(field)) => {
+                let named = counts.iter().find(|(name, _)| **name == **field);
+                Fate::Part(named.map_or(0, |(_, amount)| *amount))
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -173,29 +201,31 @@ impl Engine {
         if decision.outcome.taken == 0 {
             return;
         }
-        let (ticket, cost) = (decision.charges.ticket, decision.charges.cost);
         self.seals.with(Home::of(decision), |seal| {
-            let mut draft = seal.draft(Kind::Receipt, ticket, decision.outcome.now, cost, text);
+            let mut draft = seal.draft(Kind::Receipt, decision.charges.ticket, decision.outcome.now, text);
             for line in decision.lines().filter(|line| line.taken) {
-                draft.add(&line.rule.name, line.key);
-                if line.rule.secret {
-                    draft.close();
-                }
+                draft.add(&line.rule.name, line.key, line.cost);
             }
             draft.seal();
         });
     }
 
-    /// Gives back what a receipt stands for: once.
-    pub async fn give(&self, pinned: &Snapshot, receipt: &str) -> Result<Given, GiveFault> {
+    /// Gives back what a receipt stands for, or a part of it: once. What is not given back then stays
+    /// counted.
+    pub async fn refund(
+        &self,
+        pinned: &Snapshot,
+        receipt: &str,
+        part: RefundPart<'_>,
+    ) -> Result<Given, RefundFault> {
         let (receipt, home) = match self.seals.open(receipt) {
             Ok((Kind::Receipt, receipt, home)) => (receipt, home),
-            Ok((Kind::Ticket, ..)) => return Err(GiveFault::Ticket),
-            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(GiveFault::Forged),
+            Ok((Kind::Ticket, ..)) => return Err(RefundFault::Ticket),
+            Ok((Kind::Lock | Kind::Pause, ..)) | Err(Forged) => return Err(RefundFault::Forged),
         };
-        let given =
-            self.give_each(pinned, &receipt, home, |taken| taken.iter().map(|_| Fate::Back).collect());
-        given.await.map_err(GiveFault::Store)
+        let fates =
+            |taken: &[(&Rule, &Arc<Plan>)]| taken.iter().map(|(rule, _)| part.fate_at(rule)).collect();
+        self.give_each(pinned, &receipt, home, fates).await.map_err(RefundFault::Store)
     }
 
     /// Gives back what a receipt stands for, each charge in its own way: once.
@@ -207,10 +237,10 @@ impl Engine {
         fates: impl FnOnce(&[(&Rule, &Arc<Plan>)]) -> SmallVec<[Fate; 6]>,
     ) -> Result<Given, StoreError> {
         let policies = pinned.policies_of(home);
-        let (taken, keys): (Vec<_>, Vec<_>) = taken_by(policies, receipt).unzip();
-        let mut charges = Charges::new(receipt.ticket, receipt.cost, None);
-        for (((_, plan), key), fate) in taken.iter().zip(keys).zip(fates(&taken)) {
-            charges.push_taken(plan, key, fate);
+        let (taken, lines): (Vec<_>, Vec<_>) = taken_by(policies, receipt).unzip();
+        let mut charges = Charges::new(receipt.ticket, 1, None);
+        for (((_, plan), line), fate) in taken.iter().zip(lines).zip(fates(&taken)) {
+            charges.push_taken(plan, &line.key, line.cost, fate);
         }
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
         let given = match home {
@@ -280,10 +310,10 @@ impl Engine {
 fn taken_by<'a>(
     policies: &'a Policies,
     receipt: &'a Receipt,
-) -> impl Iterator<Item = ((&'a Rule, &'a Arc<Plan>), &'a str)> {
-    receipt.taken.iter().take(Charges::MOST).filter_map(|(rule, key)| {
-        let rule = policies.rule(rule)?;
-        Some(((&**rule, rule.plan_at(key)), key.as_str()))
+) -> impl Iterator<Item = ((&'a Rule, &'a Arc<Plan>), &'a ReceiptLine)> {
+    receipt.taken.iter().take(Charges::MOST).filter_map(|line| {
+        let rule = policies.rule(&line.rule)?;
+        Some(((&**rule, rule.plan_at(&line.key)), line))
     })
 }
 

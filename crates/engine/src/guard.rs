@@ -17,7 +17,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use tollgate_core::store::Given;
 use tollgate_core::{
-    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Receipt, Rule, Span, StoreError, Timestamp,
+    Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Receipt, ReceiptLine, Rule, Span, StoreError,
+    Timestamp,
 };
 
 pub use locks::{Lock, Standing};
@@ -167,7 +168,7 @@ impl Engine {
         let guard = guard.map_or_else(|| opened.guard.as_str().into(), |guard| Arc::clone(&guard.name));
         let mut notices = Vec::new();
         for charge in &opened.marks {
-            let Some((rule, key)) = opened.receipt.taken.get(*charge) else { continue };
+            let Some(ReceiptLine { rule, key, .. }) = opened.receipt.taken.get(*charge) else { continue };
             let Some(rule) = pinned.policies_of(opened.home).rule(rule) else { continue };
             let plan = rule.plan_at(key);
             let outcome = match self.look_in(opened.home, plan, key).await {
@@ -201,16 +202,13 @@ impl Engine {
             return None;
         }
         let marks = mark::of(decision);
-        let (ticket, at, cost) = (decision.charges.ticket, decision.outcome.now, decision.charges.cost);
+        let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
         let text = self.seals.with(Home::of(decision), |seal| {
             let mut text = Vec::new();
-            let mut draft = seal.draft(Kind::Ticket, ticket, at, cost, &mut text);
-            draft.add(&guard.name, &mark::written(&marks));
+            let mut draft = seal.draft(Kind::Ticket, ticket, at, &mut text);
+            draft.add(&guard.name, &mark::written(&marks), 0);
             for line in decision.lines().filter(|line| line.taken) {
-                draft.add(&line.rule.name, line.key);
-                if line.rule.secret {
-                    draft.close();
-                }
+                draft.add(&line.rule.name, line.key, line.cost);
             }
             draft.seal();
             String::from_utf8(text).expect("tickets are text")
@@ -231,7 +229,7 @@ impl Engine {
         if receipt.taken.is_empty() {
             return Err(FinishFault::Forged);
         }
-        let (guard, marks) = receipt.taken.remove(0);
+        let ReceiptLine { rule: guard, key: marks, .. } = receipt.taken.remove(0);
         Ok(Opened { receipt, home, guard, marks: mark::read(&marks) })
     }
 

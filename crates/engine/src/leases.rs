@@ -25,12 +25,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{Clock, Decision};
+use tollgate_core::{Charge, Clock, Decision};
 
 use crate::engine::Engine;
 use crate::receipt::Home;
 use chore::Chore;
-use inbox::{Inbox, Kept};
+use inbox::{Inbox, Kept, KeptSite};
 use ledger::{Ledger, Reach};
 
 pub use meter::LeaseMeters;
@@ -96,11 +96,15 @@ impl Leases {
         let held = charges.iter().enumerate().filter(|(index, charge)| {
             taken & (1 << index) != 0 && charge.plan.limits().iter().any(|limit| limit.holds())
         });
-        let sites = held.map(|(_, charge)| (Arc::clone(charge.plan), charges.key(charge).into()));
+        let site = |charge: &Charge<'_>| KeptSite {
+            plan: Arc::clone(charge.plan),
+            key: charges.key(charge).into(),
+            weight: charge.cost,
+        };
+        let sites = held.map(|(_, charge)| site(charge));
         let kept = Kept {
             number: None,
             id: id.into(),
-            weight: charges.cost,
             home: Home::of(decision),
             at: self.clock.now(),
             sites: sites.collect(),

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{Charges, Outcome, Plan, Receipt, Span, StoreError, Ticket, Timestamp};
+use tollgate_core::{Charges, Outcome, Plan, Receipt, ReceiptLine, Span, StoreError, Ticket, Timestamp};
 
 use crate::engine::Engine;
 use crate::pacer::PauseFault;
@@ -176,14 +176,14 @@ impl Stopped {
 
     /// As [`Stopped::record_value`], where nobody is to read the key.
     fn sealed(rule: &str, key: &str, until: Timestamp, seal: &Seal) -> Vec<u8> {
-        let taken = vec![(rule.to_owned(), key.to_owned())];
-        let sealed = seal.seal(Kind::Pause, &Receipt { ticket: ticket::next(), at: until, cost: 0, taken });
+        let taken = vec![ReceiptLine { rule: rule.to_owned(), key: key.to_owned(), cost: 0 }];
+        let sealed = seal.seal(Kind::Pause, &Receipt { ticket: ticket::next(), at: until, taken });
         format!("{}\nsealed\n{sealed}", until.as_micros()).into_bytes()
     }
 
     fn opened(text: &str, seal: &Seal) -> Option<Self> {
         let Ok((Kind::Pause, receipt)) = seal.open(text) else { return None };
-        let (rule, key) = receipt.taken.into_iter().next()?;
+        let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
         Some(Self::Key { rule, key })
     }
 }

@@ -23,7 +23,6 @@ use crate::shared::Shared;
 pub struct Pending {
     ticket: Ticket,
     at: Timestamp,
-    cost: u64,
     home: Home,
     charged: SmallVec<[Charged; 1]>,
 }
@@ -33,6 +32,7 @@ pub struct Pending {
 struct Charged {
     rule: Arc<str>,
     key: Box<str>,
+    cost: u64,
     counts: Statuses,
 }
 
@@ -61,10 +61,10 @@ impl Pending {
 
     /// The charges that are to be given back, under the limits that hold now.
     fn charges<'a>(&'a self, policies: &'a Policies) -> Charges<'a> {
-        let mut charges = Charges::new(self.ticket, self.cost, None);
-        for Charged { rule, key, .. } in &self.charged {
+        let mut charges = Charges::new(self.ticket, 1, None);
+        for Charged { rule, key, cost, .. } in &self.charged {
             if let Some(rule) = policies.rule(rule) {
-                charges.push(rule.plan_at(key), key, true);
+                charges.push_costing(rule.plan_at(key), key, true, *cost);
             }
         }
         charges.calendar = charges.periods().map(|period| page(period, self.at)).collect();
@@ -124,14 +124,14 @@ impl Engine {
             .lines()
             .filter(|line| line.taken)
             .filter_map(|line| {
-                let (rule, key) = (&line.rule.name, line.key);
-                let charged = |counts| Charged { rule: Arc::clone(rule), key: key.into(), counts };
+                let (rule, key, cost) = (&line.rule.name, line.key, line.cost);
+                let charged = |counts| Charged { rule: Arc::clone(rule), key: key.into(), cost, counts };
                 line.rule.count_when.map(charged)
             })
             .collect();
-        let (ticket, at, cost) = (decision.charges.ticket, decision.outcome.now, decision.charges.cost);
+        let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
         let home = Home::of(decision);
-        (!charged.is_empty()).then_some(Pending { ticket, at, cost, home, charged })
+        (!charged.is_empty()).then_some(Pending { ticket, at, home, charged })
     }
 
     /// Tells what an attempt was answered with: what rules charged that do not count this status is
@@ -140,7 +140,7 @@ impl Engine {
     pub async fn answered(&self, pending: Pending, status: u16) -> Result<(), StoreError> {
         let Some(pending) = pending.owed(status) else { return Ok(()) };
         match &self.shared {
-            Some(shared) if pending.home == Home::Store => self.refund(shared, pending).await,
+            Some(shared) if pending.home == Home::Store => self.refund_pending(shared, pending).await,
             _ => {
                 let pinned = self.pin();
                 let charges = pending.charges(pinned.policies_of(pending.home));
@@ -176,13 +176,13 @@ impl Engine {
     pub(crate) async fn refund_again(&self, shared: &Shared, most: usize) {
         for _ in 0..most {
             let Some(pending) = shared.refunds.next() else { return };
-            if self.refund(shared, pending).await.is_err() {
+            if self.refund_pending(shared, pending).await.is_err() {
                 return;
             }
         }
     }
 
-    async fn refund(&self, shared: &Shared, pending: Pending) -> Result<(), StoreError> {
+    async fn refund_pending(&self, shared: &Shared, pending: Pending) -> Result<(), StoreError> {
         let refund = shared.refunds.begin(pending);
         let pinned = self.pin();
         let charges = refund.pending().charges(&pinned.policies);

@@ -1,26 +1,31 @@
-//! Receipts as text: what was taken, sealed so that nobody can make one up, and closed where a key
-//! in it is secret, so that nobody can read it.
+//! Receipts as text: what was taken, encrypted and authenticated, so that no client can read a key in
+//! one or make one up.
 //!
-//! The text is the ticket, the time and the cost, then the rules and keys, then a tag of SipHash over
-//! all of it. In a closed receipt the rules and keys lie under a stream made of SipHash over ticket,
-//! time and a running number. No two receipts share ticket and time, so no two share a stream.
+//! A sealed text is base64 of a version, a kind, the sealer's salt, a number, and then, under AES-256-GCM,
+//! the ticket, the time, and the rules, keys and costs. The key is derived from the store's secret and the
+//! salt (HKDF-SHA-256). A sealer draws its salt at random and numbers what it seals, and the number is the
+//! nonce, so no two texts share key and nonce.
 //!
-//! Tickets of guards and records of locks and pauses are sealed alike, and the first byte tells them apart: none of
-//! them passes for another.
+//! Tickets of guards and records of locks and pauses are sealed alike. The kind tells them apart, and it is
+//! authenticated with the rest: none of them passes for another.
 
-use std::hash::Hasher;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwapOption;
 use data_encoding::BASE64URL_NOPAD;
-use siphasher::sip128::{Hasher128, SipHasher24};
-use tollgate_core::{Decision, Origin, Receipt, Ticket, Timestamp};
+use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use ring::{hkdf, hmac};
+use tollgate_core::{Decision, Origin, Receipt, ReceiptLine, Ticket, Timestamp};
 
 /// Seals receipts and opens them again.
-#[derive(Clone)]
 pub struct Seal {
-    tag_keys: (u64, u64),
-    stream_keys: (u64, u64),
+    secret: [u8; 32],
+    salt: [u8; SALT],
+    key: LessSafeKey,
+    /// The number of the next text.
+    next: AtomicU64,
+    veil: hmac::Key,
 }
 
 /// The two seals of an engine: that of the store, which all who share it know, and one of this
@@ -55,37 +60,32 @@ pub(crate) struct Draft<'s> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;
 
-/// What a sealed text is good for. With whether it can be read by whoever holds it, it is the first byte
-/// of the text: odd if it can, and the next even number if not.
+/// What a sealed text is good for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// To give back an attempt.
     Receipt = 1,
     /// To finish an attempt at a guard.
-    Ticket = 3,
-    /// To know who is locked.
-    Lock = 5,
-    /// To know what stands still.
-    Pause = 7,
+    Ticket = 2,
+    /// To know which key is locked.
+    Lock = 3,
+    /// To know which key is paused.
+    Pause = 4,
 }
 
 impl Kind {
-    fn of(form: u8) -> Option<Self> {
-        [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause]
-            .into_iter()
-            .find(|kind| form == *kind as u8 || form == *kind as u8 + 1)
+    fn of(byte: u8) -> Option<Self> {
+        [Self::Receipt, Self::Ticket, Self::Lock, Self::Pause].into_iter().find(|kind| byte == *kind as u8)
     }
 }
 
-/// Whether a form says that nobody can read what comes after it.
-fn is_closed(form: u8) -> bool {
-    form.is_multiple_of(2)
-}
-
+/// The format of sealed texts. An earlier one began with a byte below 16.
+const VERSION: u8 = 16;
+const SALT: usize = 16;
+/// Version, kind, salt and number.
+const HEAD: usize = 2 + SALT + 8;
 /// The longest receipt there can be, in bytes of text.
 const MOST_BYTES: usize = 64 * 1024;
-/// Form, ticket, time and cost.
-const HEAD: usize = 1 + 3 * 8;
 
 impl Seals {
     /// A seal for this process; that of the store is not known yet.
@@ -127,35 +127,36 @@ impl Seals {
 impl Seal {
     /// A seal with this secret.
     pub fn new(secret: [u8; 32]) -> Self {
-        let word = |at: usize| u64::from_le_bytes(secret[at..at + 8].try_into().expect("eight bytes"));
-        Self { tag_keys: (word(0), word(8)), stream_keys: (word(16), word(24)) }
+        let mut salt = [0; SALT];
+        getrandom::fill(&mut salt).expect("the system gives random numbers");
+        let key = derive_key(&secret, &salt);
+        let veil = hmac::Key::new(hmac::HMAC_SHA256, &secret);
+        Self { secret, salt, key, next: AtomicU64::new(0), veil }
     }
 
-    /// The receipt as text that nobody can read.
+    /// The receipt as text.
     pub fn seal(&self, kind: Kind, receipt: &Receipt) -> String {
         let mut text = Vec::new();
-        let mut draft = self.draft(kind, receipt.ticket, receipt.at, receipt.cost, &mut text);
-        for (rule, key) in &receipt.taken {
-            draft.add(rule, key);
+        let mut draft = self.draft(kind, receipt.ticket, receipt.at, &mut text);
+        for ReceiptLine { rule, key, cost } in &receipt.taken {
+            draft.add(rule, key, *cost);
         }
-        draft.close();
         draft.seal();
-        String::from_utf8(text).expect("what is encoded is text")
+        String::from_utf8(text).expect("base64 is text")
     }
 
-    /// Begins a receipt whose parts nobody needs to hold, to be appended to a text. It is open unless
-    /// it is closed.
+    /// Begins a receipt at the end of a text, to be written part by part.
     pub(crate) fn draft<'s>(
         &'s self,
         kind: Kind,
         ticket: Ticket,
         at: Timestamp,
-        cost: u64,
         text: &'s mut Vec<u8>,
     ) -> Draft<'s> {
         let start = text.len();
-        text.push(kind as u8);
-        for number in [ticket.0, at.as_micros(), cost] {
+        text.extend_from_slice(&[VERSION, kind as u8]);
+        text.extend_from_slice(&self.salt);
+        for number in [self.next.fetch_add(1, Ordering::Relaxed), ticket.0, at.as_micros()] {
             text.extend_from_slice(&number.to_le_bytes());
         }
         Draft { seal: self, text, start }
@@ -167,67 +168,54 @@ impl Seal {
             return Err(Forged);
         }
         let mut bytes = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| Forged)?;
-        let (body, tag) = bytes.split_last_chunk_mut::<16>().ok_or(Forged)?;
-        // Every byte is looked at, so that the time taken tells nothing.
-        let differs = self.tag(body).iter().zip(&*tag).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if differs != 0 {
-            return Err(Forged);
-        }
-        if body.first().is_some_and(|form| is_closed(*form)) {
-            self.mask(body);
-        }
-        read(body).ok_or(Forged)
-    }
-
-    /// Lays the stream over everything behind the head, or takes it off again.
-    fn mask(&self, bytes: &mut [u8]) {
-        let Some((head, hidden)) = bytes.split_at_mut_checked(HEAD) else { return };
-        for (number, block) in hidden.chunks_mut(16).enumerate() {
-            let mut hasher = SipHasher24::new_with_keys(self.stream_keys.0, self.stream_keys.1);
-            hasher.write(&head[..HEAD]);
-            hasher.write_u64(number as u64);
-            let stream = hasher.finish128().as_u128().to_le_bytes();
-            block.iter_mut().zip(stream).for_each(|(byte, mask)| *byte ^= mask);
-        }
+        let (head, sealed) = bytes.split_first_chunk_mut::<HEAD>().ok_or(Forged)?;
+        let [VERSION, kind, rest @ ..] = head else { return Err(Forged) };
+        let (kind, salt) = (Kind::of(*kind).ok_or(Forged)?, rest.first_chunk::<SALT>().ok_or(Forged)?);
+        let derived = (*salt != self.salt).then(|| derive_key(&self.secret, salt));
+        let key = derived.as_ref().unwrap_or(&self.key);
+        let body = key.open_in_place(nonce(head), Aad::from(&*head), sealed).map_err(|_| Forged)?;
+        read(body).map(|receipt| (kind, receipt)).ok_or(Forged)
     }
 
     /// A short name for a key that must not be shown.
     pub fn veil(&self, key: &str) -> String {
-        // No receipt begins with a zero, so a veil tells nothing about the tag of one.
-        let tag = self.tag(&[&[0], key.as_bytes()].concat());
-        format!("#{}", data_encoding::HEXLOWER.encode(&tag[..8]))
+        let mut context = hmac::Context::with_key(&self.veil);
+        [b"tollgate veil\0", key.as_bytes()].iter().for_each(|part| context.update(part));
+        format!("#{}", data_encoding::HEXLOWER.encode(&context.sign().as_ref()[..8]))
     }
+}
 
-    fn tag(&self, bytes: &[u8]) -> [u8; 16] {
-        let mut hasher = SipHasher24::new_with_keys(self.tag_keys.0, self.tag_keys.1);
-        hasher.write(bytes);
-        hasher.finish128().as_u128().to_le_bytes()
-    }
+/// The key of the sealer who has this salt.
+fn derive_key(secret: &[u8; 32], salt: &[u8; SALT]) -> LessSafeKey {
+    let derived = hkdf::Salt::new(hkdf::HKDF_SHA256, salt).extract(secret);
+    let key = derived.expand(&[b"tollgate token"], &AES_256_GCM).expect("one key is not too much to derive");
+    LessSafeKey::new(UnboundKey::from(key))
+}
+
+/// The nonce of the text that begins like this: its number.
+fn nonce(head: &[u8; HEAD]) -> Nonce {
+    let mut nonce = [0; NONCE_LEN];
+    nonce[NONCE_LEN - 8..].copy_from_slice(&head[HEAD - 8..]);
+    Nonce::assume_unique_for_key(nonce)
 }
 
 impl Draft<'_> {
     /// Adds a charge that was taken.
-    pub(crate) fn add(&mut self, rule: &str, key: &str) {
+    pub(crate) fn add(&mut self, rule: &str, key: &str, cost: u64) {
         for text in [rule, key] {
             self.text.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
             self.text.extend_from_slice(text.as_bytes());
         }
-    }
-
-    /// Hides the rules and keys, once the receipt is sealed.
-    pub(crate) fn close(&mut self) {
-        let form = &mut self.text[self.start];
-        *form += u8::from(!is_closed(*form));
+        self.text.extend_from_slice(&cost.to_le_bytes());
     }
 
     /// Puts the sealed text in the place of the bytes.
     pub(crate) fn seal(self) {
         let Self { seal, text, start } = self;
-        if is_closed(text[start]) {
-            seal.mask(&mut text[start..]);
-        }
-        let tag = seal.tag(&text[start..]);
-        text.extend_from_slice(&tag);
+        let (head, body) =
+            text[start..].split_first_chunk_mut::<HEAD>().expect("a draft begins with its head");
+        let tag = seal.key.seal_in_place_separate_tag(nonce(head), Aad::from(&*head), body);
+        text.extend_from_slice(tag.expect("a receipt is short enough to be sealed").as_ref());
         let end = text.len();
         let length = BASE64URL_NOPAD.encode_len(end - start);
         text.resize(end + length, 0);
@@ -238,24 +226,27 @@ impl Draft<'_> {
     }
 }
 
-fn read(mut body: &[u8]) -> Option<(Kind, Receipt)> {
-    let (form, rest) = body.split_first()?;
-    body = rest;
-    let mut word = || {
-        let (word, rest) = body.split_first_chunk::<8>()?;
-        body = rest;
-        Some(u64::from_le_bytes(*word))
-    };
-    let (ticket, at, cost) = (Ticket(word()?), Timestamp::from_micros(word()?), word()?);
-    let mut texts = Vec::new();
-    while let Some((length, rest)) = body.split_first_chunk::<2>() {
-        let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
-        texts.push(String::from_utf8(text.to_vec()).ok()?);
-        body = rest;
+fn read(mut body: &[u8]) -> Option<Receipt> {
+    let (ticket, at) = (Ticket(number(&mut body)?), Timestamp::from_micros(number(&mut body)?));
+    let mut taken = Vec::new();
+    while !body.is_empty() {
+        let (rule, key) = (text(&mut body)?, text(&mut body)?);
+        taken.push(ReceiptLine { rule, key, cost: number(&mut body)? });
     }
-    let taken = texts.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect();
-    let kind = Kind::of(*form)?;
-    body.is_empty().then_some((kind, Receipt { ticket, at, cost, taken }))
+    Some(Receipt { ticket, at, taken })
+}
+
+fn number(body: &mut &[u8]) -> Option<u64> {
+    let (number, rest) = body.split_first_chunk::<8>()?;
+    *body = rest;
+    Some(u64::from_le_bytes(*number))
+}
+
+fn text(body: &mut &[u8]) -> Option<String> {
+    let (length, rest) = body.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    *body = rest;
+    String::from_utf8(text.to_vec()).ok()
 }
 
 #[cfg(test)]
@@ -267,13 +258,18 @@ mod tests {
     proptest! {
         #[test]
         fn a_sealed_receipt_opens_unchanged_and_a_changed_one_never(
-            ticket: u64, at in 0..1_u64 << 52, cost in 0..1_u64 << 52,
-            taken in prop::collection::vec((".{0,20}", ".{0,40}"), 0..5), at_byte: prop::sample::Index, bit in 0_u32..8,
+            ticket: u64, at in 0..1_u64 << 52,
+            taken in prop::collection::vec((".{0,20}", ".{0,40}", 0..1_u64 << 52), 0..5), at_byte: prop::sample::Index, bit in 0_u32..8,
         ) {
             let seal = Seal::new([7; 32]);
-            let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), cost, taken };
+            let line = |(rule, key, cost)| ReceiptLine { rule, key, cost };
+            let taken = taken.into_iter().map(line).collect();
+            let receipt = Receipt { ticket: Ticket(ticket), at: Timestamp::from_micros(at), taken };
             for kind in [Kind::Receipt, Kind::Ticket, Kind::Lock, Kind::Pause] {
-                prop_assert_eq!(seal.open(&seal.seal(kind, &receipt)), Ok((kind, receipt.clone())));
+                let text = seal.seal(kind, &receipt);
+                prop_assert_eq!(seal.open(&text), Ok((kind, receipt.clone())));
+                prop_assert_eq!(Seal::new([7; 32]).open(&text), Ok((kind, receipt.clone())), "another node");
+                prop_assert_ne!(seal.seal(kind, &receipt), text, "no two texts share a number");
             }
             let text = seal.seal(Kind::Ticket, &receipt);
             let mut bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
@@ -288,8 +284,7 @@ mod tests {
             let receipt = Receipt {
                 ticket: Ticket(ticket),
                 at: Timestamp::from_micros(1),
-                cost: 1,
-                taken: vec![("api_key".into(), key.clone())],
+                taken: vec![ReceiptLine { rule: "api_key".into(), key: key.clone(), cost: 1 }],
             };
             let bytes = BASE64URL_NOPAD.decode(Seal::new([7; 32]).seal(Kind::Receipt, &receipt).as_bytes()).unwrap();
             prop_assert!(!bytes.windows(key.len()).any(|window| window == key.as_bytes()));

@@ -22,9 +22,9 @@ pub(crate) struct Retractions {
 #[derive(Clone, Debug)]
 pub(crate) struct Retraction {
     ticket: Ticket,
-    cost: u64,
     id: Option<Box<str>>,
-    taken: Vec<(Arc<Plan>, Box<str>)>,
+    /// Limits, key and cost of each charge.
+    taken: Vec<(Arc<Plan>, Box<str>, u64)>,
     calendar: SmallVec<[Page; 1]>,
     asked: Timestamp,
 }
@@ -78,12 +78,11 @@ impl Retraction {
             |limit: &Limit| matches!(limit, Limit::Sliding(_) | Limit::InFlight(_) | Limit::Ladder(_));
         let taken: Vec<_> = charges
             .iter()
-            .filter(|charge| charges.cost > 0 && charge.plan.limits().iter().any(traced))
-            .map(|charge| (Arc::clone(charge.plan), charges.key(charge).into()))
+            .filter(|charge| charge.cost > 0 && charge.plan.limits().iter().any(traced))
+            .map(|charge| (Arc::clone(charge.plan), charges.key(charge).into(), charge.cost))
             .collect();
         (!taken.is_empty()).then(|| Self {
             ticket: charges.ticket,
-            cost: charges.cost,
             id: charges.id.map(Into::into),
             taken,
             calendar: charges.calendar.clone(),
@@ -93,10 +92,10 @@ impl Retraction {
 
     /// The charges of the take.
     pub(crate) fn charges(&self) -> Charges<'_> {
-        let mut charges = Charges::new(self.ticket, self.cost, self.id.as_deref());
+        let mut charges = Charges::new(self.ticket, 1, self.id.as_deref());
         charges.calendar = self.calendar.clone();
-        for (plan, key) in &self.taken {
-            charges.push(plan, key, true);
+        for (plan, key, cost) in &self.taken {
+            charges.push_costing(plan, key, true, *cost);
         }
         charges
     }

@@ -8,6 +8,7 @@ use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule};
 use tollgate_core::store::Given;
 use tollgate_core::{Attempt, Decision, OnExceed, Policies, Rule, Span};
+use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Pending};
 
 const ADA: [(&str, &str); 3] = [("all", "x"), ("guesses", "ada"), ("work", "ada")];
@@ -135,7 +136,7 @@ fn what_comes_back_is_what_a_receipt_would_give_back() {
                 decide(&stand.engine, &stand.pin(), "api", &fields).unwrap();
             }
             block_on(answered.engine.answered(pending, 500)).unwrap();
-            block_on(given.engine.give(&given.pin(), &receipt)).unwrap();
+            block_on(given.engine.refund(&given.pin(), &receipt, RefundPart::All)).unwrap();
             let [answered, given] = [answered, given].map(|stand| left(&stand.engine, "api", &fields));
             assert_eq!(answered, given, "{kind} after {wait} s");
         }
@@ -152,9 +153,9 @@ fn a_receipt_gives_back_the_rest_and_nothing_twice() {
     decide(&stand.engine, &pinned, "login", &ADA).unwrap();
     block_on(stand.engine.answered(pending, 200)).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [48, 4, 18], "the guess that was none");
-    assert_eq!(block_on(stand.engine.give(&pinned, &receipt)), Ok(Given::Back));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19], "the other two, and the guess not again");
-    assert_eq!(block_on(stand.engine.give(&pinned, &receipt)), Ok(Given::Already));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use support::cluster::{Centre, Mode, Node};
 use support::{policies, rule};
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
 use tollgate_core::{Attempt, Decision, Policies, Span, When};
+use tollgate_engine::engine::RefundPart;
 
 const KEY: &str = "192.0.2.1";
 const FIELDS: [(&str, &str); 1] = [("ip", KEY)];
@@ -112,7 +113,7 @@ fn what_frees_something_on_this_node_ends_it_at_once() {
     let plan = &pinned.policies.rule("ip").unwrap().plan;
     let receipt = ask(&node, 1, None, |decision| node.engine.receipt(decision).unwrap());
     assert!(!asked(&node, 1).0);
-    block_on(node.engine.give(&pinned, &receipt)).unwrap();
+    block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)).unwrap();
     assert_eq!(asked(&node, 1), (true, When::Now, true), "given back");
     for what in [Forget::Key(Spot { plan, key: KEY }), Forget::Rule("ip"), Forget::All] {
         assert!(!asked(&node, 1).0);
@@ -168,7 +169,7 @@ fn what_another_node_frees_is_seen_within_a_second() {
     let [first, second] = [(); 2].map(|()| centre.node(one(&["1/hour"])));
     let receipt = ask(&first, 1, None, |decision| first.engine.receipt(decision).unwrap());
     assert!(!asked(&second, 1).0);
-    block_on(first.engine.give(&first.engine.pin(), &receipt)).unwrap();
+    block_on(first.engine.refund(&first.engine.pin(), &receipt, RefundPart::All)).unwrap();
     second.advance(Span::from_secs(1));
     assert!(asked(&second, 1).0);
 }
@@ -267,7 +268,7 @@ proptest! {
                 Event::Wait(micros) => node.advance(Span::from_micros(micros)),
                 Event::Give => {
                     if let Some(receipt) = receipts.pop() {
-                        block_on(node.engine.give(&pinned, &receipt)).unwrap();
+                        block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)).unwrap();
                     }
                 }
                 Event::Release(id) => drop(block_on(node.engine.holds(&spot, HoldsOrder::Release(id))).unwrap()),

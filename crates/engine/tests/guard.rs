@@ -9,7 +9,7 @@ use support::cluster::{Centre, Mode};
 use support::{Stand, policies, rule};
 use tollgate_core::store::Given;
 use tollgate_core::{Clears, Guard, OnExceed, Origin, Policies, Reason, Rule, Span, StoreError, Timestamp};
-use tollgate_engine::engine::GiveFault;
+use tollgate_engine::engine::{RefundFault, RefundPart};
 use tollgate_engine::guard::{Advice, Ending, FinishFault};
 
 /// As the table has it: nothing, a delay, a delay and a CAPTCHA, a lock.
@@ -169,13 +169,16 @@ fn a_ticket_is_no_receipt_and_a_receipt_no_ticket() {
     let login = Login::new(plain());
     let ticket = login.begin(&ADA).ticket.unwrap();
     let pinned = login.stand.pin();
-    assert_eq!(block_on(login.stand.engine.give(&pinned, &ticket)), Err(GiveFault::Ticket));
+    assert_eq!(
+        block_on(login.stand.engine.refund(&pinned, &ticket, RefundPart::All)),
+        Err(RefundFault::Ticket)
+    );
     let decision = support::decide(&login.stand.engine, &pinned, "login", &ADA).unwrap();
     let receipt = login.stand.engine.receipt(&decision).unwrap();
     let finished = block_on(login.stand.engine.finish_guarded(&pinned, &receipt, Ending::Success));
     assert_eq!(finished, Err(FinishFault::Receipt));
     assert_eq!(login.failures("login", "ada"), 2, "neither did anything");
-    assert_eq!(block_on(login.stand.engine.give(&pinned, &receipt)), Ok(Given::Back));
+    assert_eq!(block_on(login.stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
     assert_eq!(login.end(&ticket, Ending::Abandoned), Given::Back);
     assert_eq!(login.failures("login", "ada"), 0);
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use support::{START, policies, rule};
 use tokio::runtime::Runtime;
 use tollgate_core::{Attempt, Clock, Origin, Policies, Records, Span, Store};
+use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Fallback, Lease, Leases, Parts};
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -149,7 +150,10 @@ fn an_answer_that_does_not_count_is_given_back_for_all_nodes() {
         site.runtime.block_on(one.engine.answered(pending, status)).unwrap();
         assert_eq!(other.left("login", &fields), expected, "{status}");
         if status == 500 {
-            let rest = site.runtime.block_on(other.engine.give(&other.engine.pin(), &receipt)).unwrap();
+            let rest = site
+                .runtime
+                .block_on(other.engine.refund(&other.engine.pin(), &receipt, RefundPart::All))
+                .unwrap();
             assert_eq!(rest, tollgate_core::store::Given::Back);
             assert_eq!(one.left("login", &fields), [48, 4, 19, 18], "what was left of it");
         }

@@ -13,7 +13,7 @@ use tollgate_core::store::{Forget, Given, HoldsOrder, Spot};
 use tollgate_core::{Attempt, Origin, Policies, Reason, Rule, Span, StoreError, Verdict, When};
 use tollgate_engine::Health;
 use tollgate_engine::breaker::Breaker;
-use tollgate_engine::engine::GiveFault;
+use tollgate_engine::engine::{RefundFault, RefundPart};
 
 const IP: [(&str, &str); 1] = [("ip", "192.0.2.1")];
 
@@ -178,8 +178,8 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     assert_eq!(second.engine.health(), Health::Degraded(Reason::Timeout));
     assert_eq!(second.decide("api", &IP), (true, Origin::Local(Reason::Open)));
     assert!(!second.engine.is_overridden("ip", "192.0.2.1"));
-    let forged = block_on(second.engine.give(&second.engine.pin(), &receipt));
-    assert_eq!(forged, Err(GiveFault::Forged), "its secret is not known yet");
+    let forged = block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All));
+    assert_eq!(forged, Err(RefundFault::Forged), "its secret is not known yet");
 
     second.link.set(Mode::ReadsSlowly);
     for _ in 1..Breaker::PROBES {
@@ -199,7 +199,10 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     assert_eq!(second.engine.health(), Health::Up);
     assert_eq!(second.calls() - before, 6, "four to read it all, and two that say it is the latest");
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
-    assert_eq!(block_on(second.engine.give(&second.engine.pin(), &receipt)), Ok(Given::Back));
+    assert_eq!(
+        block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
+        Ok(Given::Back)
+    );
     assert_eq!(second.decide("api", &IP), (true, Origin::Store));
 }
 
@@ -236,13 +239,13 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
     let local = decide(&node.engine, &pinned, "api", &IP).unwrap();
     let receipt = node.engine.receipt(&local).unwrap();
     assert!(!node.decide("api", &IP).0);
-    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Back));
-    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Already));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
     assert!(node.decide("api", &IP).0, "the share is free again");
 
     let elsewhere = Centre::new().node(one(&["2/hour"], "local 50%"));
-    let foreign = block_on(elsewhere.engine.give(&elsewhere.engine.pin(), &receipt));
-    assert_eq!(foreign, Err(GiveFault::Forged), "another process knows nothing of it");
+    let foreign = block_on(elsewhere.engine.refund(&elsewhere.engine.pin(), &receipt, RefundPart::All));
+    assert_eq!(foreign, Err(RefundFault::Forged), "another process knows nothing of it");
     node.link.set(Mode::Up);
     node.tend_later();
     let taken = decide(&node.engine, &pinned, "api", &IP).unwrap();
@@ -254,11 +257,11 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
     let receipt = node.engine.receipt(&taken).unwrap();
     node.advance(Breaker::FLAP_WITHIN);
     node.link.set(Mode::Unreachable);
-    let gone = block_on(node.engine.give(&pinned, &receipt));
-    assert!(matches!(gone, Err(GiveFault::Store(StoreError::Unavailable { .. }))), "{gone:?}");
+    let gone = block_on(node.engine.refund(&pinned, &receipt, RefundPart::All));
+    assert!(matches!(gone, Err(RefundFault::Store(StoreError::Unavailable { .. }))), "{gone:?}");
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!(block_on(node.engine.give(&pinned, &receipt)), Ok(Given::Back));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
 }
 
 #[test]

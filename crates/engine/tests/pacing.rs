@@ -9,6 +9,7 @@ use support::pacing::{SlowStore, Trace, Track, ask, begin, in_virtual_time, wait
 use support::{policies, rule};
 use tokio::time::{advance, sleep};
 use tollgate_core::{Attempt, OnExceed, Policies, Span, When};
+use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, Pacer, PacerOptions};
 
@@ -43,7 +44,7 @@ fn a_permit_says_how_long_it_waited_and_can_be_given_back() {
         let permit = track.acquire("send", &A).await.unwrap();
         assert_eq!(permit.waited, Span::from_secs(1));
         let pinned = track.engine.pin();
-        track.engine.give(&pinned, &permit.receipt.unwrap()).await.unwrap();
+        track.engine.refund(&pinned, &permit.receipt.unwrap(), RefundPart::All).await.unwrap();
         assert_eq!(track.acquire("send", &A).await.unwrap().waited, Span::ZERO, "it was given back");
     });
 }

@@ -12,6 +12,7 @@ use support::{policies, rule};
 use tokio::time::sleep;
 use tollgate_core::store::{Forget, HoldsOrder, Spot};
 use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
+use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, Leases, PacerOptions};
 
@@ -66,7 +67,7 @@ fn what_is_given_back_lets_the_first_in_who_waits() {
         begin(&mut second).await;
         sleep(Duration::from_millis(300)).await;
         let pinned = track.engine.pin();
-        track.engine.give(&pinned, &first.receipt.unwrap()).await.unwrap();
+        track.engine.refund(&pinned, &first.receipt.unwrap(), RefundPart::All).await.unwrap();
         assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
     });
 }
@@ -180,7 +181,7 @@ fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
             // The store has refused the second when this reaches it, and nobody here knows that yet.
             sleep(Duration::from_millis(10)).await;
             let pinned = track.engine.pin();
-            track.engine.give(&pinned, &first.receipt.unwrap()).await.unwrap();
+            track.engine.refund(&pinned, &first.receipt.unwrap(), RefundPart::All).await.unwrap();
         };
         let (second, ()) = tokio::join!(track.acquire("run", &A), given);
         let waited = second.unwrap().waited;
@@ -201,7 +202,7 @@ fn what_is_freed_just_as_somebody_sits_down_is_not_missed() {
             let giving = Arc::clone(&track);
             let giving = tokio::spawn(async move {
                 let pinned = giving.engine.pin();
-                giving.engine.give(&pinned, &first.receipt.unwrap()).await.unwrap();
+                giving.engine.refund(&pinned, &first.receipt.unwrap(), RefundPart::All).await.unwrap();
             });
             let second = tokio::time::timeout(Duration::from_secs(30), track.acquire("run", &fields));
             second.await.expect("it is told that there is room").unwrap();

@@ -7,7 +7,7 @@ use support::{Stand, decide, policies, rule, start};
 use tollgate_core::store::{Forget, Given, Spot};
 use tollgate_core::{Span, Verdict};
 use tollgate_engine::Fault;
-use tollgate_engine::engine::GiveFault;
+use tollgate_engine::engine::{RefundFault, RefundPart};
 
 #[test]
 fn a_reload_changes_limits_and_keeps_counters() {
@@ -93,13 +93,13 @@ fn a_receipt_gives_back_at_every_level_once() {
     let first = decide(&stand.engine, &pinned, "api", &fields).unwrap();
     let receipt = stand.engine.receipt(&first).unwrap();
     assert!(!decide(&stand.engine, &pinned, "api", &fields).unwrap().allowed());
-    assert_eq!(block_on(stand.engine.give(&pinned, &receipt)), Ok(Given::Back));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
     let again = decide(&stand.engine, &pinned, "api", &fields).unwrap();
     assert!(again.allowed());
     let remaining: Vec<u64> = again.outcome.readings.iter().map(|reading| reading.remaining).collect();
     assert_eq!(remaining, [9, 0, 4], "as if the first had never been");
-    assert_eq!(block_on(stand.engine.give(&pinned, &receipt)), Ok(Given::Already));
-    assert_eq!(block_on(stand.engine.give(&pinned, "made up")), Err(GiveFault::Forged));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
+    assert_eq!(block_on(stand.engine.refund(&pinned, "made up", RefundPart::All)), Err(RefundFault::Forged));
 }
 
 #[test]

@@ -104,8 +104,11 @@ impl<'r, 'c> Request<'r, 'c> {
 
     /// The heading and the bucket of a request about one bucket that decides alone.
     pub(crate) fn lone_bucket(&self) -> Option<(&str, Vec<u8>)> {
-        let lone = self.charges.lone().filter(|_| self.charges.cost > 0)?;
-        let Limit::Bucket(bucket) = lone.limit else { return None };
+        let [charge] = &*self.list else { return None };
+        let [Limit::Bucket(bucket)] = charge.plan.limits() else { return None };
+        if !charge.enforced || charge.cost == 0 {
+            return None;
+        }
         let (numerator, denominator) = bucket.token();
         let numbers = [numerator, denominator, bucket.empty(), bucket.fills_in().as_micros(), bucket.burst()];
         Some((&self.headings[0], packed(&numbers)))
@@ -116,7 +119,9 @@ impl<'r, 'c> Request<'r, 'c> {
         let charges = self.charges;
         let mut values = Vec::with_capacity(256);
         let mut count = 9;
-        for number in [charges.cost, ask.mode as u64, timing.deadline, timing.time, timing.slack] {
+        for number in
+            [u64::from(charges.takes()), ask.mode as u64, timing.deadline, timing.time, timing.slack]
+        {
             pack::number(&mut values, number);
         }
         pack::bytes(&mut values, charges.ticket.to_string().as_bytes());
@@ -133,7 +138,7 @@ impl<'r, 'c> Request<'r, 'c> {
         let mut key = self.chosen.len() as u64;
         for (index, (charge, heading)) in self.chosen().zip(&self.headings).enumerate() {
             let mut limits = Vec::with_capacity(64);
-            let mut length = 5;
+            let mut length = 7;
             let mut wide = 0;
             for limit in charge.plan.limits() {
                 length += write_limit(&mut limits, limit, charges, &mut key);
@@ -144,6 +149,8 @@ impl<'r, 'c> Request<'r, 'c> {
             pack::bytes(&mut values, &b"LLLLLLLLLLLLLLLLLLLLLLLLLLLLLLLL"[..wide]);
             pack::bytes(&mut values, itoa::Buffer::new().format(heading.len()).as_bytes());
             pack::number(&mut values, self.flag(index, charge, ask.mode));
+            pack::number(&mut values, charge.cost);
+            pack::number(&mut values, back(charge));
             values.extend_from_slice(&limits);
             count += length;
         }
@@ -194,7 +201,7 @@ impl Request<'_, '_> {
         let known = self.known.as_ref().is_none_or(|known| known[index]);
         match (mode, charge.fate) {
             (Mode::Give | Mode::GiveKnown, _) if !known => 0,
-            (Mode::Give | Mode::GiveKnown, Fate::Back) => 1,
+            (Mode::Give | Mode::GiveKnown, Fate::Back | Fate::Part(_)) => 1,
             (Mode::Give | Mode::GiveKnown, Fate::Clear) => 2,
             (Mode::Give | Mode::GiveKnown, Fate::Keep) => 3,
             _ => u64::from(charge.enforced),
@@ -215,6 +222,14 @@ impl Request<'_, '_> {
             }
         }
         (0, 0)
+    }
+}
+
+/// How much of what a charge took comes back if it is given back.
+fn back(charge: &Charge<'_>) -> u64 {
+    match charge.fate {
+        Fate::Part(part) => part.min(charge.cost),
+        Fate::Back | Fate::Clear | Fate::Keep => charge.cost,
     }
 }
 
@@ -240,8 +255,11 @@ fn write_limit(out: &mut Vec<u8>, limit: &Limit, charges: &Charges<'_>, key: &mu
             let edges = page.map_or([0; 3], |page| page.edges.map(Timestamp::as_micros));
             put(&[3, limit.max(), edges[0], edges[1], edges[2]])
         }
-        Limit::Total { max } => put(&[4, *max]),
-        Limit::PerAttempt { .. } => put(&[5, u64::from(charges.weigh_amount(limit) == When::Now)]),
+        Limit::Total(limit) => put(&[4, limit.max()]),
+        Limit::PerAttempt(limit) => {
+            let amount = charges.amount(limit.field());
+            put(&[5, u64::from(limit.when_amount_is(amount) == When::Now)])
+        }
         Limit::Sliding(limit) => put(&[6, limit.max(), limit.period().as_micros(), next_key()]),
         Limit::Slotted(limit) => {
             put(&[7, limit.max(), limit.period().as_micros(), limit.slot().as_micros(), next_key()])

@@ -25,6 +25,7 @@ fn rule(name: &str, by: &[&str], limit: &str) -> Arc<Rule> {
         overrides: Default::default(),
         on_exceed: OnExceed::Wait(Span::from_secs(600)),
         code: None,
+        count: None,
         count_when: None,
         ban: None,
         enabled: true,

@@ -1,6 +1,5 @@
 //! Counters in memory: shards of packed states, settled under locks taken in one order.
 
-mod alone;
 mod footprint;
 mod hash;
 mod holds;
@@ -16,6 +15,7 @@ mod table;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::limit::State;
@@ -72,6 +72,8 @@ pub(crate) enum Trace {
 }
 
 type Locked<'s> = MutexGuard<'s, Shard>;
+type Guards<'s> = ArrayVec<Locked<'s>, { Charges::MOST }>;
+type Stops = ArrayVec<Stop, { Charges::MOST }>;
 
 /// One charge on its way to its shard.
 struct Stop {
@@ -127,49 +129,47 @@ impl MemoryStore {
         self.secrets.hash(plan, key)
     }
 
-    /// Where each charge has to go. Made on the spot, because it is too large to be handed on.
+    /// Locks the shards of all stops, in ascending order, each once. The guards are written where they
+    /// stay: they are too large to be handed on.
     #[inline(always)]
-    fn stops(&self, charges: &Charges<'_>) -> SmallVec<[Stop; 6]> {
-        let stop = |key| Stop { key, guard: 0, place: None };
-        charges.iter().map(|charge| stop(self.hash(charge.plan, charges.key_bytes(charge)))).collect()
-    }
-
-    /// Locks the shards of all stops, in ascending order, each once.
-    #[inline(always)]
-    fn lock(&self, stops: &mut [Stop]) -> SmallVec<[Locked<'_>; 6]> {
-        let numbered = stops.iter().enumerate();
-        let mut order: SmallVec<[usize; 6]> =
-            numbered.map(|(index, stop)| shard_of(stop.key) * Charges::MOST + index).collect();
-        order.sort_unstable();
-        let mut guards = SmallVec::new();
+    fn lock<'s>(&'s self, stops: &mut [Stop], guards: &mut Guards<'s>) {
+        // Sorted by insertion: most attempts have a few charges, and many have one.
+        let mut order = ArrayVec::<usize, { Charges::MOST }>::new();
+        for (index, stop) in stops.iter().enumerate() {
+            let later = |other: &&usize| shard_of(stops[**other].key) > shard_of(stop.key);
+            order.insert(order.len() - order.iter().rev().take_while(later).count(), index);
+        }
         let mut locked = None;
-        for (shard, index) in order.iter().map(|place| (place / Charges::MOST, place % Charges::MOST)) {
+        for &index in &order {
+            let shard = shard_of(stops[index].key);
             if locked != Some(shard) {
                 guards.push(self.shards[shard].lock());
                 locked = Some(shard);
             }
             stops[index].guard = guards.len() - 1;
         }
-        guards
     }
 
     /// Runs `settle` over the states of all charges, with every shard they touch locked.
+    #[inline]
     fn with_states<T>(
         &self,
         charges: &Charges<'_>,
         aim: Aim,
         settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
     ) -> Result<T, StoreError> {
-        if charges.len() == 1 {
-            return self.with_one(charges, aim, settle);
+        let mut stops = Stops::new();
+        for charge in charges.iter() {
+            let key = self.hash(charge.plan, charges.key_bytes(charge));
+            stops.push(Stop { key, guard: 0, place: None });
         }
-        let mut stops = self.stops(charges);
-        let stops = &mut *stops;
-        let mut guards = self.lock(stops);
-        let guards = &mut *guards;
-        fetch(charges, stops, guards);
+        let mut guards = Guards::new();
+        self.lock(&mut stops, &mut guards);
+        if stops.len() > 1 {
+            fetch(charges, &stops, &guards);
+        }
         let now = self.clock.now();
-        self.locate(charges, aim, stops, guards, now)?;
+        self.locate(charges, aim, &mut stops, &mut guards, now)?;
         let mut lost = 0;
         let mut row = StateRow::new();
         for (index, (charge, stop)) in charges.iter().zip(&mut *stops).enumerate() {
@@ -180,65 +180,19 @@ impl MemoryStore {
             }
             match stop.place {
                 Some(place) => shard.load(place, charge.plan, &mut row),
-                None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
+                None => charge.plan.limits().iter().for_each(|_| row.push(State::Fresh)),
             }
         }
         let settled = settle(&mut row, Scene { now, lost });
         let changed = settled.as_ref().map_or(0, |(_, changed)| *changed);
-        put_back(charges, stops, guards, &mut row, changed);
+        put_back(charges, &stops, &mut guards, &mut row, changed);
         settled.map(|(value, _)| value)
-    }
-
-    /// As [`MemoryStore::with_states`], for one charge: one lock and no bookkeeping.
-    #[inline]
-    fn with_one<T>(
-        &self,
-        charges: &Charges<'_>,
-        aim: Aim,
-        settle: impl FnOnce(&mut [State], Scene) -> Result<(T, u32), StoreError>,
-    ) -> Result<T, StoreError> {
-        let charge = charges.iter().next().expect("there is one charge");
-        let key = self.hash(charge.plan, charges.key_bytes(charge));
-        let mut shard = self.shards[shard_of(key)].lock();
-        let now = self.clock.now();
-        let late = aim.is_late(&shard, charge.plan);
-        let place = self.place(&mut shard, key, charge.plan, aim, now)?.filter(|_| !late);
-        let mut row = StateRow::new();
-        match place {
-            Some(place) => shard.load(place, charge.plan, &mut row),
-            None => row.extend(charge.plan.limits().iter().map(|_| State::Fresh)),
-        }
-        let settled = settle(&mut row, Scene { now, lost: u32::from(late) });
-        let changed = settled.as_ref().is_ok_and(|(_, changed)| *changed != 0);
-        shard.put_back(key, place, charge.plan, &mut row, changed);
-        settled.map(|(value, _)| value)
-    }
-
-    /// Finds the place of a key, after making room for it if it has none.
-    #[inline]
-    fn place(
-        &self,
-        shard: &mut Shard,
-        key: KeyHash,
-        plan: &Arc<Plan>,
-        aim: Aim,
-        now: Timestamp,
-    ) -> Result<Option<Place>, StoreError> {
-        loop {
-            match shard.locate(key, plan, now) {
-                Located::At(place) => return Ok(Some(place)),
-                Located::Moved => {}
-                Located::Vacant if self.lacks_room(shard, plan, aim) => {
-                    self.make_room(shard, now, &[])?;
-                }
-                Located::Vacant => return Ok(None),
-            }
-        }
     }
 
     /// Finds the place of every charge, after making room for those that have none yet. Starts over
     /// whenever a key was moved or forgotten, because that moves others: at most once for each
     /// charge's move, and otherwise with a key less each time.
+    #[inline(always)]
     fn locate(
         &self,
         charges: &Charges<'_>,
@@ -283,22 +237,7 @@ impl MemoryStore {
 
     #[inline]
     pub(crate) fn take_now(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        // What came of it is written down when the lock is free again.
-        match charges.lone().and_then(|lone| self.settle_alone(&lone, charges)) {
-            Some((reading, now)) => outcome.conclude(now, reading, charges.cost),
-            None => self.take_together(charges, outcome)?,
-        }
-        Ok(())
-    }
-
-    /// Kept apart, so that the shortest way needs little of the stack.
-    #[inline(never)]
-    fn take_together(&self, charges: &Charges<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-        if let Some((reading, now)) = self.climb_alone(charges) {
-            outcome.conclude(now, reading, charges.cost);
-            return Ok(());
-        }
-        let aim = if charges.cost > 0 { Aim::Take } else { Aim::Look };
+        let aim = if charges.takes() { Aim::Take } else { Aim::Look };
         self.with_states(charges, aim, |states, Scene { now, .. }| {
             charges.settle_into(states, now, outcome).map_err(stale)?;
             Ok(((), outcome.taken))
@@ -325,7 +264,7 @@ impl MemoryStore {
                 match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
                     Given::Already => continue,
                     Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
-                        left.push_taken(charge.plan, charges.key(charge), charge.fate);
+                        left.push_taken(charge.plan, charges.key(charge), charge.cost, charge.fate);
                     }
                     Given::Back | Given::TooOld => {}
                 }
@@ -406,6 +345,7 @@ fn fetch(charges: &Charges<'_>, stops: &[Stop], guards: &[Locked<'_>]) {
 
 /// Writes the states back: first where there is a place, then those of new keys, because putting a
 /// key in may move others.
+#[inline(always)]
 fn put_back(
     charges: &Charges<'_>,
     stops: &[Stop],
@@ -413,20 +353,39 @@ fn put_back(
     row: &mut [State],
     changed: u32,
 ) {
-    let mut put = |fresh: bool| {
-        let mut rest = &mut *row;
-        for (index, (charge, stop)) in charges.iter().zip(stops).enumerate() {
-            let (states, after) = rest.split_at_mut(charge.plan.limits().len());
-            rest = after;
-            if stop.place.is_none() == fresh {
-                let taken = changed & (1 << index) != 0;
-                guards[stop.guard].put_back(stop.key, stop.place, charge.plan, states, taken);
+    let mut vacant = 0;
+    let mut rest = &mut *row;
+    for (index, (charge, stop)) in charges.iter().zip(stops).enumerate() {
+        let (states, after) = rest.split_at_mut(charge.plan.limits().len());
+        rest = after;
+        match stop.place {
+            Some(place) => {
+                let is_changed = changed & (1 << index) != 0;
+                guards[stop.guard].put_back(stop.key, place, charge.plan, states, is_changed);
             }
+            None => vacant |= changed & (1 << index),
         }
-    };
-    put(false);
-    if stops.iter().any(|stop| stop.place.is_none()) {
-        put(true);
+    }
+    if vacant != 0 {
+        put_in(charges, stops, guards, row, vacant);
+    }
+}
+
+/// Puts in the keys of these charges, which are not there yet.
+#[cold]
+fn put_in(
+    charges: &Charges<'_>,
+    stops: &[Stop],
+    guards: &mut [Locked<'_>],
+    mut row: &mut [State],
+    vacant: u32,
+) {
+    for (index, (charge, stop)) in charges.iter().zip(stops).enumerate() {
+        let (states, after) = row.split_at_mut(charge.plan.limits().len());
+        row = after;
+        if vacant & (1 << index) != 0 {
+            guards[stop.guard].put_in(stop.key, charge.plan, states);
+        }
     }
 }
 

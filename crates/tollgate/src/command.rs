@@ -11,7 +11,6 @@ pub mod check;
 pub mod config;
 pub mod consumers;
 pub mod decisions;
-pub mod give;
 pub mod guard;
 pub mod holds;
 mod limits;
@@ -19,6 +18,7 @@ pub mod pages;
 pub mod pause;
 pub mod peek;
 pub mod rate_limits;
+pub mod refund;
 pub mod reload;
 pub mod reset;
 pub mod routes;
@@ -91,8 +91,9 @@ pub enum Remote {
     Reset(Asking<reset::Reset>),
     /// Give one key limits of its own, or remove them
     Set(Asking<set::Set>),
-    /// Give back what an allowed attempt took
-    Give(Asking<give::Give>),
+    /// Give back what an allowed attempt took, or a part of it
+    #[command(alias = "give")]
+    Refund(Asking<refund::Refund>),
     /// Begin and finish logins at a guard, and show, inspect or lift its locks
     Guard(Asking<guard::Guarding>),
     /// Show, release or renew what is held at once
@@ -163,7 +164,7 @@ impl Remote {
             Self::Peek(asking) => &asking.reach,
             Self::Reset(asking) => &asking.reach,
             Self::Set(asking) => &asking.reach,
-            Self::Give(asking) => &asking.reach,
+            Self::Refund(asking) => &asking.reach,
             Self::Guard(asking) => &asking.reach,
             Self::Holds(asking) => &asking.reach,
             Self::Ban(asking) => &asking.reach,
@@ -188,7 +189,7 @@ impl Remote {
             Self::Peek(asking) => asking.command.run(session),
             Self::Reset(asking) => asking.command.run(session),
             Self::Set(asking) => asking.command.run(session),
-            Self::Give(asking) => asking.command.run(session),
+            Self::Refund(asking) => asking.command.run(session),
             Self::Guard(asking) => asking.command.run(session),
             Self::Holds(asking) => asking.command.run(session),
             Self::Ban(asking) => asking.command.run(session),

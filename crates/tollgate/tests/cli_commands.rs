@@ -263,7 +263,10 @@ fn give_says_what_became_of_the_receipt() {
         let run = server.run(&["give", "r-1"]);
         assert_eq!((run.code, run.out.as_str()), (code, expected));
         let asked = server.only();
-        assert_eq!((asked.line.as_str(), asked.body.as_str()), ("POST /api/v1/give", r#"{"receipt":"r-1"}"#));
+        assert_eq!(
+            (asked.line.as_str(), asked.body.as_str()),
+            ("POST /api/v1/refund", r#"{"receipt":"r-1"}"#)
+        );
     }
 }
 

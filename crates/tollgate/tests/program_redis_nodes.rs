@@ -181,10 +181,10 @@ fn a_receipt_of_one_node_is_good_on_another_and_once() {
     let [(_, one), (_, other)] = &nodes[..] else { panic!("there are two") };
     assert_eq!((readiness(one), readiness(other)), ("ready".to_owned(), "ready".to_owned()));
     let receipt = one.check(&attempt("window", "ada")).ok()["receipt"].clone();
-    let given = other.post("/api/v1/give", &json!({ "receipt": receipt }));
+    let given = other.post("/api/v1/refund", &json!({ "receipt": receipt }));
     assert_eq!(given.status, 200, "{}", given.text());
     assert_eq!(one.remaining("window", "ada"), 2);
-    one.post("/api/v1/give", &json!({ "receipt": receipt }));
+    one.post("/api/v1/refund", &json!({ "receipt": receipt }));
     assert_eq!(one.remaining("window", "ada"), 2, "once");
 }
 

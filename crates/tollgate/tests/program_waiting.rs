@@ -174,7 +174,7 @@ fn who_waits_for_a_hold_is_let_in_when_it_is_released_or_given_back() {
     assert_eq!(server.ask("DELETE", "/api/v1/holds/job/a/1", None).ok()["released"], true);
     assert_eq!(third.reply().unwrap().ok()["allowed"], true);
     let mut fourth = waits("4");
-    server.post("/api/v1/give", &json!({ "receipt": second["receipt"] })).ok();
+    server.post("/api/v1/refund", &json!({ "receipt": second["receipt"] })).ok();
     assert_eq!(fourth.reply().unwrap().ok()["allowed"], true);
     let brief = json!({ "policy": "send", "fields": { "job": "a" }, "id": "5", "max_wait": "100ms" });
     let reply = server.post("/api/v1/acquire", &brief);

@@ -26,8 +26,8 @@ impl fmt::Display for Limit {
                 limit.lease().map_or(Ok(()), |lease| write!(f, " for {lease}"))
             }
             Self::Ladder(limit) => limit.fmt(f),
-            Self::Total { max } => write!(f, "{max} in total"),
-            Self::PerAttempt { max, field } => write!(f, "{max} {field} per attempt"),
+            Self::Total(limit) => write!(f, "{} in total", limit.max()),
+            Self::PerAttempt(limit) => write!(f, "{} {} per attempt", limit.max(), limit.field()),
         }
     }
 }

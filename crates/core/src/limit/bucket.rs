@@ -5,7 +5,8 @@
 //! whole microseconds and a remainder in units of `1 / denominator`: the generic cell rate
 //! algorithm without rounding. A float never appears, so nothing is minted and nothing is lost.
 
-use super::{Draft, TooBig};
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State, TooBig};
 use crate::MAX_EXACT;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -111,18 +112,6 @@ impl Bucket {
         Level { full_at: now + Span::from_micros(micros), rest }
     }
 
-    /// Forgets a level that is full by now.
-    #[inline]
-    pub(super) fn freshen(&self, level: Level, now: Timestamp) -> Option<Level> {
-        let backlog = self.backlog(Some(level), now);
-        (backlog > 0).then(|| self.level(backlog, now))
-    }
-
-    #[inline]
-    pub(super) fn when(&self, level: Option<Level>, draft: &Draft<'_>) -> When {
-        self.wait(self.backlog(level, draft.now), draft.cost)
-    }
-
     #[inline]
     fn wait(&self, backlog: u64, cost: u64) -> When {
         if cost > self.burst {
@@ -134,51 +123,99 @@ impl Bucket {
         }
     }
 
+    /// What is left of a take of `cost` into a full bucket once the bucket has refilled for `refilled`
+    /// units.
+    fn left_of(&self, cost: u64, refilled: u64) -> u64 {
+        (cost.min(self.burst) * self.numerator.value).saturating_sub(refilled)
+    }
+
+    /// Carries the used tokens over from a bucket with other numbers, clamped to this one's burst.
+    pub(super) fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
+        let State::Level(level) = state else { return state };
+        let used = u128::from(old.backlog(Some(level), now)) * u128::from(self.numerator.value);
+        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
+        State::Level(self.level(u64::try_from(backlog).unwrap_or(self.empty), now))
+    }
+}
+
+impl Kind for Bucket {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Bucket(self.period)
+    }
+
+    fn number(&self) -> u64 {
+        self.rate
+    }
+
+    fn capacity(&self) -> u64 {
+        self.burst
+    }
+
+    fn period(&self) -> Option<Span> {
+        Some(self.period)
+    }
+
+    fn matters_for(&self) -> Span {
+        self.fills_in
+    }
+
+    fn names_takes(&self) -> bool {
+        false
+    }
+
+    /// Forgets a level that is full by now.
     #[inline]
-    pub(super) fn take(&self, level: Option<Level>, draft: &Draft<'_>) -> Level {
-        self.level(self.backlog(level, draft.now) + draft.cost * self.numerator.value, draft.now)
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Level(level) = state else { return state.wipe() };
+        match self.backlog(Some(*level), draft.now) {
+            0 => state.wipe(),
+            backlog => *level = self.level(backlog, draft.now),
+        }
     }
 
     #[inline]
-    pub(super) fn read(&self, level: Option<Level>, when: When, now: Timestamp) -> Reading {
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
+        self.wait(self.backlog(state.level(), draft.now), draft.cost)
+    }
+
+    #[inline]
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        let backlog = self.backlog(state.level(), draft.now) + draft.cost * self.numerator.value;
+        let taken = self.level(backlog, draft.now);
+        match state {
+            State::Level(level) => *level = taken,
+            _ => *state = State::Level(taken),
+        }
+    }
+
+    #[inline]
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let level = state.level();
         Reading {
             capacity: self.burst,
-            remaining: self.numerator.divide(self.empty - self.backlog(level, now)).0,
-            reset: Some(level.map_or(now, Level::idle_at)),
+            remaining: self.numerator.divide(self.empty - self.backlog(level, draft.now)).0,
+            reset: Some(level.map_or(draft.now, Level::idle_at)),
             when,
         }
     }
 
-    /// Freshens, weighs, takes if it conforms, and reads, in one go: the backlog is worked out once.
-    #[inline]
-    pub fn settle(&self, level: Option<Level>, draft: &Draft<'_>) -> (Option<Level>, Reading) {
-        let before = self.backlog(level, draft.now);
-        let when = self.wait(before, draft.cost);
-        let backlog = if when == When::Now { before + draft.cost * self.numerator.value } else { before };
-        let level = self.level(backlog, draft.now);
-        let reading = Reading {
-            capacity: self.burst,
-            remaining: self.numerator.divide(self.empty - backlog).0,
-            reset: Some(level.idle_at()),
-            when,
-        };
-        ((backlog > 0).then_some(level), reading)
-    }
-
     /// Gives back what has not yet refilled by itself since the take. Never more: what the bucket
-    /// regained on its own was given back already.
-    pub(super) fn give(&self, level: Level, cost: u64, taken_at: Timestamp, now: Timestamp) -> Level {
-        let taken = cost.min(self.burst) * self.numerator.value;
-        let refilled = now.since(taken_at).as_micros().saturating_mul(self.denominator.value);
-        let back = taken.saturating_sub(refilled);
-        self.level(self.backlog(Some(level), now).saturating_sub(back), now)
+    /// regained on its own was given back already. Of a part it gives back by how much less a smaller
+    /// take would have left.
+    fn refund(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, amount }: Refund) {
+        let State::Level(level) = state else { return };
+        let refilled = draft.now.since(taken_at).as_micros().saturating_mul(self.denominator.value);
+        let kept = draft.cost.saturating_sub(amount);
+        let back = self.left_of(draft.cost, refilled) - self.left_of(kept, refilled);
+        *level = self.level(self.backlog(Some(*level), draft.now).saturating_sub(back), draft.now);
     }
 
-    /// Carries the used tokens over from a bucket with other numbers, clamped to this one's burst.
-    pub(super) fn adopt(&self, old: &Self, level: Level, now: Timestamp) -> Level {
-        let used = u128::from(old.backlog(Some(level), now)) * u128::from(self.numerator.value);
-        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
-        self.level(u64::try_from(backlog).unwrap_or(self.empty), now)
+    fn blocks(&self, state: &State, draft: &Draft<'_>) -> bool {
+        self.when(state, draft) > When::Now
+    }
+
+    fn idle(&self, state: &State) -> Idle {
+        Idle::At(state.level().map_or(Timestamp::ZERO, Level::idle_at))
     }
 }
 
@@ -200,7 +237,7 @@ impl Divisor {
 impl Level {
     /// From when on this level says no more than a fresh bucket does.
     #[inline]
-    pub(super) fn idle_at(self) -> Timestamp {
+    fn idle_at(self) -> Timestamp {
         self.full_at + Span::from_micros(u64::from(self.rest > 0))
     }
 }

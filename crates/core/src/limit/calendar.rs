@@ -7,8 +7,9 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::Draft;
+use super::kind::{Kind, LONGEST_MATTER};
 use super::window::{Tally, room};
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -58,37 +59,80 @@ impl Calendar {
     pub fn period(&self) -> &Period {
         &self.period
     }
+}
+
+impl Kind for Calendar {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Calendar(&self.period)
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        self.period.unit.length()
+    }
+
+    /// Where clocks are put back, a day or a week is a little longer than others.
+    fn matters_for(&self) -> Span {
+        let twice = |length: Span| Span::from_micros(length.as_micros() * 2);
+        self.period.unit.length().map_or(LONGEST_MATTER, twice)
+    }
+
+    fn calendar(&self) -> Option<&Period> {
+        Some(&self.period)
+    }
+
+    fn names_takes(&self) -> bool {
+        false
+    }
 
     /// Forgets a period that is over. One that ends later than the present one was begun before
     /// the clock went back: its count is this one's now.
-    pub(super) fn freshen(&self, tally: Tally, draft: &Draft<'_>) -> Option<Tally> {
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let edge = draft.end_of(&self.period);
-        (tally.edge >= edge).then_some(Tally { edge, ..tally })
+        let current = state.tally().filter(|tally| tally.edge >= edge);
+        *state = current.map(|tally| Tally { edge, ..tally }).into();
     }
 
-    pub(super) fn when(&self, tally: Option<Tally>, draft: &Draft<'_>) -> When {
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         let wipe = draft.end_of(&self.period).since(draft.now);
-        room(self.max, tally.map_or(0, |tally| tally.count), draft.cost, wipe)
+        room(self.max, state.tally().map_or(0, |tally| tally.count), draft.cost, wipe)
     }
 
-    pub(super) fn take(&self, tally: Option<Tally>, draft: &Draft<'_>) -> Tally {
-        let count = tally.map_or(0, |tally| tally.count);
-        Tally { edge: draft.end_of(&self.period), count: count + draft.cost }
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        let count = state.tally().map_or(0, |tally| tally.count);
+        *state = State::Tally(Tally { edge: draft.end_of(&self.period), count: count + draft.cost });
     }
 
-    pub(super) fn read(&self, tally: Option<Tally>, when: When, draft: &Draft<'_>) -> Reading {
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
         Reading {
             capacity: self.max,
-            remaining: self.max.saturating_sub(tally.map_or(0, |tally| tally.count)),
+            remaining: self.max.saturating_sub(state.tally().map_or(0, |tally| tally.count)),
             reset: Some(draft.end_of(&self.period)),
             when,
         }
     }
 
     /// Only the period that was charged, the one around `taken_at`, is credited.
-    pub(super) fn give(&self, tally: Tally, cost: u64, end_when_taken: Timestamp) -> Tally {
-        let back = if tally.edge == end_when_taken { cost } else { 0 };
-        Tally { count: tally.count.saturating_sub(back), ..tally }
+    fn refund(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, amount }: Refund) {
+        let page = draft.calendar.iter().find(|page| page.period == self.period);
+        let charged = page.and_then(|page| page.end_at(taken_at));
+        if let State::Tally(tally) = state
+            && charged == Some(tally.edge)
+        {
+            tally.count = tally.count.saturating_sub(amount);
+        }
+    }
+
+    /// A state by itself does not say where the next boundary is, only what was counted.
+    fn blocks(&self, state: &State, _: &Draft<'_>) -> bool {
+        state.tally().is_some_and(|tally| tally.count >= self.max)
+    }
+
+    fn idle(&self, state: &State) -> Idle {
+        Idle::At(state.tally().map_or(Timestamp::ZERO, |tally| tally.edge))
     }
 }
 

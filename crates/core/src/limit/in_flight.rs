@@ -4,8 +4,9 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::vec::Vec;
 
-use super::Draft;
 use super::by_id::ById;
+use super::kind::{Kind, LONGEST_MATTER};
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::Ticket;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -83,9 +84,7 @@ impl InFlight {
         holds.find(id)
     }
 
-    /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
-    /// now.
-    pub(super) fn freshen(&self, holds: &mut Holds, now: Timestamp) {
+    fn drop_expired(&self, holds: &mut Holds, now: Timestamp) {
         let Some(lease) = self.lease else { return };
         if holds.newest <= now && now < holds.oldest + lease {
             return;
@@ -95,7 +94,55 @@ impl InFlight {
         holds.recount();
     }
 
-    pub(super) fn when(&self, holds: Option<&Holds>, draft: &Draft<'_>) -> When {
+    /// A lease that ran out must not be revived by a longer one, or by none.
+    pub(super) fn adopt(&self, old: &Self, mut state: State, now: Timestamp) -> State {
+        if let State::Holds(holds) = &mut state {
+            old.drop_expired(holds, now);
+            if holds.is_empty() {
+                return State::Fresh;
+            }
+        }
+        state
+    }
+}
+
+impl Kind for InFlight {
+    fn identity(&self) -> Identity<'_> {
+        Identity::InFlight
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        None
+    }
+
+    fn matters_for(&self) -> Span {
+        self.lease.unwrap_or(LONGEST_MATTER)
+    }
+
+    fn holding(&self) -> Holding {
+        if self.lease.is_some() { Holding::ForATime } else { Holding::UntilReleased }
+    }
+
+    fn names_takes(&self) -> bool {
+        true
+    }
+
+    /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
+    /// now.
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Holds(holds) = state else { return *state = State::Fresh };
+        self.drop_expired(holds, draft.now);
+        if holds.is_empty() {
+            *state = State::Fresh;
+        }
+    }
+
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
+        let holds = state.holds();
         if draft.cost == 0 || holds.is_some_and(|holds| holds.has(draft.id)) {
             return When::Now;
         }
@@ -110,22 +157,32 @@ impl InFlight {
         }
     }
 
-    pub(super) fn read(&self, holds: Option<&Holds>, when: When, now: Timestamp) -> Reading {
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        state.holds_mut().take(draft);
+    }
+
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let holds = state.holds();
         let newest = holds.filter(|holds| !holds.is_empty()).map(|holds| holds.newest);
         Reading {
             capacity: self.max,
             remaining: self.max.saturating_sub(holds.map_or(0, |holds| holds.used)),
-            reset: self.lease.map(|lease| newest.map_or(now, |renewed| renewed + lease)),
+            reset: self.lease.map(|lease| newest.map_or(draft.now, |renewed| renewed + lease)),
             when,
         }
     }
 
-    /// When the last hold ends by itself; `None` if it never does.
-    pub(super) fn idle_at(&self, holds: &Holds) -> Option<Timestamp> {
-        match self.lease {
-            _ if holds.is_empty() => Some(Timestamp::ZERO),
-            Some(lease) => Some(holds.newest + lease),
-            None => None,
+    fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
+        if let State::Holds(holds) = state {
+            holds.refund(draft, refund);
+        }
+    }
+
+    fn idle(&self, state: &State) -> Idle {
+        match (self.lease, state.holds().filter(|holds| !holds.is_empty())) {
+            (_, None) => Idle::At(Timestamp::ZERO),
+            (Some(lease), Some(holds)) => Idle::At(holds.newest + lease),
+            (None, Some(_)) => Idle::Never,
         }
     }
 }
@@ -191,7 +248,7 @@ impl Holds {
         self.recount();
     }
 
-    pub(super) fn take(&mut self, draft: &Draft<'_>) {
+    fn take(&mut self, draft: &Draft<'_>) {
         if self.has(draft.id) {
             return;
         }
@@ -200,13 +257,25 @@ impl Holds {
         self.insert(id, hold);
     }
 
-    pub(super) fn give(&mut self, ticket: Ticket) {
-        let given = self.by_id.iter().filter(|(_, hold)| hold.ticket == ticket);
-        let given: Vec<Box<str>> = given.map(|(id, _)| id.into()).collect();
-        self.release_all(given.iter().map(|id| &**id));
+    /// Makes the ticket's hold lighter, and ends it if nothing is left.
+    fn refund(&mut self, draft: &Draft<'_>, refund: Refund) {
+        let own = self.by_id.iter().filter(|(_, hold)| hold.ticket == draft.ticket);
+        let own: Vec<Box<str>> = own.map(|(id, _)| id.into()).collect();
+        let mut ended = Vec::new();
+        for id in own {
+            let Some(hold) = self.by_id.find_mut(&id) else { continue };
+            match refund.rest_of(hold.weight, draft) {
+                0 => ended.push(id),
+                rest => {
+                    self.used -= hold.weight - rest;
+                    hold.weight = rest;
+                }
+            }
+        }
+        self.release_all(ended.iter().map(|id| &**id));
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.by_id.is_empty()
     }
 

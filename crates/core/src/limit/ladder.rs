@@ -9,7 +9,8 @@ use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::Draft;
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::Ticket;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -126,27 +127,59 @@ impl Ladder {
         self.step_at(failures).map_or(Span::ZERO, |step| step.pause.span())
     }
 
+    /// From when on this height says no more than none.
+    fn idle_at(&self, height: Height) -> Timestamp {
+        height.last + self.forget
+    }
+}
+
+impl Kind for Ladder {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Ladder(self.forget)
+    }
+
+    /// The failures of the last step.
+    fn number(&self) -> u64 {
+        self.top()
+    }
+
+    /// The failures of the first step that pauses.
+    fn capacity(&self) -> u64 {
+        self.at_once
+    }
+
+    fn period(&self) -> Option<Span> {
+        Some(self.forget)
+    }
+
+    fn matters_for(&self) -> Span {
+        self.forget
+    }
+
+    fn names_takes(&self) -> bool {
+        true
+    }
+
     /// Forgets everything once the last failure is old enough. What lies in the future (the clock went
     /// back) was now.
-    #[inline]
-    pub(super) fn freshen(&self, failures: &mut Failures, now: Timestamp) {
-        let Some(height) = failures.height() else { return };
-        if height.last > now {
-            failures.log.iter_mut().for_each(|failure| failure.at = failure.at.min(now));
-        } else if self.idle_at(height) <= now {
-            failures.log.clear();
-            failures.count = 0;
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Failures(failures) = state else { return *state = State::Fresh };
+        match failures.height() {
+            Some(height) if height.last > draft.now => {
+                failures.log.iter_mut().for_each(|failure| failure.at = failure.at.min(draft.now));
+            }
+            Some(height) if draft.now < self.idle_at(height) => {}
+            _ => *state = State::Fresh,
         }
     }
 
     /// An attempt that costs more than one counts as that many at one moment: each but the first comes
     /// right after a failure, so none of them may have to wait.
-    #[inline]
-    pub(super) fn when(&self, height: Option<Height>, draft: &Draft<'_>) -> When {
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         if draft.cost > self.at_once {
             return When::Never;
         }
-        let Some(Height { failures, last }) = height else { return When::Now };
+        let Some(Height { failures, last }) = state.height() else { return When::Now };
         if draft.cost == 0 || failures + draft.cost <= self.at_once {
             return When::Now;
         }
@@ -157,70 +190,51 @@ impl Ladder {
         }
     }
 
-    #[inline]
-    pub(super) fn take(&self, failures: &mut Failures, draft: &Draft<'_>) {
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        let failures = state.failures_mut();
         failures.push(Failure { at: draft.now, ticket: draft.ticket, count: draft.cost });
         failures.merge(self.most_entries());
     }
 
     /// As much as the last step takes, or as there are failures if that is more, less the failures.
-    #[inline]
-    pub(super) fn read(&self, height: Option<Height>, when: When, now: Timestamp) -> Reading {
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let height = state.height();
         let count = height.map_or(0, |height| height.failures);
         let capacity = self.top().max(count);
-        let reset = height.map_or(now, |height| self.idle_at(height));
+        let reset = height.map_or(draft.now, |height| self.idle_at(height));
         Reading { capacity, remaining: capacity - count, reset: Some(reset), when }
     }
 
-    /// Freshens, weighs, takes if it conforms, and reads, in one go.
-    pub fn settle(&self, failures: &mut Failures, draft: &Draft<'_>) -> Reading {
-        self.freshen(failures, draft.now);
-        let when = self.when(failures.height(), draft);
-        if when == When::Now && draft.cost > 0 {
-            self.take(failures, draft);
-        }
-        self.read(failures.height(), when, draft.now)
-    }
-
-    /// What an attempt comes to that is refused by what is known of the height alone; `None` if the
-    /// failures themselves have to be looked at.
-    #[inline]
-    pub fn refuse(&self, height: Height, draft: &Draft<'_>) -> Option<Reading> {
-        let current = height.last <= draft.now && draft.now < self.idle_at(height);
-        let when = self.when(Some(height), draft);
-        (current && when > When::Now).then(|| self.read(Some(height), when, draft.now))
-    }
-
-    /// Whether the least attempt would be refused now.
-    pub fn blocks(&self, height: Height, now: Timestamp) -> bool {
-        now < height.last + self.pause_after(height.failures)
-    }
-
-    /// From when on this height says no more than none.
-    pub fn idle_at(&self, height: Height) -> Timestamp {
-        height.last + self.forget
-    }
-
     /// Takes the ticket's failure out: what was before it holds again. After as long as a failure is
-    /// remembered by itself it is too late for that, so that nobody has to remember for longer which
+    /// remembered by itself it is too late for that, so that no store has to remember for longer which
     /// tickets were given back.
-    pub(super) fn give(&self, failures: &mut Failures, draft: &Draft<'_>, taken_at: Timestamp) {
-        if draft.now < taken_at + self.forget {
-            failures.log.retain(|failure| failure.ticket != draft.ticket);
+    fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
+        if let State::Failures(failures) = state
+            && draft.now < refund.taken_at + self.forget
+        {
+            let own = failures.log.iter_mut().filter(|failure| failure.ticket == draft.ticket);
+            own.for_each(|failure| failure.count = refund.rest_of(failure.count, draft));
+            failures.log.retain(|failure| failure.count > 0);
             failures.recount();
         }
     }
 
     /// Takes the ticket's failure out, and all that came before it. What came after it stays: it is
     /// not known to be by the same hand.
-    pub(super) fn clear(&self, failures: &mut Failures, draft: &Draft<'_>, taken_at: Timestamp) {
-        if draft.now < taken_at + self.forget {
+    fn clear(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, .. }: Refund) {
+        if let State::Failures(failures) = state
+            && draft.now < taken_at + self.forget
+        {
             let own = failures.log.iter().position(|failure| failure.ticket == draft.ticket);
             let earlier = || failures.log.iter().take_while(|failure| failure.at <= taken_at).count();
             let gone = own.map_or_else(earlier, |own| own + 1);
             failures.log.drain(..gone);
             failures.recount();
         }
+    }
+
+    fn idle(&self, state: &State) -> Idle {
+        Idle::At(state.height().map_or(Timestamp::ZERO, |height| self.idle_at(height)))
     }
 }
 
@@ -249,10 +263,6 @@ impl Failures {
     #[inline]
     pub fn height(&self) -> Option<Height> {
         self.log.last().map(|last| Height { failures: self.count, last: last.at })
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.log.is_empty()
     }
 
     fn push(&mut self, failure: Failure) {

@@ -3,7 +3,8 @@
 
 use alloc::collections::VecDeque;
 
-use super::Draft;
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::Ticket;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -46,25 +47,51 @@ impl Sliding {
     pub fn period(&self) -> Span {
         self.period
     }
+}
+
+impl Kind for Sliding {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Sliding(self.period)
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        Some(self.period)
+    }
+
+    fn matters_for(&self) -> Span {
+        self.period
+    }
+
+    fn names_takes(&self) -> bool {
+        true
+    }
 
     /// Drops what no longer counts. What lies in the future (the clock went back) was now.
-    pub(super) fn freshen(&self, log: &mut Log, now: Timestamp) {
-        for entry in log.entries.iter_mut().rev().take_while(|entry| entry.at > now) {
-            entry.at = now;
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Log(log) = state else { return *state = State::Fresh };
+        for entry in log.entries.iter_mut().rev().take_while(|entry| entry.at > draft.now) {
+            entry.at = draft.now;
         }
-        while let Some(gone) = log.entries.pop_front_if(|entry| entry.at + self.period <= now) {
+        while let Some(gone) = log.entries.pop_front_if(|entry| entry.at + self.period <= draft.now) {
             log.used -= gone.cost;
+        }
+        if log.entries.is_empty() {
+            *state = State::Fresh;
         }
     }
 
-    pub(super) fn when(&self, log: Option<&Log>, draft: &Draft<'_>) -> When {
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         if draft.cost == 0 {
             return When::Now;
         }
         if draft.cost > self.max {
             return When::Never;
         }
-        let Some(log) = log else { return When::Now };
+        let Some(log) = state.log() else { return When::Now };
         let mut excess = (log.used + draft.cost).saturating_sub(self.max);
         let mut when = When::Now;
         for entry in log.entries.iter() {
@@ -77,14 +104,31 @@ impl Sliding {
         when
     }
 
-    pub(super) fn read(&self, log: Option<&Log>, when: When, now: Timestamp) -> Reading {
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        let entry = Entry { at: draft.now, ticket: draft.ticket, cost: draft.cost };
+        state.log_mut().push(entry);
+    }
+
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let log = state.log();
         let newest = log.and_then(|log| log.entries.back());
         Reading {
             capacity: self.max,
             remaining: self.max.saturating_sub(log.map_or(0, |log| log.used)),
-            reset: Some(newest.map_or(now, |entry| entry.at + self.period)),
+            reset: Some(newest.map_or(draft.now, |entry| entry.at + self.period)),
             when,
         }
+    }
+
+    fn refund(&self, state: &mut State, draft: &Draft<'_>, refund: Refund) {
+        if let State::Log(log) = state {
+            log.refund(draft, refund);
+        }
+    }
+
+    fn idle(&self, state: &State) -> Idle {
+        let newest = state.log().and_then(|log| log.entries.back());
+        Idle::At(newest.map_or(Timestamp::ZERO, |entry| entry.at + self.period))
     }
 }
 
@@ -94,21 +138,11 @@ impl Log {
         self.entries.iter().copied()
     }
 
-    pub(super) fn take(&mut self, draft: &Draft<'_>) {
-        self.push(Entry { at: draft.now, ticket: draft.ticket, cost: draft.cost });
-    }
-
-    pub(super) fn give(&mut self, ticket: Ticket) {
-        self.entries.retain(|entry| entry.ticket != ticket);
+    fn refund(&mut self, draft: &Draft<'_>, refund: Refund) {
+        let own = self.entries.iter_mut().filter(|entry| entry.ticket == draft.ticket);
+        own.for_each(|entry| entry.cost = refund.rest_of(entry.cost, draft));
+        self.entries.retain(|entry| entry.cost > 0);
         self.used = self.entries.iter().map(|entry| entry.cost).sum();
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
-    pub(super) fn newest(&self) -> Timestamp {
-        self.entries.back().map_or(Timestamp::ZERO, |entry| entry.at)
     }
 
     fn push(&mut self, entry: Entry) {

@@ -5,7 +5,8 @@
 
 use alloc::collections::VecDeque;
 
-use super::Draft;
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -51,11 +52,34 @@ impl Slotted {
     fn freed_at(&self, index: u64) -> Timestamp {
         Timestamp::from_micros((index + 1) * self.slot.as_micros()) + self.period
     }
+}
+
+impl Kind for Slotted {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Slotted(self.period, self.slot)
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        Some(self.period)
+    }
+
+    fn matters_for(&self) -> Span {
+        Span::from_micros(self.period.as_micros() + self.slot.as_micros())
+    }
+
+    fn names_takes(&self) -> bool {
+        false
+    }
 
     /// Drops the slots that no longer count. What lies in the future (the clock went back) falls
     /// into the present slot.
-    pub(super) fn freshen(&self, slots: &mut Slots, now: Timestamp) {
-        let present = self.index(now);
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Slots(slots) = state else { return *state = State::Fresh };
+        let present = self.index(draft.now);
         let mut ahead = 0;
         while let Some((_, count)) = slots.counts.pop_back_if(|(index, _)| *index > present) {
             ahead += count;
@@ -64,19 +88,24 @@ impl Slotted {
             slots.add(present, ahead);
             slots.used -= ahead;
         }
-        while let Some((_, count)) = slots.counts.pop_front_if(|(index, _)| self.freed_at(*index) <= now) {
+        while let Some((_, count)) =
+            slots.counts.pop_front_if(|(index, _)| self.freed_at(*index) <= draft.now)
+        {
             slots.used -= count;
+        }
+        if slots.counts.is_empty() {
+            *state = State::Fresh;
         }
     }
 
-    pub(super) fn when(&self, slots: Option<&Slots>, draft: &Draft<'_>) -> When {
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
         if draft.cost == 0 {
             return When::Now;
         }
         if draft.cost > self.max {
             return When::Never;
         }
-        let Some(slots) = slots else { return When::Now };
+        let Some(slots) = state.slots() else { return When::Now };
         let mut excess = (slots.used + draft.cost).saturating_sub(self.max);
         let mut when = When::Now;
         for (index, count) in slots.counts.iter() {
@@ -89,32 +118,36 @@ impl Slotted {
         when
     }
 
-    pub(super) fn take(&self, slots: &mut Slots, draft: &Draft<'_>) {
-        slots.add(self.index(draft.now), draft.cost);
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        state.slots_mut().add(self.index(draft.now), draft.cost);
     }
 
-    pub(super) fn read(&self, slots: Option<&Slots>, when: When, now: Timestamp) -> Reading {
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let slots = state.slots();
         let newest = slots.and_then(|slots| slots.counts.back());
         Reading {
             capacity: self.max,
             remaining: self.max.saturating_sub(slots.map_or(0, |slots| slots.used)),
-            reset: Some(newest.map_or(now, |(index, _)| self.freed_at(*index))),
+            reset: Some(newest.map_or(draft.now, |(index, _)| self.freed_at(*index))),
             when,
         }
     }
 
-    pub(super) fn give(&self, slots: &mut Slots, cost: u64, taken_at: Timestamp) {
+    /// Only the slot that was charged is credited.
+    fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
+        let State::Slots(slots) = state else { return };
         let taken = self.index(taken_at);
         if let Some((_, count)) = slots.counts.iter_mut().find(|(index, _)| *index == taken) {
-            let back = cost.min(*count);
+            let back = amount.min(*count);
             *count -= back;
             slots.used -= back;
         }
         slots.counts.retain(|(_, count)| *count > 0);
     }
 
-    pub(super) fn idle_at(&self, slots: &Slots) -> Timestamp {
-        slots.counts.back().map_or(Timestamp::ZERO, |(index, _)| self.freed_at(*index))
+    fn idle(&self, state: &State) -> Idle {
+        let newest = state.slots().and_then(|slots| slots.counts.back());
+        Idle::At(newest.map_or(Timestamp::ZERO, |(index, _)| self.freed_at(*index)))
     }
 }
 
@@ -122,10 +155,6 @@ impl Slots {
     /// The number of each slot since the epoch and what was taken in it, oldest first.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.counts.iter().copied()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.counts.is_empty()
     }
 
     fn add(&mut self, index: u64, cost: u64) {

@@ -27,10 +27,20 @@ pub enum State {
 }
 
 impl State {
+    /// Forgets everything.
+    #[inline]
+    pub(super) fn wipe(&mut self) {
+        if !matches!(self, Self::Fresh) {
+            *self = Self::Fresh;
+        }
+    }
+
+    #[inline]
     pub(super) fn tally(&self) -> Option<Tally> {
         if let Self::Tally(tally) = self { Some(*tally) } else { None }
     }
 
+    #[inline]
     pub(super) fn level(&self) -> Option<Level> {
         if let Self::Level(level) = self { Some(*level) } else { None }
     }

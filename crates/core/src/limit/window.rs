@@ -1,6 +1,7 @@
 //! A fixed window that starts with the key's first accepted attempt; its end never moves.
 
-use super::Draft;
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State};
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -33,48 +34,80 @@ impl Window {
 
     /// Forgets a window that is over. A start in the future (the clock went back) is now.
     #[inline]
-    pub(super) fn freshen(&self, tally: Tally, now: Timestamp) -> Option<Tally> {
+    fn current(&self, tally: Tally, now: Timestamp) -> Option<Tally> {
         let edge = tally.edge.min(now);
         (now < edge + self.period).then_some(Tally { edge, ..tally })
     }
+}
+
+impl Kind for Window {
+    fn identity(&self) -> Identity<'_> {
+        Identity::Window(self.period)
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        Some(self.period)
+    }
+
+    fn matters_for(&self) -> Span {
+        self.period
+    }
+
+    fn names_takes(&self) -> bool {
+        false
+    }
 
     #[inline]
-    pub(super) fn when(&self, tally: Option<Tally>, draft: &Draft<'_>) -> When {
+    fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
+        let State::Tally(tally) = state else { return state.wipe() };
+        match self.current(*tally, draft.now) {
+            Some(current) => *tally = current,
+            None => state.wipe(),
+        }
+    }
+
+    #[inline]
+    fn when(&self, state: &State, draft: &Draft<'_>) -> When {
+        let tally = state.tally();
         let end = tally.map_or(draft.now, |tally| tally.edge + self.period);
         room(self.max, tally.map_or(0, |tally| tally.count), draft.cost, end.since(draft.now))
     }
 
     #[inline]
-    pub(super) fn take(&self, tally: Option<Tally>, draft: &Draft<'_>) -> Tally {
-        let tally = tally.unwrap_or(Tally { edge: draft.now, count: 0 });
-        Tally { count: tally.count + draft.cost, ..tally }
+    fn take(&self, state: &mut State, draft: &Draft<'_>) {
+        match state {
+            State::Tally(tally) => tally.count += draft.cost,
+            _ => *state = State::Tally(Tally { edge: draft.now, count: draft.cost }),
+        }
     }
 
     #[inline]
-    pub(super) fn read(&self, tally: Option<Tally>, when: When, now: Timestamp) -> Reading {
+    fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let tally = state.tally();
         Reading {
             capacity: self.max,
             remaining: self.max.saturating_sub(tally.map_or(0, |tally| tally.count)),
-            reset: Some(tally.map_or(now, |tally| tally.edge + self.period)),
+            reset: Some(tally.map_or(draft.now, |tally| tally.edge + self.period)),
             when,
         }
     }
 
-    /// Freshens, weighs, takes if it conforms, and reads, in one go.
-    #[inline]
-    pub fn settle(&self, tally: Option<Tally>, draft: &Draft<'_>) -> (Option<Tally>, Reading) {
-        let tally = tally.and_then(|tally| self.freshen(tally, draft.now));
-        let when = self.when(tally, draft);
-        let taken = when == When::Now && draft.cost > 0;
-        let tally = if taken { Some(self.take(tally, draft)) } else { tally };
-        (tally, self.read(tally, when, draft.now))
+    /// Only the window that was charged is credited.
+    fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
+        if let State::Tally(tally) = state
+            && tally.edge <= taken_at
+            && taken_at < tally.edge + self.period
+        {
+            tally.count = tally.count.saturating_sub(amount);
+        }
     }
 
-    /// Only the window that was charged is credited.
-    pub(super) fn give(&self, tally: Tally, cost: u64, taken_at: Timestamp) -> Tally {
-        let same = tally.edge <= taken_at && taken_at < tally.edge + self.period;
-        let back = if same { cost } else { 0 };
-        Tally { count: tally.count.saturating_sub(back), ..tally }
+    fn idle(&self, state: &State) -> Idle {
+        Idle::At(state.tally().map_or(Timestamp::ZERO, |tally| tally.edge + self.period))
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) fn rule(name: &str, by: &[(&str, FieldKind)], limits: &[&str]) -> Rul
         plan,
         ban: None,
         code: None,
+        count: None,
         count_when: None,
         enabled: true,
         secret: false,

@@ -90,7 +90,7 @@ impl MailLimits {
     /// A plan in these words, if some of it fits them or it is unlimited.
     fn of(plan: &Plan) -> Option<Self> {
         let recipients = plan.limits().iter().find_map(|limit| match limit {
-            Limit::PerAttempt { max, field } if &**field == RECIPIENTS => Some(*max),
+            Limit::PerAttempt(bound) if **bound.field() == *RECIPIENTS => Some(bound.max()),
             _ => None,
         });
         let fits = plan.limits().is_empty() || fits(plan) || recipients.is_some();

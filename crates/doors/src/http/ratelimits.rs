@@ -61,6 +61,9 @@ struct RuleConfigured<'p> {
     /// The statuses of the answers that it counts, as they are written; all if nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_when: Option<String>,
+    /// The field whose number an attempt costs, if it does not cost what it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    count: Option<String>,
     /// Whether it counts at all.
     enabled: bool,
 }
@@ -201,6 +204,7 @@ fn configured<'p>(app: &App, rule: &'p Rule) -> RuleConfigured<'p> {
         on_outage: rule.on_outage.to_string(),
         ban: rule.ban.map(|ban| ban.to_string()),
         count_when: rule.count_when.map(|statuses| statuses.to_string()),
+        count: rule.count.as_ref().map(ToString::to_string),
         enabled: rule.enabled,
     }
 }

@@ -252,6 +252,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         plan,
         ban: None,
         code: None,
+        count: None,
         count_when: None,
         enabled: true,
         secret: false,

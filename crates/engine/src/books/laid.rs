@@ -42,6 +42,7 @@ fn consumer(base: &Policies) -> Arc<Rule> {
         by: [Field { name: Arc::clone(&NAME), kind: base.kind_of(CONSUMER) }].into(),
         on_exceed: OnExceed::Reject,
         on_outage: base.on_outage().as_default_of(&plan),
+        count: None,
         count_when: None,
         ban: None,
         plan: Arc::new(plan),

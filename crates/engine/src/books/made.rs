@@ -89,6 +89,7 @@ impl MadePolicy {
             overrides: Default::default(),
             on_exceed: terms.on_exceed,
             on_outage: terms.in_outage(base.on_outage()),
+            count: None,
             count_when: None,
             ban: None,
             enabled: true,

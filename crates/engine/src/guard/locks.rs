@@ -9,8 +9,8 @@ use std::sync::Arc;
 use tollgate_core::ledger::{Edit, Entry};
 use tollgate_core::store::{Forget, Spot};
 use tollgate_core::{
-    Attempt, Charges, Climb, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, Rule, Span,
-    StoreError, Timestamp,
+    Attempt, Charges, Climb, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, ReceiptLine,
+    Rule, Span, StoreError, Timestamp,
 };
 
 use crate::engine::{Engine, Fault, Snapshot};
@@ -219,8 +219,11 @@ impl Engine {
         let receipt = Receipt {
             ticket: ticket::next(),
             at: climb.last_at(),
-            cost: climb.failures(),
-            taken: vec![(line.rule.name.to_string(), line.key.to_owned())],
+            taken: vec![ReceiptLine {
+                rule: line.rule.name.to_string(),
+                key: line.key.to_owned(),
+                cost: climb.failures(),
+            }],
         };
         let Some(sealed) = self.seals.with(Home::Store, |seal| seal.seal(Kind::Lock, &receipt)) else {
             return;
@@ -246,7 +249,7 @@ impl Engine {
         let read = |Ledgered { name, value }| {
             let sealed = std::str::from_utf8(&value).ok()?.split_once('\n')?.1;
             let Ok((Kind::Lock, receipt, Home::Store)) = self.seals.open(sealed) else { return None };
-            let (rule, key) = receipt.taken.into_iter().next()?;
+            let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
             Some((name, Recorded { rule, key, since: receipt.at }))
         };
         self.lock_page(&lock_name(guard, "", ""), after, most).into_iter().filter_map(read).collect()

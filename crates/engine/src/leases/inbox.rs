@@ -47,11 +47,17 @@ pub(super) struct Kept {
     /// Under which it is looked after; `None` if there were too many.
     pub(super) number: Option<u64>,
     pub(super) id: Arc<str>,
-    pub(super) weight: u64,
     pub(super) home: Home,
     pub(super) at: Timestamp,
-    /// The limits and the key of each hold.
-    pub(super) sites: SmallVec<[(Arc<Plan>, Arc<str>); 2]>,
+    pub(super) sites: SmallVec<[KeptSite; 2]>,
+}
+
+/// One hold of a lease.
+pub(super) struct KeptSite {
+    pub(super) plan: Arc<Plan>,
+    pub(super) key: Arc<str>,
+    /// How much of the limit it uses.
+    pub(super) weight: u64,
 }
 
 impl Inbox {
@@ -87,7 +93,7 @@ impl Inbox {
         let told = kept.number.is_some_and(|number| self.tell_dropped(number, here, waiting));
         if here {
             let pinned = self.engine.pin();
-            for (plan, key) in &kept.sites {
+            for KeptSite { plan, key, .. } in &kept.sites {
                 let current = pinned.policies_of(kept.home).rule(plan.rule());
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
                 self.engine.release_at_once(kept.home, &Spot { plan, key }, &kept.id);

@@ -9,7 +9,7 @@ use tollgate_core::limit::{InFlight, Limit};
 use tollgate_core::{Plan, Span, Timestamp};
 
 use super::chore::{ByHome, Chore, Done, Held};
-use super::inbox::{Kept, Letters};
+use super::inbox::{Kept, KeptSite, Letters};
 use crate::engine::Snapshot;
 use crate::receipt::Home;
 
@@ -102,9 +102,9 @@ impl Ledger {
     }
 
     fn keep(&mut self, number: u64, kept: &Kept) {
-        let member = Member { lease: number, weight: kept.weight, at: kept.at };
         let mut sites = SmallVec::new();
-        for (plan, key) in &kept.sites {
+        for KeptSite { plan, key, weight } in &kept.sites {
+            let member = Member { lease: number, weight: *weight, at: kept.at };
             let site = Site { rule: Arc::clone(plan.rule()), key: Arc::clone(key) };
             let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(plan, kept.at));
             place.plan = Arc::clone(plan);

@@ -80,7 +80,7 @@ impl Engine {
         for (_, charge) in all.iter().enumerate().filter(|(index, _)| take.taken & (1 << index) != 0) {
             if let Some(rule) = policies.rule(charge.plan.rule()) {
                 let key = all.key(charge);
-                charges.push(rule.plan_at(key), key, true);
+                charges.push_costing(rule.plan_at(key), key, true, charge.cost);
             }
         }
         charges.calendar = charges.periods().map(|period| page(period, take.at)).collect();

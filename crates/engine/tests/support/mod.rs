@@ -93,6 +93,7 @@ pub(crate) mod rule {
             on_exceed,
             ban: None,
             code: None,
+            count: None,
             count_when: None,
             enabled: true,
             secret: false,

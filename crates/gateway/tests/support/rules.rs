@@ -18,6 +18,7 @@ pub(crate) fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
         code: None,
+        count: None,
         count_when: None,
         ban: None,
         enabled: true,

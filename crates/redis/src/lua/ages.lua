@@ -4,7 +4,7 @@ local NUMBERS = { 2, 2, 2, 1, 0, 3, 4, 3, 2 }
 
 -- Calls `visit(kind, at, k)` for each limit of charge `i`: where it is in the request and in the row.
 local function limits(i, visit)
-  local at, k = starts[i] + 5, 1
+  local at, k = starts[i] + 7, 1
   while at < starts[i] + p[starts[i]] do
     local kind = p[at]
     visit(kind, at, k)

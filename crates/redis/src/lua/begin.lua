@@ -1,16 +1,16 @@
 -- What every script begins with: the request, the time, the charges and what is kept under their keys.
 --
--- ARGV[1] is the request, a flat array: cost, mode, deadline, time, slack, ticket, id, moment of the
+-- ARGV[1] is the request, a flat array: 1 if anything is taken, mode, deadline, time, slack, ticket, id, moment of the
 -- take, number of charges, and then each charge: its length, how its limits are written, how its
--- numbers are packed, where they begin, whether it is enforced, and its limits, each as a kind and what
--- that kind needs.
+-- numbers are packed, where they begin, whether it is enforced, what it costs, how much of that comes back
+-- if it is given back, and its limits, each as a kind and what that kind needs.
 -- KEYS holds the main key of each charge, and then the keys of its logs and holds.
 --
 -- The answer is the time and a status: -1 too late, -2 other limits, -3 stale calendar, -4 damaged;
 -- or what came of it. `p`, `now`, `n`, `vals`, `starts` and `rows` are there for what follows.
 local call, find, pack_numbers, unpack_numbers = redis.call, string.find, struct.pack, struct.unpack
 local p = cmsgpack.unpack(ARGV[1])
-local cost, mode, now, slack, n = p[1], p[2], p[4], p[5], p[9]
+local takes, mode, now, slack, n = p[1] == 1, p[2], p[4], p[5], p[9]
 if now == 0 then
   local time = call('TIME')
   now = time[1] * 1000000 + time[2]

@@ -64,20 +64,36 @@ local function ends_of(key, pattern)
   return tonumber((string.match(first, pattern))), tonumber(number), tonumber(count)
 end
 
--- Takes the ticket's entry out of a log.
+-- What one charge cost, and how much of that comes back.
+local cost, back = 0, 0
+
+-- What stays of an entry of the ticket that counts so much.
+local function rest_of(count)
+  return back < cost and math.max(0, count - back) or 0
+end
+
+-- Takes the ticket's entry out of a log, or makes it smaller.
 local function give_log(i, r, k, key, period)
   local gone = 0
-  if mode ~= 3 then
+  if mode ~= 3 and back == cost then
     local entry = string.format('%.0f %s %.0f', moment, ticket, cost)
     gone = redis.call('LREM', key, -1, entry) * cost
   end
   if gone == 0 then
+    local index = 0
     for _, _, entry in walk(i, key, ENTRY) do
-      local _, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
+      local at, who, count = string.match(entry, '^(%d+) (%x+) (%d+)$')
       if who == ticket then
-        gone = gone + tonumber(count) * redis.call('LREM', key, -1, entry)
+        local rest = rest_of(tonumber(count))
+        gone = tonumber(count) - rest
+        if rest == 0 then
+          redis.call('LREM', key, -1, entry)
+        else
+          redis.call('LSET', key, index, string.format('%s %s %.0f', at, who, rest))
+        end
         break
       end
+      index = index + 1
     end
   end
   if gone > 0 then
@@ -93,13 +109,13 @@ local function give_slot(i, r, k, key, slot, period)
   local wanted, index = math.floor(moment / slot), 0
   for number, count in walk(i, key, SLOT) do
     if number == wanted then
-      local back = math.min(cost, count)
-      if back == count then
+      local gone = math.min(back, count)
+      if gone == count then
         redis.call('LREM', key, 1, string.format('%.0f %.0f', number, count))
       else
-        redis.call('LSET', key, index, string.format('%.0f %.0f', number, count - back))
+        redis.call('LSET', key, index, string.format('%.0f %.0f', number, count - gone))
       end
-      r[k], altered = r[k] - back, true
+      r[k], altered = r[k] - gone, true
       r[k + 1], r[k + 2], r[k + 3] = ends_of(key, SLOT)
       expire(i, key, r[k] > 0 and math.max((r[k + 2] + 1) * slot + period, now + 1) or 0)
       return
@@ -121,6 +137,13 @@ local function give_hold(i, r, k, key, lease)
   elseif not told then
     for held, one in pairs(read_holds(i, key)) do
       ended[held] = one.who == ticket and one or nil
+    end
+  end
+  for name, one in pairs(ended) do
+    local rest = rest_of(one.weight)
+    if rest > 0 then
+      later(i, 'HSET', key, name, string.format('%s %.0f %s %.0f', one.who, rest, one.since, one.renewed))
+      r[k], ended[name], altered = r[k] - (one.weight - rest), nil, true
     end
   end
   if next(ended) then
@@ -156,10 +179,16 @@ local function give_failures(i, r, k, key, forget, clears)
     later(i, 'LTRIM', key, last, -1)
     own = nil
   elseif own then
-    gone = entries[own][2]
-    later(i, 'LREM', key, -1, entries[own][3])
-    table.remove(entries, own)
-    index = index - 1
+    local at, count, text = unpack(entries[own])
+    local rest = rest_of(count)
+    gone = count - rest
+    if rest > 0 then
+      later(i, 'LSET', key, own - 1, string.format('%.0f %s %.0f', at, ticket, rest))
+    else
+      later(i, 'LREM', key, -1, text)
+      table.remove(entries, own)
+      index = index - 1
+    end
   end
   if gone > 0 then
     r[k] = r[k] - gone
@@ -171,14 +200,17 @@ end
 
 local function give_count(r, k, same)
   if same then
-    r[k], altered = math.max(0, r[k] - cost), true
+    r[k], altered = math.max(0, r[k] - back), true
   end
 end
 
--- A bucket regains what it has not refilled by itself since the take.
+-- A bucket regains what it has not refilled by itself since the take: by how much less a smaller take
+-- would have left by now.
 local function give_tokens(r, k, at)
   local numerator, denominator, empty = p[at + 1], p[at + 2], p[at + 3]
-  local back = math.max(0, math.min(cost, p[at + 5]) * numerator - math.max(0, now - moment) * denominator)
+  local function left_of(cost)
+    return math.max(0, math.min(cost, p[at + 5]) * numerator - math.max(0, now - moment) * denominator)
+  end
   local full, rest, backlog = r[k], r[k + 1], 0
   if full > now or (full == now and rest > 0) then
     backlog = empty
@@ -186,7 +218,7 @@ local function give_tokens(r, k, at)
       backlog = math.min(empty, (full - now) * denominator + rest)
     end
   end
-  backlog = math.max(0, backlog - back)
+  backlog = math.max(0, backlog - (left_of(cost) - left_of(cost - back)))
   local whole = math.floor(backlog / denominator)
   r[k], r[k + 1], altered = now + whole, backlog - whole * denominator, true
 end
@@ -227,6 +259,7 @@ for i = 1, n do
   local fate = p[starts[i] + 4]
   if mode == 3 or mode == 6 or fate > 0 then
     altered = adopted[i] ~= nil
+    cost, back = p[starts[i] + 5], p[starts[i] + 6]
     age_adopted(i)
     credit(i, fate)
     if altered then

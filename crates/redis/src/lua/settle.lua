@@ -43,14 +43,14 @@ local repeated = mode ~= 5 and holds > 0 and held == holds
 surveying = false
 
 local reply, taken, bit = { now, 0 }, 0, 1
-local taking = allowed and not repeated and cost > 0 and mode ~= 0
+local taking = allowed and not repeated and takes and mode ~= 0
 if not taking then
   change = redis.pcall
 elseif n > 1 or ops then
   insist_on_writing()
 end
 for i = 1, n do
-  if taking and conforming[i] then
+  if taking and conforming[i] and p[starts[i] + 5] > 0 then
     taken = taken + bit
     if adopted[i] then
       moved[i] = true

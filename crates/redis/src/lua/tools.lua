@@ -54,7 +54,7 @@ end
 
 -- From when on charge `i` can be forgotten without a trace, as its row has it.
 local function idle_of(i)
-  local r, at, k, idle = rows[i], starts[i] + 5, 1, 0
+  local r, at, k, idle = rows[i], starts[i] + 7, 1, 0
   local stop = starts[i] + p[starts[i]]
   while at < stop do
     local kind, ends = p[at], 0

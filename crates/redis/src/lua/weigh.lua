@@ -4,7 +4,7 @@
 -- the calendar does not cover the time. Notes whether the present alone changed it, and whether it
 -- lives for another time than before.
 local function weigh(i, cost)
-  local p, now, r, at, k = p, now, rows[i], starts[i] + 5, 1
+  local p, now, r, at, k = p, now, rows[i], starts[i] + 7, 1
   local stop = starts[i] + p[starts[i]]
   local conforms, change, move = true, false, false
   while at < stop do
@@ -115,8 +115,9 @@ local function weigh(i, cost)
   return conforms
 end
 
-local allowed, conforming, changed, stale, quick = true, { nil, nil, nil, nil, nil, nil, nil, nil }, false, false, mode ~= 0 and cost > 0
+local allowed, conforming, changed, stale, quick = true, { nil, nil, nil, nil, nil, nil, nil, nil }, false, false, mode ~= 0
 for i = 1, n do
+  local cost = p[starts[i] + 5]
   local conforms = weigh(i, cost)
   if conforms == nil then
     stale = true
@@ -124,5 +125,5 @@ for i = 1, n do
   end
   conforming[i], changed = conforms, changed or dirty[i]
   allowed = allowed and (conforms or p[starts[i] + 4] == 0)
-  quick = quick and conforms and not moved[i] and not adopted[i]
+  quick = quick and cost > 0 and conforms and not moved[i] and not adopted[i]
 end

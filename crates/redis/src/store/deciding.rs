@@ -93,7 +93,8 @@ impl RedisStore {
     ) -> Result<Option<Reply>, StoreError> {
         let Some((heading, bucket)) = request.lone_bucket() else { return Ok(None) };
         let timing = self.timing(&request.keys[0], deadline);
-        let mut numbers = packed(&[request.charges.cost, timing.deadline, timing.time, timing.slack]);
+        let cost = request.chosen().map(|charge| charge.cost).sum();
+        let mut numbers = packed(&[cost, timing.deadline, timing.time, timing.slack]);
         numbers.extend_from_slice(&bucket);
         let words: [&[u8]; 2] = [heading.as_bytes(), &numbers];
         let reply = self.run(&self.scripts.lone, [&request.keys, &[]], &words, deadline).await?;
@@ -157,7 +158,7 @@ impl RedisStore {
         let repeated = parts.iter().any(|part| part.holds)
             && parts.iter().all(|part| part.outcome.repeated || !part.holds);
         let allowed = repeated || parts.iter().all(|part| part.outcome.allowed);
-        if mode == Mode::Peek || charges.cost == 0 || repeated || !allowed {
+        if mode == Mode::Peek || !charges.takes() || repeated || !allowed {
             assemble(charges, &parts, allowed, outcome);
             outcome.repeated = repeated;
             return Ok(());
@@ -267,7 +268,7 @@ fn damaged(request: &Request<'_, '_>, head: &Head<'_>) -> StoreError {
 /// Reads what came of the charges: flags, what is kept for each now, and how long each log asks to
 /// wait.
 fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcome) -> Result<(), StoreError> {
-    let draft = request.charges.draft(head.now).map_err(|stale| StoreError::Stale { now: stale.now })?;
+    let mut draft = request.charges.draft(head.now).map_err(|stale| StoreError::Stale { now: stale.now })?;
     let flags = u32::try_from(head.status).map_err(|_| nonsense())?;
     outcome.now = head.now;
     outcome.allowed = flags & 1 != 0;
@@ -277,6 +278,7 @@ fn read_outcome(request: &Request<'_, '_>, head: &Head<'_>, outcome: &mut Outcom
     let kept = head.rest.get(..request.chosen.len()).ok_or_else(nonsense)?;
     let mut waits = head.rest[request.chosen.len()..].iter();
     for (index, (charge, kept)) in request.chosen().zip(kept).enumerate() {
+        draft.cost = charge.cost;
         let taken = outcome.taken & (1 << index) != 0;
         let row = kept.bytes().and_then(|kept| row::read(charge.plan, kept)).ok_or_else(nonsense)?;
         let mut start = 0;

@@ -39,7 +39,7 @@ impl Footprint {
         let limits = plan.limits();
         let key = match Fit::of(plan) {
             Fit::One => NARROW,
-            Fit::Two | Fit::Climb => WIDE,
+            Fit::Two => WIDE,
             Fit::Deep => NARROW + BESIDE + STATE * limits.len() as u64,
         };
         let mut footprint = Self { key, entry: 0, most_entries: 0 };
@@ -55,8 +55,8 @@ impl Footprint {
                 Limit::Window(_)
                 | Limit::Calendar(_)
                 | Limit::Bucket(_)
-                | Limit::PerAttempt { .. }
-                | Limit::Total { .. } => (0, 0, 0),
+                | Limit::PerAttempt(_)
+                | Limit::Total(_) => (0, 0, 0),
             };
             footprint.key += fixed;
             footprint = footprint.joined(entry, most);

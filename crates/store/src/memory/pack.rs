@@ -3,8 +3,7 @@
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
 
-use super::shard::{StateRow, only_ladder};
-use super::table::Slot;
+use super::shard::StateRow;
 
 /// How many states of a plan are inline in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,23 +12,18 @@ pub(crate) enum Fit {
     One,
     /// Two, in a wide slot.
     Two,
-    /// A ladder alone: a wide slot says how high it was climbed, and points to the rest.
-    Climb,
     /// None: a narrow slot points to them.
     Deep,
 }
 
 impl Fit {
     pub(crate) fn of(plan: &Plan) -> Self {
-        if only_ladder(plan).is_some() {
-            return Self::Climb;
-        }
         let mut inline = 0;
         for limit in plan.limits() {
-            match limit {
-                Limit::PerAttempt { .. } => {}
-                _ if fits(limit) => inline += 1,
-                _ => return Self::Deep,
+            match room(limit) {
+                Room::None => {}
+                Room::Inline => inline += 1,
+                Room::Deep => return Self::Deep,
             }
         }
         match inline {
@@ -40,10 +34,35 @@ impl Fit {
     }
 }
 
-/// Whether a key of this plan is in a wide slot in all but a few cases: two limits, or a ladder.
+/// Where the states of a limit are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It has none.
+    None,
+    /// Every state fits a word and a half.
+    Inline,
+    /// Beside the table.
+    Deep,
+}
+
+#[inline]
+fn room(limit: &Limit) -> Room {
+    let inline = |fits: bool| if fits { Room::Inline } else { Room::Deep };
+    match limit {
+        Limit::Window(limit) => inline(limit.max() < u64::from(u32::MAX)),
+        Limit::Calendar(limit) => inline(limit.max() < u64::from(u32::MAX)),
+        // The remainder is below the reduced rate, which the rate itself bounds.
+        Limit::Bucket(bucket) => inline(bucket.rate() <= u64::from(u32::MAX)),
+        Limit::Total(_) => Room::Inline,
+        Limit::PerAttempt(_) => Room::None,
+        Limit::Sliding(_) | Limit::Slotted(_) | Limit::InFlight(_) | Limit::Ladder(_) => Room::Deep,
+    }
+}
+
+/// Whether a key of this plan is in a wide slot in all but a few cases.
 #[inline]
 pub(crate) fn is_probably_wide(plan: &Plan) -> bool {
-    plan.limits().len() == 2 || only_ladder(plan).is_some()
+    plan.limits().len() == 2
 }
 
 /// Whether a key of this plan is ever put in: there is nothing to remember of what one attempt shows
@@ -52,19 +71,8 @@ pub(crate) fn keeps_state(plan: &Plan) -> bool {
     plan.limits().iter().any(has_state)
 }
 
-/// Whether every state of this limit fits a word and a half.
-fn fits(limit: &Limit) -> bool {
-    match limit {
-        Limit::Window(_) | Limit::Calendar(_) => limit.number() < u64::from(u32::MAX),
-        // The remainder is below the reduced rate, which the rate itself bounds.
-        Limit::Bucket(bucket) => bucket.rate() <= u64::from(u32::MAX),
-        Limit::Total { .. } => true,
-        _ => false,
-    }
-}
-
 /// Writes states into a slot's words. Only for plans that fit.
-#[inline]
+#[inline(always)]
 pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mut [u32]) {
     let stateful = plan.limits().iter().zip(states).filter(|(limit, _)| has_state(limit));
     for ((_, state), (word, half)) in stateful.zip(words.iter_mut().zip(halves)) {
@@ -73,7 +81,7 @@ pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mu
 }
 
 /// Reads states back from a slot's words.
-#[inline]
+#[inline(always)]
 pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
     let mut packed = words.iter().zip(halves);
     for limit in plan.limits() {
@@ -82,23 +90,31 @@ pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut State
     }
 }
 
-#[inline]
+#[inline(always)]
 fn pack_one(state: &State) -> (u64, u32) {
     match state {
         State::Tally(tally) => packed_tally(*tally),
         State::Level(level) => packed_level(*level),
         State::Total(total) => (*total, 0),
-        _ => (0, 0),
+        State::Fresh => (0, 0),
+        State::Log(_) | State::Slots(_) | State::Holds(_) | State::Failures(_) => {
+            unreachable!("a plan with such a limit is kept beside the table")
+        }
     }
 }
 
-#[inline]
+#[inline(always)]
 fn unpack_one(limit: &Limit, word: u64, half: u32) -> State {
     match limit {
         Limit::Bucket(_) => level(word, half).into(),
-        Limit::Total { .. } if word == 0 => State::Fresh,
-        Limit::Total { .. } => State::Total(word),
-        _ => tally(word, half).into(),
+        Limit::Window(_) | Limit::Calendar(_) => tally(word, half).into(),
+        Limit::Total(_) if word == 0 => State::Fresh,
+        Limit::Total(_) => State::Total(word),
+        Limit::Sliding(_)
+        | Limit::Slotted(_)
+        | Limit::InFlight(_)
+        | Limit::Ladder(_)
+        | Limit::PerAttempt(_) => unreachable!("a state of such a limit is never inline"),
     }
 }
 
@@ -126,31 +142,9 @@ fn packed_tally(tally: Tally) -> (u64, u32) {
     (tally.edge.as_micros(), low(tally.count))
 }
 
-/// The one state of a narrow slot, as a bucket or a window reads and writes it.
-impl Slot<1> {
-    #[inline]
-    pub(crate) fn level(&self) -> Option<Level> {
-        level(self.words[0], self.halves[0])
-    }
-
-    #[inline]
-    pub(crate) fn set_level(&mut self, level: Option<Level>) {
-        (self.words[0], self.halves[0]) = level.map_or((0, 0), packed_level);
-    }
-
-    #[inline]
-    pub(crate) fn tally(&self) -> Option<Tally> {
-        tally(self.words[0], self.halves[0])
-    }
-
-    #[inline]
-    pub(crate) fn set_tally(&mut self, tally: Option<Tally>) {
-        (self.words[0], self.halves[0]) = tally.map_or((0, 0), packed_tally);
-    }
-}
-
+#[inline]
 fn has_state(limit: &Limit) -> bool {
-    !matches!(limit, Limit::PerAttempt { .. })
+    room(limit) != Room::None
 }
 
 /// A count beyond what fits is beyond every limit that is packed, so it may stand for all of them.

@@ -1,6 +1,5 @@
 //! One shard: some of the keys, behind one lock.
 
-mod climb;
 mod evict;
 mod track;
 
@@ -10,10 +9,8 @@ use smallvec::SmallVec;
 use tollgate_core::limit::State;
 use tollgate_core::{Plan, Timestamp};
 
-pub(crate) use climb::only_ladder;
 pub(crate) use track::{Change, Dirty};
 
-use self::climb::Climbs;
 use super::pack::{self, Fit};
 use super::plans::Plans;
 use super::table::{KeyHash, Slot, Table, Tag};
@@ -26,7 +23,6 @@ pub(crate) struct Shard {
     wide: Table<2>,
     deep: Vec<Box<[State]>>,
     deep_free: Vec<usize>,
-    climbs: Climbs,
     plans: Plans,
     /// Where the search for a key to forget goes on.
     hand: usize,
@@ -61,7 +57,6 @@ impl Shard {
             wide: Table::new(),
             deep: Vec::new(),
             deep_free: Vec::new(),
-            climbs: Climbs::default(),
             plans: Plans::default(),
             hand: 0,
             all_pinned: false,
@@ -75,6 +70,7 @@ impl Shard {
     }
 
     /// Finds a key. If it was written under another plan, its states are carried over first.
+    #[inline(always)]
     pub(crate) fn locate(&mut self, key: KeyHash, plan: &Arc<Plan>, now: Timestamp) -> Located {
         let place = if pack::is_probably_wide(plan) {
             self.find_wide(key).or_else(|| self.find_narrow(key))
@@ -85,6 +81,13 @@ impl Shard {
         if self.plans.is(self.tag(place).plan(), plan) {
             return Located::At(place);
         }
+        self.move_to(key, place, plan, now);
+        Located::Moved
+    }
+
+    /// Carries the states of a key over to another plan.
+    #[cold]
+    fn move_to(&mut self, key: KeyHash, place: Place, plan: &Arc<Plan>, now: Timestamp) {
         let old = Arc::clone(self.plans.plan(self.tag(place).plan()));
         let tag = self.tag(place);
         let states = self.remove(place);
@@ -92,21 +95,12 @@ impl Shard {
         let states = if old == *plan { states } else { plan.adopt(&old, states, now) };
         let place = self.insert(key, plan, &states);
         self.carry_mark(place, key, tag);
-        Located::Moved
     }
 
     /// Touches the slot where a key of this plan probably is.
     #[inline]
     pub(crate) fn fetch(&self, key: KeyHash, plan: &Plan) -> bool {
         if pack::is_probably_wide(plan) { self.wide.fetch(key) } else { self.narrow.fetch(key) }
-    }
-
-    /// The slot of a key and where it is, if its one state is in a narrow slot under this very plan.
-    #[inline]
-    pub(crate) fn find_single(&mut self, key: KeyHash, plan: &Arc<Plan>) -> Option<(usize, &mut Slot<1>)> {
-        let (index, slot) = self.narrow.find_slot(key)?;
-        let single = !slot.tag.is_deep() && self.plans.is(slot.tag.plan(), plan);
-        single.then_some((index, slot))
     }
 
     fn find(&self, key: KeyHash) -> Option<Place> {
@@ -136,13 +130,11 @@ impl Shard {
     }
 
     /// Appends a key's states to the row. Those of a deep slot are moved out until they are saved.
+    #[inline(always)]
     pub(crate) fn load(&mut self, place: Place, plan: &Plan, row: &mut StateRow) {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at_mut(index);
-                if slot.tag.is_deep() {
-                    return self.load_climb(index, row);
-                }
                 pack::unpack(plan, &slot.words, &slot.halves, row);
             }
             Place::Narrow(index) => {
@@ -157,13 +149,11 @@ impl Shard {
     }
 
     /// Puts a key's states back.
+    #[inline(always)]
     pub(crate) fn save(&mut self, place: Place, plan: &Plan, states: &mut [State]) {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at_mut(index);
-                if slot.tag.is_deep() {
-                    return self.save_climb(index, states);
-                }
                 pack::pack(plan, states, &mut slot.words, &mut slot.halves);
             }
             Place::Narrow(index) => {
@@ -177,29 +167,28 @@ impl Shard {
         }
     }
 
-    /// Puts a key's states back where they were, or in if the key is new and was charged.
-    #[inline]
+    /// Puts a key's states back where they were.
+    #[inline(always)]
     pub(crate) fn put_back(
         &mut self,
         key: KeyHash,
-        place: Option<Place>,
+        place: Place,
         plan: &Arc<Plan>,
         states: &mut [State],
         changed: bool,
     ) {
-        match place {
-            Some(place) => {
-                self.note_standing(plan, states);
-                self.save(place, plan, states);
-                if changed {
-                    self.touch_at(place, key);
-                }
-            }
-            None if changed && states.iter().any(|state| *state != State::Fresh) => {
-                let place = self.insert(key, plan, states);
-                self.touch_at(place, key);
-            }
-            None => {}
+        self.note_standing(plan, states);
+        self.save(place, plan, states);
+        if changed {
+            self.touch_at(place, key);
+        }
+    }
+
+    /// Puts in a key that was charged, unless there is nothing to remember of it.
+    pub(crate) fn put_in(&mut self, key: KeyHash, plan: &Arc<Plan>, states: &[State]) {
+        if states.iter().any(|state| *state != State::Fresh) {
+            let place = self.insert(key, plan, states);
+            self.touch_at(place, key);
         }
     }
 
@@ -218,7 +207,6 @@ impl Shard {
                 pack::pack(plan, states, &mut words[..1], &mut halves[..1]);
                 Place::Narrow(self.narrow.insert(Slot { key, words: [words[0]], halves: [halves[0]], tag }))
             }
-            Fit::Climb => self.insert_climb(key, tag, states),
             Fit::Deep => {
                 let index = self.sink(states.to_vec().into());
                 Place::Narrow(self.narrow.insert(Slot {
@@ -250,12 +238,7 @@ impl Shard {
         let plan = Arc::clone(self.plans.plan(number));
         self.load(place, &plan, &mut row);
         match place {
-            Place::Wide(index) => {
-                let slot = self.wide.remove(index);
-                if slot.tag.is_deep() {
-                    self.drop_climb(&slot);
-                }
-            }
+            Place::Wide(index) => drop(self.wide.remove(index)),
             Place::Narrow(index) => {
                 let slot = self.narrow.remove(index);
                 if slot.tag.is_deep() {

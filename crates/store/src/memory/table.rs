@@ -115,13 +115,6 @@ impl<const N: usize> Table<N> {
         self.slots.get(self.home(key)).is_some_and(|slot| slot.tag.is_empty())
     }
 
-    /// Where the key is, and its slot.
-    #[inline]
-    pub(crate) fn find_slot(&mut self, key: KeyHash) -> Option<(usize, &mut Slot<N>)> {
-        let index = self.find(key)?;
-        Some((index, &mut self.slots[index]))
-    }
-
     /// The slot at an index, if it is not empty.
     pub(crate) fn at(&self, index: usize) -> Option<&Slot<N>> {
         self.slots.get(index).filter(|slot| !slot.tag.is_empty())

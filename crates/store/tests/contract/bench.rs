@@ -218,7 +218,7 @@ impl<'a> Ask<'a> {
     pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Given {
         let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
         for ((plan, key), fate) in self.charges.iter().zip(fates) {
-            charges.push_taken(plan, key, *fate);
+            charges.push_taken(plan, key, self.cost, *fate);
         }
         charges.calendar = charges.periods().map(|period| page(period, taken_at)).collect();
         wait(bench.store().give(&charges, taken_at)).unwrap()

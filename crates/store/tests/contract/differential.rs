@@ -78,13 +78,20 @@ enum Pace {
 
 /// What was taken and may be given back.
 struct Take {
-    charges: Vec<(Arc<Plan>, &'static str)>,
-    cost: u64,
+    charges: Vec<Part>,
     id: Option<&'static str>,
     ticket: Ticket,
     /// By the caller's time, which the calendar was made for, and by the store's.
     asked_at: Timestamp,
     at: Timestamp,
+}
+
+/// One charge: its limits, its key and its own cost.
+#[derive(Clone)]
+struct Part {
+    plan: Arc<Plan>,
+    key: &'static str,
+    cost: u64,
 }
 
 /// One run: a store and a model that must say the same.
@@ -186,15 +193,20 @@ impl Trace<'_> {
     /// One to three charges at different rules.
     fn pick_charges(&mut self) -> Take {
         let first = self.dice.roll(4) as usize;
-        let charges = (0..=self.dice.roll(3) as usize)
-            .map(|offset| (self.plans[(first + offset) % 4].clone(), self.dice.pick(self.cast.keys)))
-            .collect();
         let cost = self.dice.pick(self.cast.costs);
+        let charges = (0..=self.dice.roll(3) as usize)
+            .map(|offset| Part {
+                plan: self.plans[(first + offset) % 4].clone(),
+                key: self.dice.pick(self.cast.keys),
+                // Mostly all rules count the attempt alike; a rule that counts a field has a cost of its own.
+                cost: if self.dice.roll(4) == 0 { self.dice.pick(self.cast.costs) } else { cost },
+            })
+            .collect();
         let id = (self.dice.roll(2) == 0).then(|| self.dice.pick(&IDS));
         // Sometimes the caller's clock is hours behind, and its calendar is stale.
         let behind = self.dice.roll(20) == 0 && (self.bench.settles_at_once() || self.pace == Pace::Steady);
         let asked_at = if behind { self.now - Span::from_secs(9_000) } else { self.now };
-        Take { charges, cost, id, ticket: Ticket(self.step), asked_at, at: self.now }
+        Take { charges, id, ticket: Ticket(self.step), asked_at, at: self.now }
     }
 
     fn take(&mut self) {
@@ -238,17 +250,19 @@ impl Trace<'_> {
         let take = &self.taken[number as usize];
         // As the engine does, by the limits that hold now.
         let current = |plan: &Arc<Plan>| self.plans.iter().find(|now| now.rule() == plan.rule()).unwrap();
-        let mut charges: Vec<_> =
-            take.charges.iter().map(|(plan, key)| (current(plan).clone(), *key)).collect();
+        let by_now = |part: &Part| Part { plan: current(&part.plan).clone(), ..part.clone() };
+        let mut charges: Vec<_> = take.charges.iter().map(by_now).collect();
         match part {
             0..2 => charges.truncate(1),
             2..4 => drop(charges.drain(..charges.len() - 1)),
             _ => {}
         }
         let take = Take { charges, ..*take };
-        let mut charges = Charges::new(take.ticket, take.cost, take.id);
-        for (plan, key) in &take.charges {
-            charges.push_taken(plan, key, self.dice.pick(&[Fate::Back, Fate::Back, Fate::Clear, Fate::Keep]));
+        let mut charges = Charges::new(take.ticket, 1, take.id);
+        for Part { plan, key, cost } in &take.charges {
+            let part = Fate::Part(self.dice.roll(cost + 1));
+            let fates = [Fate::Back, Fate::Back, part, Fate::Clear, Fate::Keep];
+            charges.push_taken(plan, key, *cost, self.dice.pick(&fates));
         }
         charges.calendar = take.charges(false).calendar;
         let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();
@@ -295,9 +309,9 @@ impl Trace<'_> {
 
 impl Take {
     fn charges(&self, last_observed: bool) -> Charges<'_> {
-        let mut charges = Charges::new(self.ticket, self.cost, self.id);
-        for (index, (plan, key)) in self.charges.iter().enumerate() {
-            charges.push(plan, key, !(last_observed && index + 1 == self.charges.len()));
+        let mut charges = Charges::new(self.ticket, 1, self.id);
+        for (index, Part { plan, key, cost }) in self.charges.iter().enumerate() {
+            charges.push_costing(plan, key, !(last_observed && index + 1 == self.charges.len()), *cost);
         }
         charges.calendar = charges.periods().map(|period| page(period, self.asked_at)).collect();
         charges

@@ -64,7 +64,7 @@ impl Model {
             }
             given = Given::TooOld;
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
-                left.push_taken(charge.plan, charges.key(charge), charge.fate);
+                left.push_taken(charge.plan, charges.key(charge), charge.cost, charge.fate);
             }
         }
         if left.is_empty() {

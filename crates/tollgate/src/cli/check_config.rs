@@ -207,6 +207,9 @@ fn print_rule(rule: &RuleInWords, out: &mut dyn Write) -> io::Result<()> {
         writeln!(out, "  for {} instead:", plain(&single.key))?;
         print_limits(&single.limits, "    ", out)?;
     }
+    if let Some(field) = &rule.count {
+        writeln!(out, "  an attempt costs its number of {}", field.replace('_', " "))?;
+    }
     if let Some(count_when) = &rule.count_when {
         writeln!(out, "  counts {count_when}")?;
     }

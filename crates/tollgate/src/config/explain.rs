@@ -30,6 +30,9 @@ pub struct RuleInWords {
     pub limits: Vec<LimitInWords>,
     /// What holds for single keys instead.
     pub overrides: Vec<OverrideInWords>,
+    /// The field whose number an attempt costs, if it does not cost what it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub count: Option<String>,
     /// Which attempts it counts, if that depends on their answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub count_when: Option<String>,
@@ -78,6 +81,7 @@ pub fn rule(rule: &Rule, policies: &Policies) -> RuleInWords {
             .into_iter()
             .map(|(key, limits)| OverrideInWords { key: shown(key), limits: plan(limits) })
             .collect(),
+        count: rule.count.as_ref().map(ToString::to_string),
         count_when: rule.count_when.as_ref().map(count_when),
         on_exceed: on_exceed(rule.on_exceed),
         on_outage: on_outage(rule),

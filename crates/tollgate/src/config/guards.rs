@@ -83,6 +83,7 @@ pub(super) fn make(
             on_exceed: None,
             on_outage: None,
             ban: None,
+            count: None,
             count_when: None,
             enabled: None,
             code: None,

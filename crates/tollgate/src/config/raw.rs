@@ -186,6 +186,10 @@ pub(super) struct Rule {
     /// it says `up to`. It never does unless this is said.
     #[schemars(regex(pattern = BAN_PATTERN), example = "after 100 denials in 10m ban 1h up to 24h")]
     pub(super) ban: Option<String>,
+    /// The field whose number an attempt costs at this rule, as in `recipients` or `bytes`. Without it an
+    /// attempt costs what it says, 1 if it says nothing. An attempt without the field is a mistake.
+    #[schemars(example = &"recipients")]
+    pub(super) count: Option<String>,
     /// Which answers count: an attempt is charged at first, and given back once it is answered with
     /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
     /// otherwise. Where nobody sees the answer, every attempt counts.

@@ -130,6 +130,14 @@ fn mean_one(
         Some(text) => mean_on_outage(text, plan.as_deref(), &path.key("on_outage"), findings),
         None => plan.as_deref().map(|plan| default.as_default_of(plan)),
     };
+    let count = match written.count.as_deref().map(|field| (field, check_field_name(field))) {
+        None => Some(None),
+        Some((field, Ok(()))) => Some(Some(field.into())),
+        Some((_, Err(message))) => {
+            findings.value(&path.key("count"), message);
+            None
+        }
+    };
     let count_when = match &written.count_when {
         Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
         None => Some(None),
@@ -142,6 +150,7 @@ fn mean_one(
         overrides: Default::default(),
         on_exceed: on_exceed?,
         on_outage: on_outage?,
+        count: count?,
         count_when: count_when?,
         ban: None,
         enabled: written.enabled.unwrap_or(true),

@@ -85,6 +85,7 @@ pub fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
         overrides: Default::default(),
         on_exceed: OnExceed::Reject,
         code: None,
+        count: None,
         count_when: None,
         ban: None,
         on_outage: OnOutage::of(&plan),

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tollgate_core::limit::Draft;
+use tollgate_core::When;
+use tollgate_core::limit::{Draft, Refund};
 
 use super::*;
 
@@ -80,8 +81,12 @@ fn exercise(plan: &Plan, states: &mut [State]) {
         plan.limits().iter().zip(&mut states).filter(|(limit, _)| limit.calendar().is_none())
     {
         let draft = Draft { cost: 1, id: None, ticket: Ticket(1), now, amounts: &[], calendar: &[] };
-        limit.settle_alone(state, &draft);
-        limit.give(state, &draft, now);
+        limit.freshen(state, &draft);
+        if limit.when(state, &draft) == When::Now {
+            limit.take(state, &draft);
+        }
+        limit.read(state, When::Now, &draft);
+        limit.refund(state, &draft, Refund { taken_at: now, amount: 1 });
     }
 }
 

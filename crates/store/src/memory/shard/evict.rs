@@ -5,7 +5,7 @@ use tollgate_core::limit::{Idle, State};
 use tollgate_core::{Limit, Plan, Timestamp};
 
 use super::pack;
-use super::{KeyHash, Place, Shard, StateRow, only_ladder};
+use super::{KeyHash, Place, Shard, StateRow};
 
 /// What may be done with a key to make room for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -130,10 +130,6 @@ impl Shard {
         match place {
             Place::Wide(index) => {
                 let slot = self.wide.at(index).expect("a place is not empty");
-                if let Some(ladder) = only_ladder(plan) {
-                    let (idle, blocks) = Self::outlook(slot, ladder, now);
-                    return (Standing::of(idle, now, || blocks), idle);
-                }
                 pack::unpack(plan, &slot.words, &slot.halves, &mut row);
             }
             Place::Narrow(index) => {
@@ -196,7 +192,8 @@ mod tests {
 
     #[test]
     fn keys_that_are_all_pinned_are_looked_through_once_until_one_may_go() {
-        let total = Arc::new(Plan::new("total".into(), vec![Limit::Total { max: 1 }]).expect("one limit"));
+        let limit: Limit = "1 in total".parse().unwrap();
+        let total = Arc::new(Plan::new("total".into(), vec![limit]).expect("one limit"));
         let mut shard = Shard::new(None);
         let keys = (1..=100).map(|number| [number, number << 57]);
         for key in keys {
@@ -206,7 +203,7 @@ mod tests {
         assert!(!shard.all_pinned, "the one that was kept might go another time");
         assert!(!shard.make_room(NOW, &[]));
         assert!(shard.all_pinned, "nothing need be looked at again");
-        let place = shard.find([7, 7 << 57]);
+        let place = shard.find([7, 7 << 57]).unwrap();
         shard.put_back([7, 7 << 57], place, &total, &mut [State::Total(1)], true);
         assert!(shard.all_pinned, "a key that stays pinned changes nothing");
         shard.put_back([7, 7 << 57], place, &total, &mut [State::Fresh], true);

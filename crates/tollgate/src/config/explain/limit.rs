@@ -17,9 +17,10 @@ pub fn limit(limit: &Limit) -> String {
         Limit::Bucket(limit) => bucket(limit),
         Limit::InFlight(limit) => in_flight(limit),
         Limit::Ladder(limit) => ladder(limit),
-        Limit::Total { max } => format!("at most {} for the life of the key", Whole(*max)),
-        Limit::PerAttempt { max, field } => {
-            format!("at most {} {} in one attempt; consumes nothing", Whole(*max), field.replace('_', " "))
+        Limit::Total(limit) => format!("at most {} for the life of the key", Whole(limit.max())),
+        Limit::PerAttempt(limit) => {
+            let field = limit.field().replace('_', " ");
+            format!("at most {} {field} in one attempt; consumes nothing", Whole(limit.max()))
         }
     }
 }

@@ -47,6 +47,7 @@ mod tests {
             on_exceed: OnExceed::Reject,
             on_outage: on_outage.parse().unwrap(),
             ban: None,
+            count: None,
             count_when: None,
             enabled: true,
             secret: false,

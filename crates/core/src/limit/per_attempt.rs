@@ -1,0 +1,75 @@
+//! A bound on a number that the attempt brings along. It counts nothing, so it has no state.
+
+use alloc::sync::Arc;
+
+use super::kind::Kind;
+use super::{Draft, Identity, Idle, Refund, State};
+use crate::reading::{Reading, When};
+use crate::time::{Span, Timestamp};
+
+/// The number in `field` may be at most `max`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PerAttempt {
+    pub(crate) max: u64,
+    pub(crate) field: Arc<str>,
+}
+
+impl PerAttempt {
+    /// The most that the number may be.
+    pub fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// The field that holds the number.
+    pub fn field(&self) -> &Arc<str> {
+        &self.field
+    }
+
+    /// When an attempt with this number conforms; one without always does.
+    pub fn when_amount_is(&self, amount: Option<u64>) -> When {
+        if amount.is_some_and(|amount| amount > self.max) { When::Never } else { When::Now }
+    }
+}
+
+impl Kind for PerAttempt {
+    fn identity(&self) -> Identity<'_> {
+        Identity::PerAttempt(&self.field)
+    }
+
+    fn number(&self) -> u64 {
+        self.max
+    }
+
+    fn period(&self) -> Option<Span> {
+        None
+    }
+
+    fn matters_for(&self) -> Span {
+        Span::ZERO
+    }
+
+    fn names_takes(&self) -> bool {
+        true
+    }
+
+    fn freshen(&self, state: &mut State, _: &Draft<'_>) {
+        *state = State::Fresh;
+    }
+
+    fn when(&self, _: &State, draft: &Draft<'_>) -> When {
+        self.when_amount_is(draft.amount(&self.field))
+    }
+
+    fn take(&self, _: &mut State, _: &Draft<'_>) {}
+
+    fn read(&self, _: &State, when: When, draft: &Draft<'_>) -> Reading {
+        let amount = draft.amount(&self.field).unwrap_or(0);
+        Reading { capacity: self.max, remaining: self.max.saturating_sub(amount), reset: None, when }
+    }
+
+    fn refund(&self, _: &mut State, _: &Draft<'_>, _: Refund) {}
+
+    fn idle(&self, _: &State) -> Idle {
+        Idle::At(Timestamp::ZERO)
+    }
+}

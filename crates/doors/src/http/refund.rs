@@ -1,0 +1,78 @@
+//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once. `/api/v1/give` is
+//! its earlier name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use axum::http::Method;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::store::Given;
+use tollgate_engine::engine::{RefundFault, RefundPart};
+
+use super::App;
+use super::auth::Role;
+use super::body::{self, Text, Whole};
+use super::endpoint::{Answered, Ask, Endpoint, Operation};
+use super::problem::Problem;
+use super::shown::json;
+
+/// What to give back.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "RefundRequest")]
+struct RefundBody<'b> {
+    /// The receipt that came with the decision.
+    #[serde(borrow)]
+    receipt: Text<'b>,
+    /// How much of the attempt's cost to give back, at every rule that counts it. Everything, if neither
+    /// this nor `counts` is there.
+    amount: Option<Whole>,
+    /// How much to give back at rules that count a field, by the field, as in `{"recipients": 3}`.
+    counts: Option<BTreeMap<String, Whole>>,
+}
+
+/// What came of it.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Refund")]
+struct Refunded {
+    /// `back`; `already` if it was before; `too_old` if that is no longer known.
+    given: &'static str,
+}
+
+pub(crate) fn endpoints() -> Vec<Endpoint> {
+    let one = |path, summary| {
+        let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<Refunded>();
+        Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)
+    };
+    vec![
+        one("/api/v1/refund", "Give back what an allowed attempt took, or a part of it, once"),
+        one("/api/v1/give", "The earlier name of `/api/v1/refund`"),
+    ]
+}
+
+async fn refund(app: Arc<App>, ask: Ask) -> Answered {
+    let wanted: RefundBody<'_> = body::read(&ask.body)?;
+    let counts = wanted.counts.iter().flatten().map(|(field, amount)| (field.as_str(), amount.0));
+    let counts: Vec<(&str, u64)> = counts.collect();
+    let part = if wanted.amount.is_none() && wanted.counts.is_none() {
+        RefundPart::All
+    } else {
+        RefundPart::Some { amount: wanted.amount.map_or(0, |amount| amount.0), counts: &counts }
+    };
+    let pinned = app.engine.pin();
+    let given = app.engine.refund(&pinned, wanted.receipt.as_str(), part).await;
+    let given = given.map_err(|fault| match fault {
+        RefundFault::Forged => Problem::bad_request("that is no receipt of this server"),
+        RefundFault::Ticket => {
+            Problem::bad_request("that is the ticket of a guard, and no receipt: finish it instead")
+        }
+        RefundFault::Store(error) => error.into(),
+    })?;
+    let given = match given {
+        Given::Back => "back",
+        Given::Already => "already",
+        Given::TooOld => "too_old",
+    };
+    Ok(json(&Refunded { given }))
+}
