@@ -252,7 +252,25 @@ fn reset_forgets_nothing_where_it_is_not_clear_what_is_meant() {
 }
 
 #[test]
-fn give_says_what_became_of_the_receipt() {
+fn a_part_of_a_receipt_is_named_by_amount_and_by_field() {
+    for (arguments, body) in [
+        (&["refund", "r-1", "--amount", "2"][..], r#"{"amount":2,"receipt":"r-1"}"#),
+        (&["refund", "r-1", "--count", "recipients=3"], r#"{"counts":{"recipients":3},"receipt":"r-1"}"#),
+        (&["give", "r-1", "--amount", "0"], r#"{"amount":0,"receipt":"r-1"}"#),
+    ] {
+        let server = Responder::always(Reply::Json(200, r#"{"given":"back"}"#));
+        assert_eq!(server.run(arguments).code, 0);
+        assert_eq!(server.only().body, body);
+    }
+    let server = Responder::always(Reply::Json(200, r#"{"given":"back"}"#));
+    for bad in ["recipients", "recipients=many", "=3x"] {
+        assert_eq!(server.run(&["refund", "r-1", "--count", bad]).code, 2, "{bad}");
+    }
+    assert!(server.asked().is_empty());
+}
+
+#[test]
+fn refund_says_what_became_of_the_receipt() {
     let table = [
         (r#"{"given":"back"}"#, 0, "given back\n"),
         (r#"{"given":"already"}"#, 0, "was given back before\n"),
@@ -260,7 +278,7 @@ fn give_says_what_became_of_the_receipt() {
     ];
     for (answer, code, expected) in table {
         let server = Responder::always(Reply::Json(200, answer));
-        let run = server.run(&["give", "r-1"]);
+        let run = server.run(&["refund", "r-1"]);
         assert_eq!((run.code, run.out.as_str()), (code, expected));
         let asked = server.only();
         assert_eq!(

@@ -14,7 +14,7 @@ const COMMANDS: [&str; 18] = [
     "peek",
     "reset",
     "set",
-    "give",
+    "refund",
     "holds",
     "ban",
     "unban",
