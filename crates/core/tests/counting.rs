@@ -71,7 +71,7 @@ fn take_and_refund(text: &str, cost: u64, part: u64) -> Vec<State> {
     let mut charges = Charges::new(Ticket(1), cost, None);
     charges.push(&plan, "key", true);
     charges.calendar = charges.periods().map(|period| support::page(period, at(0))).collect();
-    assert!(charges.settle(&mut states, at(0)).unwrap().allowed);
+    assert!(charges.settle(&mut states, at(0)).expect("the pages cover now").allowed);
     let mut back = Charges::new(Ticket(1), cost, None);
     back.push_taken(&plan, "key", cost, Fate::Part(part));
     back.calendar = charges.calendar.clone();
@@ -84,7 +84,7 @@ fn remaining(text: &str, states: &[State]) -> u64 {
     let mut charges = Charges::new(Ticket(2), 0, None);
     charges.push(&plan, "key", true);
     charges.calendar = charges.periods().map(|period| support::page(period, at(0))).collect();
-    charges.survey(&mut states.to_vec(), at(0)).unwrap().readings[0].remaining
+    charges.survey(&mut states.to_vec(), at(0)).expect("the pages cover now").readings[0].remaining
 }
 
 proptest! {
