@@ -62,7 +62,7 @@ fn throughput(server: &Server, runtime: &Runtime, store: &Arc<RedisStore>, bare:
     let rate = |at: usize| format!("{:.0}/s", 1e9 / times.nanos(at));
     let beside = format!("redis-benchmark, bare script {}", rate(0));
     line("Redis, one bucket, 50 callers", &rate(1), &beside, times.ratio(0, 1), "≥ 0.80");
-    line("Redis, five rules, ten limits, 50 callers", &rate(2), &beside, times.ratio(0, 2), "≥ 0.35, aim 0.45");
+    line("Redis, five rules, ten limits, 50 callers", &rate(2), &beside, times.ratio(0, 2), "≥ 0.33");
 }
 
 /// What the server itself measures of each script.
