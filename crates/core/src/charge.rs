@@ -9,7 +9,7 @@ use core::ops::Range;
 use smallvec::SmallVec;
 
 use crate::Ticket;
-use crate::limit::{Draft, Limit, Page, Period, Refund, State};
+use crate::limit::{Draft, Limit, Page, Period, Refund, State, amount_in};
 use crate::plan::Plan;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
@@ -166,7 +166,7 @@ impl<'a> Charges<'a> {
         self.list.len()
     }
 
-    /// Whether some charge takes something, and the others do not only look.
+    /// Whether some charge takes something; if none does, the attempt only looks.
     #[inline]
     pub fn takes(&self) -> bool {
         self.list.iter().any(|charge| charge.cost > 0)
@@ -221,7 +221,7 @@ impl<'a> Charges<'a> {
 
     /// The number of the attempt in a field, if it brought one.
     pub fn amount(&self, field: &str) -> Option<u64> {
-        self.amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
+        amount_in(&self.amounts, field)
     }
 
     /// Takes all charges if every enforced one conforms, or none. `states` has one entry for each

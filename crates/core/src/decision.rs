@@ -62,7 +62,7 @@ pub struct Decision<'a> {
     pub charges: Charges<'a>,
     /// What the store said.
     pub outcome: Outcome,
-    /// The id by which the caller knows the attempt, if it sent one. Whoever decides puts it here before.
+    /// The id by which the caller knows the attempt, if it sent one. The engine sets it before it decides.
     pub correlation: Option<&'a str>,
     /// The fields of the attempt, if it is barred: no charge tells of them.
     pub barred_fields: &'a [(&'a str, &'a str)],

@@ -80,7 +80,7 @@ impl Kinds {
     }
 
     /// These fields with those that are derived from them, where they are not there already; `None` if nothing
-    /// is derived. What cannot be derived from is left to whoever decides.
+    /// is derived. A value that nothing can be derived from is left to the policy to refuse.
     pub fn complete<'a>(&'a self, fields: &[(&'a str, &'a str)]) -> Option<Completed<'a>> {
         if self.derived.is_empty() {
             return None;

@@ -62,7 +62,7 @@ pub fn parse(text: &str) -> Result<Written, GrammarError> {
     read(text).map_err(foreign::explain)
 }
 
-/// Reads a limit that somebody sets while the server runs. There no limit is written `unlimited`: a 0 may
+/// Reads a limit that an operator sets while the server runs. There no limit is written `unlimited`: a 0 may
 /// have been meant to admit nothing.
 pub fn parse_explicit(text: &str) -> Result<Written, GrammarError> {
     let written = parse(text)?;

@@ -133,8 +133,13 @@ impl Draft<'_> {
     }
 
     fn amount(&self, field: &str) -> Option<u64> {
-        self.amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
+        amount_in(self.amounts, field)
     }
+}
+
+/// The number in a field, among those that an attempt brought.
+pub(crate) fn amount_in(amounts: &[(&str, u64)], field: &str) -> Option<u64> {
+    amounts.iter().find(|(name, _)| *name == field).map(|(_, amount)| *amount)
 }
 
 /// Evaluates an expression with whichever kind a limit is.

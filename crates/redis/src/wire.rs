@@ -51,7 +51,7 @@ struct Waiting {
 pub(crate) enum Failure {
     /// It was not sent, so it did not run.
     NotSent(Arc<str>),
-    /// The server lets nobody in, so it did not run. This is what it said.
+    /// The server refuses connections, so the command did not run. This is what it said.
     Refused(Arc<str>),
     /// One server of several did not answer, while others do; whether it ran is not known.
     Part(Arc<str>),

@@ -1,4 +1,4 @@
-//! Replies have at most 1 MiB. What is longer in all is read in pages, and what somebody else made longer
+//! Replies have at most 1 MiB. Longer lists are read in pages, and a value that another program made longer
 //! costs its key alone.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

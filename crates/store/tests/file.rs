@@ -500,7 +500,7 @@ fn truncated_files_never_stop_the_start_nor_lose_the_file() {
     println!("seed {dice}");
     for round in 0..rounds(60) {
         dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        // Of four bytes and less nobody can tell that they were a state file.
+        // Four bytes or fewer do not show that the file was a state file.
         let length = 5 + (dice >> 33) as usize % (sound.len() - 5);
         let aside = opens_or_sets_aside(&place, &sound[..length], &format!("round {round}, {length} bytes"));
         // What is cut off may have been free.

@@ -74,7 +74,7 @@ pub struct Checked {
 /// What `check-config` looks at, and how strictly.
 #[derive(Args, Clone, Debug)]
 pub struct CheckConfig {
-    /// Where the configuration is, and for whom the answer is.
+    /// Where the configuration is, and in which form to answer.
     #[command(flatten)]
     pub checked: Checked,
     /// Fail if there are warnings

@@ -103,7 +103,7 @@ impl Reader<'_> {
             self.takes_sign(&['=', ':']);
         }
         let text = if let Some(Token::Number(_)) = self.peek() { self.counted()? } else { self.labelled()? };
-        // What is offered is read as strictly as what is written, and says that there is a limit.
+        // The rewrite must parse like any other limit, and must limit something.
         let means = read(&text).ok()?;
         means.map(|_| text)
     }

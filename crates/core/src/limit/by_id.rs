@@ -138,7 +138,7 @@ impl Default for ById {
     }
 }
 
-/// By what is in it, wherever that is kept.
+/// Compares the holds, not whether a list or a tree keeps them.
 impl PartialEq for ById {
     fn eq(&self, other: &Self) -> bool {
         self.iter().eq(other.iter())

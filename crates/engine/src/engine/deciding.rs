@@ -333,7 +333,7 @@ impl Engine {
         );
     }
 
-    /// Takes note of a blocked caller whom no policy is about: the log, and the journal.
+    /// Logs a blocked caller to whom no policy applies, and writes it to the journal.
     pub(crate) fn note_barred_elsewhere(&self, listing: &Arc<Listing>, correlation: &str, now: Timestamp) {
         self.note_barred("", listing, correlation, now);
         self.journal.record(Verdict::Deny, now, || Entry {
@@ -393,7 +393,7 @@ impl Engine {
         let policy = decision.policy();
         let attempt = Attempt { policy: &policy.name, fields: decision.barred_fields, cost: 0, id: None };
         let mut charges = Charges::new(Ticket(0), 0, None);
-        // Nobody looked at these fields yet: a mistake in them is no key.
+        // These fields are not checked yet: a malformed value is no key.
         let _ = policy.charge_listed(&attempt, pinned.policies.roster(), &mut charges);
         let keys = charges.iter().filter_map(|charge| {
             let rule = policy.rule(charge.plan.rule())?;

@@ -98,7 +98,7 @@ fn redis_settings(entries: &[Entry]) -> Vec<Entry> {
     }
 }
 
-/// Whether an address says whom to log in as.
+/// Whether an address names a user or a password.
 fn has_login(url: &Node) -> bool {
     matches!(&url.value, Value::Text(text) if text.contains('@'))
 }

@@ -153,7 +153,7 @@ async fn say_farewell(
 ) {
     let farewell = match told.wait_for(Option::is_some).await {
         Ok(farewell) => farewell.unwrap_or_default(),
-        // Nobody can tell any more.
+        // The sender is gone: the server has ended already.
         Err(_) => return,
     };
     shared.ending.store(true, Ordering::Relaxed);

@@ -77,7 +77,7 @@ pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'
     one(values)?.map(utf8).transpose()
 }
 
-/// What a member of the query says. Names are decoded too: `%75ser` is `user` to whoever reads it. It may
+/// What a member of the query says. Names are decoded too: parsers read `%75ser` as `user`. It may
 /// be there several times, if it always says the same, and under any name that some reader takes for this
 /// one.
 pub(super) fn query<'r>(query: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
