@@ -166,6 +166,13 @@ impl Worker {
         self.phase.get() != Phase::Serving
     }
 
+    /// Notes that the process is ending. The pacer can hear of it before this worker does.
+    pub(crate) fn note_ending(&self) {
+        if !self.is_ending() {
+            self.enter(Phase::Draining);
+        }
+    }
+
     /// Whether connections that ask nothing are closed.
     pub(crate) fn is_closing(&self) -> bool {
         self.phase.get() == Phase::Closing

@@ -85,7 +85,11 @@ impl Case<'_> {
                 return Ok(self.crowded(None));
             }
             Err(Unpaced::Fault(fault)) => return Err(self.fault(fault)),
-            Err(Unpaced::Ended) => return Err(Problem::unavailable(ENDING)),
+            Err(Unpaced::Ended) => {
+                // So that this answer, too, closes its connection.
+                self.visit.worker.note_ending();
+                return Err(Problem::unavailable(ENDING));
+            }
         };
         note.decided = Some(seen.decided);
         Ok(seen.limited)
