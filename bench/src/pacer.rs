@@ -17,18 +17,18 @@ const KEYS: u64 = 1_000;
 const SECONDS: u64 = 10;
 
 /// A rule: its name, the fields it goes by, and its limit.
-type Given<'a> = (&'a str, &'a [&'a str], &'a str);
+type Refunded<'a> = (&'a str, &'a [&'a str], &'a str);
 
 pub fn run() {
     rate("a limit for each key", &[("key", &["key"], "110/s burst 10")], 110 * KEYS);
-    let shared: [Given<'_>; 2] = [("all", &[], "110000/s burst 11000"), ("key", &["key"], "1000/s burst 10")];
+    let shared: [Refunded<'_>; 2] = [("all", &[], "110000/s burst 11000"), ("key", &["key"], "1000/s burst 10")];
     rate("one limit for all keys", &shared, 110_000);
     lateness("1/250ms sliding");
     lateness("20/s burst 1");
 }
 
 /// How many permits a second there are when everybody always wants one.
-fn rate(what: &str, rules: &[Given<'_>], configured: u64) {
+fn rate(what: &str, rules: &[Refunded<'_>], configured: u64) {
     let runtime = runtime();
     let pacer = pacer(&runtime, rules);
     let passed = Arc::new(AtomicU64::new(0));
@@ -96,7 +96,7 @@ fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_time().build().expect("a runtime")
 }
 
-fn pacer(runtime: &Runtime, rules: &[Given<'_>]) -> Pacer {
+fn pacer(runtime: &Runtime, rules: &[Refunded<'_>]) -> Pacer {
     let rules: Vec<Arc<Rule>> = rules.iter().map(|(name, by, limit)| Arc::new(rule(name, by, limit))).collect();
     let policies = Policies::new(true, rules.clone(), vec![Policy::new("paced".into(), rules, false)]);
     let store = Arc::new(MemoryStore::new(Arc::new(SystemClock::new()), 100_000));

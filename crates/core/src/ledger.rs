@@ -34,7 +34,7 @@ pub enum Entry {
 
 /// What somebody who follows the ledger did not know.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct Changes {
     /// The store's time, where it tells.
     pub now: Option<Timestamp>,
     /// The version that this makes known.

@@ -83,10 +83,10 @@ impl Step {
     ) -> Result<Option<Key<'a>>, Mistake> {
         let value = |part: &Part| values[usize::from(part.index)];
         match &*self.parts {
-            [] => return Ok(Some(Key::Given(&rule.name))),
+            [] => return Ok(Some(Key::Refunded(&rule.name))),
             [part] => match value(part) {
                 None => return Ok(None),
-                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Given(value))),
+                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Refunded(value))),
                 Some(_) => {}
             },
             _ => {}

@@ -12,7 +12,7 @@ use core::task::{Context, Poll};
 
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
-use crate::ledger::{self, Edit, News, PREFIX, Scope};
+use crate::ledger::{self, Changes, Edit, PREFIX, Scope};
 use crate::limit::Hold;
 use crate::outage::Reason;
 use crate::plan::Plan;
@@ -28,10 +28,10 @@ pub trait Store: Send + Sync {
 
     /// Gives back what these charges took at `taken_at`, as the fate of each says. They may be a part of
     /// what the ticket took: each of its rules is given back once.
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given>;
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded>;
 
     /// Looks at the holds of one key, or changes them.
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport>;
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport>;
 
     /// Forgets counters.
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()>;
@@ -98,13 +98,13 @@ pub trait Records: Send + Sync {
 
     /// What has changed in the ledger since a version, or all of it. Where nobody else can change it,
     /// what is known already need not be told again.
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
         Answer::Later(Box::pin(async move {
             let all = if since.is_none() { self.all().await? } else { Vec::new() };
             let entry =
                 |(name, value): (String, Vec<u8>)| Some((name.strip_prefix(PREFIX)?.into(), Some(value)));
             let scope = if since.is_none() { Scope::All } else { Scope::Changes };
-            Ok(News {
+            Ok(Changes {
                 now: None,
                 version: 0,
                 size: None,
@@ -220,9 +220,9 @@ impl ImpairmentKind {
 
 /// What came of giving back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Given {
+pub enum Refunded {
     /// It was given back, as far as it still counted, and had not been before.
-    Back,
+    Done,
     /// All of it had been given back before; nothing was done.
     Already,
     /// What it took is no longer known: it was taken too long ago, or what was taken then has been
@@ -232,7 +232,7 @@ pub enum Given {
 
 /// One rule at one key.
 #[derive(Clone, Copy, Debug)]
-pub struct Spot<'a> {
+pub struct Counter<'a> {
     /// The limits that hold there.
     pub plan: &'a Arc<Plan>,
     /// The key.
@@ -282,7 +282,7 @@ pub struct HoldsReport {
 #[derive(Clone, Copy, Debug)]
 pub enum Forget<'a> {
     /// One rule's counters at one key.
-    Key(Spot<'a>),
+    Key(Counter<'a>),
     /// All counters of one rule.
     Rule(&'a str),
     /// Everything.

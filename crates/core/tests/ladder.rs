@@ -147,7 +147,7 @@ impl Model {
         true
     }
 
-    fn give(&mut self, ticket: u64, taken_at: u64, now: u64) {
+    fn refund(&mut self, ticket: u64, taken_at: u64, now: u64) {
         self.age(now);
         if now < taken_at + self.forget {
             self.failures.retain(|(_, own)| *own != ticket);
@@ -185,7 +185,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
 }
 
 /// Gives back in some way what one ticket took.
-fn give(bench: &mut Bench, ticket: u64, fate: Fate, taken_at: u64, now: u64) {
+fn refund(bench: &mut Bench, ticket: u64, fate: Fate, taken_at: u64, now: u64) {
     let mut charges = Charges::new(Ticket(ticket), 1, None);
     charges.push_taken(&bench.plans[0].0, "key", 1, fate);
     charges.refund(&mut bench.states, at(taken_at), at(now));
@@ -217,16 +217,16 @@ proptest! {
                 Event::Give(_) | Event::Clear(_) | Event::Keep(_) if taken.is_empty() => {}
                 Event::Keep(which) => {
                     let (ticket, taken_at) = pick(which);
-                    give(&mut bench, ticket, Fate::Keep, taken_at, now);
+                    refund(&mut bench, ticket, Fate::Keep, taken_at, now);
                 }
                 Event::Give(which) => {
                     let (ticket, taken_at) = pick(which);
-                    give(&mut bench, ticket, Fate::Back, taken_at, now);
-                    model.give(ticket, taken_at, now);
+                    refund(&mut bench, ticket, Fate::Back, taken_at, now);
+                    model.refund(ticket, taken_at, now);
                 }
                 Event::Clear(which) => {
                     let (ticket, taken_at) = pick(which);
-                    give(&mut bench, ticket, Fate::Clear, taken_at, now);
+                    refund(&mut bench, ticket, Fate::Clear, taken_at, now);
                     model.clear(ticket, taken_at, now);
                 }
             }
@@ -246,7 +246,7 @@ proptest! {
             let before = bench.clone();
             if bench.settle(Ask::by(1, ticket), at(now)).allowed {
                 let mut given = bench.clone();
-                give(&mut given, ticket, Fate::Back, now, now);
+                refund(&mut given, ticket, Fate::Back, now, now);
                 prop_assert!(given.behaves_as(&before, now + later));
             }
         }
@@ -274,9 +274,9 @@ fn a_success_clears_what_came_before_it_and_nothing_that_came_after() {
     for ticket in 1..=3 {
         assert!(bench.settle(Ask::by(1, ticket), at(ticket)).allowed);
     }
-    give(&mut bench, 2, Fate::Clear, 2, 10);
+    refund(&mut bench, 2, Fate::Clear, 2, 10);
     assert_eq!(failures(&bench, 10), 1, "the third began later");
-    give(&mut bench, 3, Fate::Clear, 3, 11);
+    refund(&mut bench, 3, Fate::Clear, 3, 11);
     assert_eq!(failures(&bench, 11), 0);
     assert_eq!(wait(&bench, 11), When::Now);
 }
@@ -287,7 +287,7 @@ fn a_success_whose_own_failure_is_gone_clears_what_is_as_old_by_time() {
     for ticket in 1..=3 {
         assert!(bench.settle(Ask::by(1, ticket), at(ticket)).allowed);
     }
-    give(&mut bench, 99, Fate::Clear, 2, 10);
+    refund(&mut bench, 99, Fate::Clear, 2, 10);
     assert_eq!(failures(&bench, 10), 1);
 }
 
@@ -298,9 +298,9 @@ fn what_is_older_than_it_would_be_remembered_alone_can_no_longer_be_given_back()
         assert!(bench.settle(Ask::by(1, 1), at(0)).allowed);
         assert!(bench.settle(Ask::by(1, 2), at(10 * MINUTE)).allowed);
         let mut late = bench.clone();
-        give(&mut late, 1, fate, 0, 15 * MINUTE);
+        refund(&mut late, 1, fate, 0, 15 * MINUTE);
         assert_eq!(failures(&late, 15 * MINUTE), 2, "{fate:?}");
-        give(&mut bench, 1, fate, 0, 15 * MINUTE - 1);
+        refund(&mut bench, 1, fate, 0, 15 * MINUTE - 1);
         assert_eq!(failures(&bench, 15 * MINUTE - 1), 1, "{fate:?}");
     }
 }
@@ -311,7 +311,7 @@ fn other_limits_beside_a_ladder_get_their_cost_back_when_it_is_cleared() {
     for ticket in 1..=3 {
         assert!(bench.settle(Ask::by(1, ticket), at(0)).allowed);
     }
-    give(&mut bench, 3, Fate::Clear, 0, 1);
+    refund(&mut bench, 3, Fate::Clear, 0, 1);
     let remaining: Vec<u64> =
         bench.look(Ask::of(0), at(1)).readings.iter().map(|reading| reading.remaining).collect();
     assert_eq!(remaining, [11, 8]);
@@ -326,8 +326,8 @@ fn more_failures_than_the_last_step_takes_are_counted_though_no_longer_by_name()
     let State::Failures(remembered) = bench.states[0].clone() else { panic!("they are") };
     let log: Vec<(u64, u64)> = remembered.iter().map(|failure| (failure.ticket.0, failure.count)).collect();
     assert_eq!(log, [(0, 4), (5, 1), (6, 1)]);
-    give(&mut bench, 6, Fate::Back, 60, 70);
-    give(&mut bench, 3, Fate::Back, 30, 70);
+    refund(&mut bench, 6, Fate::Back, 60, 70);
+    refund(&mut bench, 3, Fate::Back, 30, 70);
     assert_eq!(failures(&bench, 70), 5);
     let none: Failures = std::iter::empty().collect();
     assert_eq!(none, Failures::default());

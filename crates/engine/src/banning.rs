@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
-use tollgate_core::store::{Forget, Spot};
+use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{
     Author, Banning, Charges, Decision, Listing, Origin, Outcome, Plan, Rule, Span, Stance, Target,
     Timestamp, Verdict, When,
@@ -21,7 +21,7 @@ use tollgate_core::{
 use crate::engine::Engine;
 use crate::journal::Entry;
 use crate::lists::ListFault;
-use crate::shared::Aim;
+use crate::shared_store::Aim;
 use crate::ticket;
 
 /// Denials that nobody has counted yet.
@@ -65,13 +65,13 @@ impl Denials {
     }
 
     /// Notes denials at a key. Answers whether there was room.
-    fn note(&self, spot: Spotted, denials: u64, policy: &Arc<str>) -> bool {
-        let shard = &self.shards[self.hasher.hash_one(&spot) as usize % SHARDS];
+    fn note(&self, counter: Spotted, denials: u64, policy: &Arc<str>) -> bool {
+        let shard = &self.shards[self.hasher.hash_one(&counter) as usize % SHARDS];
         let mut noted = shard.lock();
         let room = noted.len() < MOST_NOTED / SHARDS;
-        match noted.get_mut(&spot) {
+        match noted.get_mut(&counter) {
             Some(known) => known.denials = known.denials.saturating_add(denials),
-            None if room => drop(noted.insert(spot, Noted { denials, policy: Arc::clone(policy) })),
+            None if room => drop(noted.insert(counter, Noted { denials, policy: Arc::clone(policy) })),
             None => return false,
         }
         true
@@ -94,8 +94,8 @@ impl Engine {
             return;
         }
         for line in decision.lines().filter(|line| banning_of(line.rule).is_some() && line.exceeded()) {
-            let spot = Spotted { rule: Arc::clone(&line.rule.name), key: line.key.into() };
-            if !self.denials.note(spot, 1, &decision.policy().name) {
+            let counter = Spotted { rule: Arc::clone(&line.rule.name), key: line.key.into() };
+            if !self.denials.note(counter, 1, &decision.policy().name) {
                 self.barrier.meters.missed.inc();
             }
         }
@@ -106,17 +106,17 @@ impl Engine {
         let mut noted = self.denials.take().into_iter();
         let pinned = self.pin();
         let mut bans = Vec::new();
-        for (spot, Noted { denials, policy }) in noted.by_ref().take(MOST_COUNTED) {
-            let rule = pinned.policies.rule(&spot.rule);
+        for (counter, Noted { denials, policy }) in noted.by_ref().take(MOST_COUNTED) {
+            let rule = pinned.policies.rule(&counter.rule);
             if let Some((rule, banning)) = rule.and_then(|rule| Some((rule, banning_of(rule)?)))
-                && self.exceeds(banning, &spot, denials).await
-                && let Some(listing) = self.ban_of(rule, banning, &spot.key)
+                && self.exceeds(banning, &counter, denials).await
+                && let Some(listing) = self.ban_of(rule, banning, &counter.key)
             {
-                bans.push(Ban { listing, rule, key: spot.key, policy });
+                bans.push(Ban { listing, rule, key: counter.key, policy });
             }
         }
-        for (spot, Noted { denials, policy }) in noted {
-            self.denials.note(spot, denials, &policy);
+        for (counter, Noted { denials, policy }) in noted {
+            self.denials.note(counter, denials, &policy);
         }
         if !bans.is_empty() {
             self.ban(bans).await;
@@ -129,18 +129,18 @@ impl Engine {
     }
 
     /// Counts denials at a key. Answers whether they are as many as it takes; then counting begins anew.
-    async fn exceeds(&self, banning: Banning, spot: &Spotted, denials: u64) -> bool {
+    async fn exceeds(&self, banning: Banning, counter: &Spotted, denials: u64) -> bool {
         let Some(limit) = banning.limit() else { return true };
-        let plan = Plan::new(format!("{}~denials", spot.rule).into(), vec![limit]);
+        let plan = Plan::new(format!("{}~denials", counter.rule).into(), vec![limit]);
         let plan = Arc::new(plan.expect("one limit does not clash"));
         let mut charges = Charges::new(ticket::next(), denials, None);
-        charges.push(&plan, &spot.key, true);
+        charges.push(&plan, &counter.key, true);
         let mut outcome = Outcome::default();
         let counted = self.ask(self.settle(&*self.store, Aim::Take, &mut charges, &mut outcome)).await;
         if counted.is_err() || outcome.allowed {
             return false;
         }
-        let place = Spot { plan: &plan, key: &spot.key };
+        let place = Counter { plan: &plan, key: &counter.key };
         // If it stays, the next ban comes sooner.
         let _ = self.ask(self.store.forget(Forget::Key(place))).await;
         true

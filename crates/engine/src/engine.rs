@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tollgate_core::store::{Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{
     Charges, Decision, Fate, Mistake, Plan, Policies, Receipt, ReceiptLine, Records, Rule, Store, StoreError,
 };
@@ -24,37 +24,37 @@ pub use making::Change;
 pub use snapshot::Snapshot;
 
 use crate::banning::Denials;
-use crate::books::Books;
 use crate::calendar::{Calendars, page};
 use crate::guard::Watch;
 use crate::journal::Journal;
 use crate::lists::Barrier;
+use crate::log_limiter::PacedLog;
 use crate::meter::Meters;
-use crate::pacer::Bell;
+use crate::pacer::Wakeups;
 use crate::pauses::Pauses;
 use crate::ranking::Ranking;
 use crate::receipt::{Forged, Home, Kind, Seals};
-use crate::shared::{Fallback, Shared};
+use crate::runtime_config::RuntimeConfig;
+use crate::shared_store::{Fallback, SharedStore};
 use crate::ticket;
-use crate::trickle::LogTrickle;
 
 /// Decides attempts.
 pub struct Engine {
     current: ArcSwap<Snapshot>,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) records: Arc<dyn Records>,
-    pub(crate) shared: Option<Shared>,
+    pub(crate) shared: Option<SharedStore>,
     /// Whether the store answers every take at once, and nobody else shares it.
     at_once: bool,
     pub(crate) seals: Seals,
     pub(crate) calendars: Calendars,
     pub(crate) configured: Mutex<Configured>,
-    /// Held by whoever changes the books, so that what is checked stays true until it is written down.
+    /// Held while the run-time configuration changes, so that what was checked stays true until it is written.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
     /// What tells whoever waits that something was freed.
-    pub(crate) bell: Bell,
-    pub(crate) log_trickle: LogTrickle,
+    pub(crate) wakeups: Wakeups,
+    pub(crate) paced_log: PacedLog,
     pub(crate) stopwatch: quanta::Clock,
     pub(crate) barrier: Barrier,
     pub(crate) denials: Denials,
@@ -154,11 +154,11 @@ impl Engine {
         let meters = Meters::default();
         let barrier = Barrier::new(&policies);
         let watch = Watch::new(&policies);
-        let shared = parts.fallback.map(Shared::new);
+        let shared = parts.fallback.map(SharedStore::new);
         let at_once = shared.is_none() && parts.store.answers_at_once();
-        let laid = Books::default().over(&policies);
-        let local = shared.is_some().then(|| laid.policies.in_outage());
-        let (snapshot, _) = Snapshot::new(laid, local, &Books::default(), &meters);
+        let merged = RuntimeConfig::default().over(&policies);
+        let local = shared.is_some().then(|| merged.policies.in_outage());
+        let (snapshot, _) = Snapshot::new(merged, local, &RuntimeConfig::default(), &meters);
         Self {
             current: ArcSwap::from_pointee(snapshot),
             store: parts.store,
@@ -170,8 +170,8 @@ impl Engine {
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
-            bell: Bell::default(),
-            log_trickle: LogTrickle::default(),
+            wakeups: Wakeups::default(),
+            paced_log: PacedLog::default(),
             stopwatch: quanta::Clock::new(),
             barrier,
             denials: Denials::new(),
@@ -217,7 +217,7 @@ impl Engine {
         pinned: &Snapshot,
         receipt: &str,
         part: RefundPart<'_>,
-    ) -> Result<Given, RefundFault> {
+    ) -> Result<Refunded, RefundFault> {
         let (receipt, home) = match self.seals.open(receipt) {
             Ok((Kind::Receipt, receipt, home)) => (receipt, home),
             Ok((Kind::Ticket, ..)) => return Err(RefundFault::Ticket),
@@ -225,17 +225,17 @@ impl Engine {
         };
         let fates =
             |taken: &[(&Rule, &Arc<Plan>)]| taken.iter().map(|(rule, _)| part.fate_at(rule)).collect();
-        self.give_each(pinned, &receipt, home, fates).await.map_err(RefundFault::Store)
+        self.refund_each(pinned, &receipt, home, fates).await.map_err(RefundFault::Store)
     }
 
     /// Gives back what a receipt stands for, each charge in its own way: once.
-    pub(crate) async fn give_each(
+    pub(crate) async fn refund_each(
         &self,
         pinned: &Snapshot,
         receipt: &Receipt,
         home: Home,
         fates: impl FnOnce(&[(&Rule, &Arc<Plan>)]) -> SmallVec<[Fate; 6]>,
-    ) -> Result<Given, StoreError> {
+    ) -> Result<Refunded, StoreError> {
         let policies = pinned.policies_of(home);
         let (taken, lines): (Vec<_>, Vec<_>) = taken_by(policies, receipt).unzip();
         let mut charges = Charges::new(receipt.ticket, 1, None);
@@ -244,26 +244,34 @@ impl Engine {
         }
         charges.calendar = charges.periods().map(|period| page(period, receipt.at)).collect();
         let given = match home {
-            Home::Store => self.ask(self.store.give(&charges, receipt.at)).await,
-            Home::Local => self.give_local(&charges, receipt.at).await,
+            Home::Store => self.ask(self.store.refund(&charges, receipt.at)).await,
+            Home::Local => self.refund_local(&charges, receipt.at).await,
         };
         self.freed(&charges);
         given
     }
 
     /// Looks at the holds of a key, or changes them.
-    pub async fn holds(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
+    pub async fn holds(
+        &self,
+        counter: &Counter<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
         let report = match &self.shared {
-            Some(shared) => self.order_shared(shared, &self.pin(), spot, order).await,
-            None => self.store.holds(spot, order).await,
+            Some(shared) => self.order_shared(shared, &self.pin(), counter, order).await,
+            None => self.store.holds(counter, order).await,
         };
-        self.ordered(spot, order);
+        self.ordered(counter, order);
         report
     }
 
     /// Makes exactly these ids held.
-    pub async fn replace_holds(&self, spot: &Spot<'_>, ids: &[&str]) -> Result<HoldsReport, StoreError> {
-        self.holds(spot, HoldsOrder::Replace(ids, ticket::next())).await
+    pub async fn replace_holds(
+        &self,
+        counter: &Counter<'_>,
+        ids: &[&str],
+    ) -> Result<HoldsReport, StoreError> {
+        self.holds(counter, HoldsOrder::Replace(ids, ticket::next())).await
     }
 
     /// Forgets counters.
@@ -275,13 +283,13 @@ impl Engine {
         let there = self.ask(self.store.forget(what)).await;
         if let Some(shared) = &self.shared {
             match what {
-                Forget::Key(spot) => shared.denied.free(spot.plan, spot.key),
+                Forget::Key(counter) => shared.denied.free(counter.plan, counter.key),
                 Forget::Rule(_) | Forget::All => shared.denied.free_all(),
             }
         }
         match what {
-            Forget::Key(spot) => self.bell.freed_at(spot.plan.rule(), spot.key),
-            Forget::Rule(_) | Forget::All => self.bell.freed_anywhere(),
+            Forget::Key(counter) => self.wakeups.freed_at(counter.plan.rule(), counter.key),
+            Forget::Rule(_) | Forget::All => self.wakeups.freed_anywhere(),
         }
         there.and(here)
     }

@@ -15,7 +15,7 @@ mod watch;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{
     Attempt, Clears, Climb, Decision, Fate, Guard, Line, Plan, Receipt, ReceiptLine, Rule, Span, StoreError,
     Timestamp,
@@ -68,7 +68,7 @@ pub struct Finished {
     /// The guard that it began at. It may be gone by now.
     pub guard: String,
     /// Whether it was ended now, had been before, or is not known any more.
-    pub given: Given,
+    pub given: Refunded,
     /// The locks that its failure made certain, and what else somebody is to be notified of.
     pub notices: Vec<Notice>,
 }
@@ -138,10 +138,10 @@ impl Engine {
         let opened = self.opened(ticket)?;
         let clears = pinned.policies.guard(&opened.guard).map_or(&Clears::Narrowest, |guard| &guard.clears);
         let fates = |taken: &[(&Rule, &Arc<Plan>)]| fates(clears, taken, ending);
-        let given = self.give_each(pinned, &opened.receipt, opened.home, fates).await;
+        let given = self.refund_each(pinned, &opened.receipt, opened.home, fates).await;
         let given = given.map_err(FinishFault::Store)?;
         self.watch.forget(opened.receipt.ticket);
-        let failed = ending == Ending::Failure && given == Given::Back;
+        let failed = ending == Ending::Failure && given == Refunded::Done;
         let notices = if failed { self.failed(pinned, &opened).await } else { Vec::new() };
         Ok(Finished { guard: opened.guard, given, notices })
     }

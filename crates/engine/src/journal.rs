@@ -10,13 +10,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tollgate_core::{Code, Listing, Origin, Span, Timestamp, Verdict, When};
 
-use crate::trickle::Trickle;
+use crate::log_limiter::LogLimiter;
 
 /// The latest decisions, newest last.
 pub struct Journal {
     pages: Mutex<Pages>,
-    allowed: Trickle,
-    refused: Trickle,
+    allowed: LogLimiter,
+    refused: LogLimiter,
 }
 
 /// What is kept, and how many bytes its texts have.
@@ -81,8 +81,8 @@ impl Default for Journal {
     fn default() -> Self {
         Self {
             pages: Mutex::default(),
-            allowed: Trickle::new(Span::from_micros(10_000), 100),
-            refused: Trickle::new(Span::from_micros(1_000), 100),
+            allowed: LogLimiter::new(Span::from_micros(10_000), 100),
+            refused: LogLimiter::new(Span::from_micros(1_000), 100),
         }
     }
 }
@@ -91,8 +91,8 @@ impl Journal {
     /// Writes a decision down, if the pace allows it.
     #[inline]
     pub(crate) fn record(&self, verdict: Verdict, now: Timestamp, entry: impl FnOnce() -> Entry) {
-        let trickle = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
-        if trickle.admits(now) {
+        let limiter = if verdict == Verdict::Allow { &self.allowed } else { &self.refused };
+        if limiter.admits(now) {
             self.write(entry());
         }
     }

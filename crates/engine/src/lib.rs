@@ -5,17 +5,17 @@
 //! protocols, configuration files, and clocks that decide anything: the store owns time.
 
 mod banning;
-pub mod books;
 pub mod breaker;
+mod breaker_gate;
 pub mod calendar;
 mod condition;
 mod denied;
 pub mod engine;
-mod gate;
 pub mod guard;
 pub mod journal;
 pub mod leases;
 pub mod lists;
+pub mod log_limiter;
 pub mod meter;
 pub mod pacer;
 mod pauses;
@@ -23,16 +23,16 @@ pub mod pending;
 pub mod ranking;
 pub mod receipt;
 mod retract;
-pub mod shared;
+pub mod runtime_config;
+pub mod shared_store;
 mod tend;
 mod ticket;
-pub mod trickle;
 
 pub use engine::{ChangeFault, Engine, Fault, Parts, Snapshot};
 pub use guard::{Begun, Ending, Finished, Notice};
 pub use leases::{Lease, Leases};
 pub use lists::{ListFault, Wish};
+pub use log_limiter::PacedLog;
 pub use pacer::{Ask, Pacer, PacerOptions};
 pub use pending::Pending;
-pub use shared::{Fallback, Health};
-pub use trickle::LogTrickle;
+pub use shared_store::{Fallback, Health};

@@ -7,19 +7,19 @@
 
 mod answer;
 mod ask;
-mod bell;
-mod desk;
 mod driver;
 mod ids;
 mod lane;
-mod news;
+mod notifications;
 mod pace;
 mod pausing;
 mod queues;
-mod spot;
+mod scheduler;
 mod timetable;
 mod unclaimed;
+mod wait_key;
 mod waiting;
+mod wakeups;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -30,10 +30,10 @@ use tollgate_core::{Attempt, Decision, Mistake, Span};
 
 pub use answer::{Bound, Paced, Permit, Refusal, Unpaced};
 pub use ask::Ask;
-pub(crate) use bell::Bell;
-use desk::{Arrived, Desk};
 pub use pausing::{PauseFault, Paused, Scope};
+use scheduler::{Arrived, Scheduler};
 use waiting::Waiting;
+pub(crate) use wakeups::Wakeups;
 
 use crate::engine::{Engine, Snapshot};
 use crate::meter::PacerMeters;
@@ -44,7 +44,7 @@ use crate::meter::PacerMeters;
 /// first or in one that was named, whose timer must be enabled.
 #[derive(Clone)]
 pub struct Pacer {
-    desk: Arc<Desk>,
+    scheduler: Arc<Scheduler>,
 }
 
 /// The bounds of a pacer.
@@ -67,19 +67,19 @@ impl Default for PacerOptions {
 impl Pacer {
     /// A pacer for what this engine decides.
     pub fn new(engine: Arc<Engine>, options: PacerOptions) -> Self {
-        Self::over(Desk::new(engine, options, None))
+        Self::over(Scheduler::new(engine, options, None))
     }
 
     /// As [`Pacer::new`], working in this runtime. For those who wait in several runtimes, of which one
     /// may end before the others.
     pub fn in_runtime(engine: Arc<Engine>, options: PacerOptions, runtime: Handle) -> Self {
-        Self::over(Desk::new(engine, options, Some(runtime)))
+        Self::over(Scheduler::new(engine, options, Some(runtime)))
     }
 
-    fn over(desk: Desk) -> Self {
-        let desk = Arc::new(desk);
-        desk.engine.bell.connect(&desk);
-        Self { desk }
+    fn over(scheduler: Scheduler) -> Self {
+        let scheduler = Arc::new(scheduler);
+        scheduler.engine.wakeups.connect(&scheduler);
+        Self { scheduler }
     }
 
     /// Waits until an attempt may pass, and takes everything it asks for then. Dropped, it gives its
@@ -98,14 +98,14 @@ impl Pacer {
         ask: Ask<'_>,
         see: impl FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
     ) -> Result<Paced<T>, Unpaced<T>> {
-        let engine = &self.desk.engine;
+        let engine = &self.scheduler.engine;
         if !engine.pin().policies.enabled {
             // Boxed, so that the futures of those who wait stay small.
             return Box::pin(self.pass_unlimited(&ask, see)).await;
         }
-        match self.desk.arrive(&ask, see).map_err(Unpaced::Fault)? {
+        match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
             Arrived::Answered(answer) => answer,
-            Arrived::Seated(seated) => Waiting::new(&self.desk, seated).answer().await,
+            Arrived::Seated(seated) => Waiting::new(&self.scheduler, seated).answer().await,
         }
     }
 
@@ -115,7 +115,7 @@ impl Pacer {
         ask: &Ask<'_>,
         see: impl FnOnce(&Engine, &Decision<'_>) -> T,
     ) -> Result<Paced<T>, Unpaced<T>> {
-        let engine = &self.desk.engine;
+        let engine = &self.scheduler.engine;
         let pinned = engine.pin();
         let decision = engine.decide(&pinned, &ask.attempt).await.map_err(Unpaced::Fault)?;
         Ok(Paced { waited: Span::ZERO, seen: see(engine, &decision) })
@@ -125,34 +125,34 @@ impl Pacer {
     /// one of them stands still. Whoever decides without the pacer asks this first, so as not to push in.
     pub fn is_waiting(&self, pinned: &Snapshot, attempt: &Attempt<'_>) -> bool {
         let now = Instant::now();
-        if self.desk.is_quiet(now) {
+        if self.scheduler.is_quiet(now) {
             return false;
         }
-        self.desk.route(pinned, attempt).is_ok_and(|route| self.desk.must_queue(&route, now))
+        self.scheduler.route(pinned, attempt).is_ok_and(|route| self.scheduler.must_queue(&route, now))
     }
 
     /// Takes note of somebody who was sent away before it got here, because its door had no room for more
     /// who wait.
     pub fn sent_away(&self, policy: &str) -> Result<(), Mistake> {
-        let pinned = self.desk.engine.pin();
+        let pinned = self.scheduler.engine.pin();
         let policy = pinned.policies.find(policy)?;
-        self.desk.meters.of(&policy.name).full.inc();
+        self.scheduler.meters.of(&policy.name).full.inc();
         Ok(())
     }
 
     /// Sends everybody away who waits, and whoever would have to from now on: nothing is taken for them.
     /// For a process that ends, and would cut them otherwise.
     pub fn end(&self) {
-        self.desk.end();
+        self.scheduler.end();
     }
 
     /// How many wait.
     pub fn waiting(&self) -> usize {
-        self.desk.waiting.load(Ordering::Acquire)
+        self.scheduler.waiting.load(Ordering::Acquire)
     }
 
     /// What is counted about those who wait.
     pub fn meters(&self) -> &PacerMeters {
-        &self.desk.meters
+        &self.scheduler.meters
     }
 }

@@ -17,7 +17,7 @@ use tollgate_core::{Charges, Outcome, Plan, Receipt, ReceiptLine, Span, StoreErr
 use crate::engine::Engine;
 use crate::pacer::PauseFault;
 use crate::receipt::{Home, Kind, Seal};
-use crate::shared::Aim;
+use crate::shared_store::Aim;
 use crate::ticket;
 
 /// All pauses.

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
-use tollgate_core::store::{Answer, Given};
+use tollgate_core::store::{Answer, Refunded};
 use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
 
 use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
 use crate::receipt::Home;
-use crate::shared::Shared;
+use crate::shared_store::SharedStore;
 
 /// What may be given back once an answer is known. Dropped, it stays counted.
 #[derive(Debug)]
@@ -144,9 +144,9 @@ impl Engine {
             _ => {
                 let pinned = self.pin();
                 let charges = pending.charges(pinned.policies_of(pending.home));
-                let given = self.own_store(pending.home).give(&charges, pending.at).await;
+                let given = self.own_store(pending.home).refund(&charges, pending.at).await;
                 self.freed(&charges);
-                given.map(|_: Given| ())
+                given.map(|_: Refunded| ())
             }
         }
     }
@@ -163,7 +163,7 @@ impl Engine {
         }
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
-        match store.give(&charges, pending.at) {
+        match store.refund(&charges, pending.at) {
             // Giving back needs no room, and nothing else can be lacking in this process.
             Answer::Ready(_) => {}
             Answer::Later(_) => unreachable!("it says that it answers at once"),
@@ -173,7 +173,7 @@ impl Engine {
     }
 
     /// Offers again what the shared store did not take back, a few at a time.
-    pub(crate) async fn refund_again(&self, shared: &Shared, most: usize) {
+    pub(crate) async fn refund_again(&self, shared: &SharedStore, most: usize) {
         for _ in 0..most {
             let Some(pending) = shared.refunds.next() else { return };
             if self.refund_pending(shared, pending).await.is_err() {
@@ -182,18 +182,18 @@ impl Engine {
         }
     }
 
-    async fn refund_pending(&self, shared: &Shared, pending: Pending) -> Result<(), StoreError> {
+    async fn refund_pending(&self, shared: &SharedStore, pending: Pending) -> Result<(), StoreError> {
         let refund = shared.refunds.begin(pending);
         let pinned = self.pin();
         let charges = refund.pending().charges(&pinned.policies);
-        let given = self.ask(self.store.give(&charges, refund.pending().at)).await;
+        let given = self.ask(self.store.refund(&charges, refund.pending().at)).await;
         self.freed(&charges);
         drop(charges);
         // What is damaged cannot be given back later either.
         if given.as_ref().err().is_none_or(|error| !error.is_passing()) {
             refund.settled();
         }
-        given.map(|_: Given| ())
+        given.map(|_: Refunded| ())
     }
 }
 

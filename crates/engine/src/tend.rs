@@ -10,7 +10,7 @@ use tollgate_core::{Span, StoreError, Timestamp};
 use crate::engine::Engine;
 use crate::pauses::Pause;
 use crate::receipt::Seal;
-use crate::shared::Shared;
+use crate::shared_store::SharedStore;
 
 /// When what is done at intervals was done last, and what it found.
 pub(crate) struct Schedule {
@@ -103,7 +103,7 @@ impl Engine {
 
     /// Asks a store that is gone whether it is back. It is once it has answered often enough, and all that
     /// was missed is known.
-    async fn probe(&self, shared: &Shared) {
+    async fn probe(&self, shared: &SharedStore) {
         let Some(probing) = shared.gate.probe() else { return };
         let is_last = probing.is_last();
         let read = async {
@@ -124,7 +124,7 @@ impl Engine {
     /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
     /// servers are asked now and then, and one that has just failed at once, so that few attempts have
     /// to find out. One that is impaired is asked every second.
-    async fn follow(&self, shared: &Shared) {
+    async fn follow(&self, shared: &SharedStore) {
         let now = shared.gate.now();
         let impaired = shared.condition.wants_probe(now);
         // A failure is noted on the way.
@@ -180,7 +180,7 @@ impl Engine {
     }
 
     /// Undoes takes that nobody got.
-    async fn retract(&self, shared: &Shared) {
+    async fn retract(&self, shared: &SharedStore) {
         for _ in 0..RETRACTIONS {
             let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
             let charges = retraction.charges();

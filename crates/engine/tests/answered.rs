@@ -6,7 +6,7 @@ mod support;
 
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule};
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Attempt, Decision, OnExceed, Policies, Rule, Span};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Pending};
@@ -153,9 +153,9 @@ fn a_receipt_gives_back_the_rest_and_nothing_twice() {
     decide(&stand.engine, &pinned, "login", &ADA).unwrap();
     block_on(stand.engine.answered(pending, 200)).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [48, 4, 18], "the guess that was none");
-    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19], "the other two, and the guess not again");
-    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Already));
 }
 
 #[test]

@@ -246,8 +246,8 @@ fn what_was_set_survives_a_restart_and_a_reload() {
 fn what_has_ended_is_swept_from_the_ledger() {
     let stand = Stand::new(base());
     let kept = || {
-        let news = block_on(tollgate_core::Records::news(&*stand.store, None)).unwrap();
-        news.entries.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+        let changes = block_on(tollgate_core::Records::changes(&*stand.store, None)).unwrap();
+        changes.entries.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     block(&stand.engine, "203.0.113.7", Some(10));
     block(&stand.engine, "203.0.113.8", Some(20));

@@ -40,8 +40,8 @@ fn a_while(node: &Node) {
 }
 
 fn recorded(centre: &Centre) -> Vec<String> {
-    let news = block_on(centre.memory.news(None)).unwrap();
-    news.entries.into_iter().map(|(name, _)| name).collect()
+    let changes = block_on(centre.memory.changes(None)).unwrap();
+    changes.entries.into_iter().map(|(name, _)| name).collect()
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::task::Poll;
 
 use futures_lite::future::{block_on, poll_once};
 use support::{START, decide, policies, rule};
-use tollgate_core::ledger::{Edit, News};
+use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::Answer;
 use tollgate_core::{Author, Clock, Records, Stance, Store};
 use tollgate_engine::{Engine, ListFault, Parts, Wish};
@@ -54,8 +54,8 @@ impl Records for SlowDisk {
         }))
     }
 
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
-        self.inner.news(since)
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
+        self.inner.changes(since)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -9,7 +9,7 @@ use futures_lite::future::{block_on, poll_once};
 use proptest::prelude::*;
 use support::cluster::{Centre, Mode, Node};
 use support::{policies, rule};
-use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder};
 use tollgate_core::{Attempt, Decision, Policies, Span, When};
 use tollgate_engine::engine::RefundPart;
 
@@ -115,7 +115,7 @@ fn what_frees_something_on_this_node_ends_it_at_once() {
     assert!(!asked(&node, 1).0);
     block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)).unwrap();
     assert_eq!(asked(&node, 1), (true, When::Now, true), "given back");
-    for what in [Forget::Key(Spot { plan, key: KEY }), Forget::Rule("ip"), Forget::All] {
+    for what in [Forget::Key(Counter { plan, key: KEY }), Forget::Rule("ip"), Forget::All] {
         assert!(!asked(&node, 1).0);
         block_on(node.engine.forget(what)).unwrap();
         assert_eq!(asked(&node, 1), (true, When::Now, true), "{what:?}");
@@ -133,17 +133,17 @@ fn a_released_hold_and_an_id_that_is_held_end_it_at_once() {
     let node = node(&["2 at once for 1h"]);
     let pinned = node.engine.pin();
     let plan = &pinned.policies.rule("ip").unwrap().plan;
-    let spot = Spot { plan, key: KEY };
+    let counter = Counter { plan, key: KEY };
     let allowed = |cost, id| ask(&node, cost, Some(id), |decision| decision.allowed());
     assert!(allowed(1, "a"));
     assert!(!allowed(2, "b"), "one is left");
     assert!(allowed(1, "b"));
     assert!(allowed(2, "b"), "it is held by now");
     assert!(!allowed(1, "c"));
-    block_on(node.engine.holds(&spot, HoldsOrder::Release("a"))).unwrap();
+    block_on(node.engine.holds(&counter, HoldsOrder::Release("a"))).unwrap();
     assert!(allowed(1, "c"));
     assert!(!allowed(1, "d"));
-    block_on(node.engine.replace_holds(&spot, &["z"])).unwrap();
+    block_on(node.engine.replace_holds(&counter, &["z"])).unwrap();
     assert!(allowed(1, "d"));
 }
 
@@ -262,7 +262,7 @@ proptest! {
         let mut receipts = Vec::new();
         for event in events {
             let pinned = node.engine.pin();
-            let spot = Spot { plan: pinned.policies.rule("ip").unwrap().plan_at(KEY), key: KEY };
+            let counter = Counter { plan: pinned.policies.rule("ip").unwrap().plan_at(KEY), key: KEY };
             match event {
                 Event::Attempt { cost, id } => receipts.extend(compare(&node, cost, id).2),
                 Event::Wait(micros) => node.advance(Span::from_micros(micros)),
@@ -271,8 +271,8 @@ proptest! {
                         block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)).unwrap();
                     }
                 }
-                Event::Release(id) => drop(block_on(node.engine.holds(&spot, HoldsOrder::Release(id))).unwrap()),
-                Event::Reset => block_on(node.engine.forget(Forget::Key(spot))).unwrap(),
+                Event::Release(id) => drop(block_on(node.engine.holds(&counter, HoldsOrder::Release(id))).unwrap()),
+                Event::Reset => block_on(node.engine.forget(Forget::Key(counter))).unwrap(),
                 Event::Override(limit) => {
                     block_on(node.engine.set_override("ip", KEY, vec![limit.parse().unwrap()])).unwrap();
                 }

@@ -7,7 +7,7 @@ mod support;
 use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode};
 use support::{Stand, policies, rule};
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Clears, Guard, OnExceed, Origin, Policies, Reason, Rule, Span, StoreError, Timestamp};
 use tollgate_engine::engine::{RefundFault, RefundPart};
 use tollgate_engine::guard::{Advice, Ending, FinishFault};
@@ -64,7 +64,7 @@ impl Login {
         Seen { now: begun.advice(), next: begun.if_failed(), ticket: begun.ticket }
     }
 
-    fn end(&self, ticket: &str, ending: Ending) -> Given {
+    fn end(&self, ticket: &str, ending: Ending) -> Refunded {
         let pinned = self.stand.pin();
         block_on(self.stand.engine.finish_guarded(&pinned, ticket, ending)).unwrap().given
     }
@@ -72,7 +72,7 @@ impl Login {
     /// Begins and ends at once; answers whether it was let through.
     fn attempt(&self, fields: &[(&str, &str)], ending: Ending) -> bool {
         let Some(ticket) = self.begin(fields).ticket else { return false };
-        assert_eq!(self.end(&ticket, ending), Given::Back);
+        assert_eq!(self.end(&ticket, ending), Refunded::Done);
         true
     }
 
@@ -110,7 +110,7 @@ fn failures_bring_delays_a_captcha_and_a_lock_as_the_table_has_it() {
             }
         };
         assert_eq!(seen.next, expected, "after failure {number}");
-        assert_eq!(login.end(&seen.ticket.unwrap(), Ending::Failure), Given::Back);
+        assert_eq!(login.end(&seen.ticket.unwrap(), Ending::Failure), Refunded::Done);
         if number < 11 {
             login.stand.clock.advance(seen.next.delay);
         }
@@ -137,7 +137,7 @@ fn a_success_clears_a_failure_stays_and_what_was_abandoned_never_was() {
     assert_eq!(login.failures("login", "ada"), 3, "what is not ended is a failure");
     assert!(login.attempt(&ADA, Ending::Success));
     assert_eq!(login.failures("login", "ada"), 0);
-    assert_eq!(login.end(&open.unwrap(), Ending::Failure), Given::Back, "it began before the success");
+    assert_eq!(login.end(&open.unwrap(), Ending::Failure), Refunded::Done, "it began before the success");
     assert_eq!(login.failures("login", "ada"), 0);
 }
 
@@ -153,9 +153,9 @@ fn guesses_made_side_by_side_do_not_slip_through() {
 fn a_ticket_ends_once_and_only_as_it_was_made() {
     let login = Login::new(plain());
     let ticket = login.begin(&ADA).ticket.unwrap();
-    assert_eq!(login.end(&ticket, Ending::Failure), Given::Back);
+    assert_eq!(login.end(&ticket, Ending::Failure), Refunded::Done);
     for ending in [Ending::Success, Ending::Failure, Ending::Abandoned] {
-        assert_eq!(login.end(&ticket, ending), Given::Already, "{ending:?}");
+        assert_eq!(login.end(&ticket, ending), Refunded::Already, "{ending:?}");
     }
     assert_eq!(login.failures("login", "ada"), 1);
     let forged = format!("{}AAAA", &ticket[..ticket.len() - 4]);
@@ -178,8 +178,8 @@ fn a_ticket_is_no_receipt_and_a_receipt_no_ticket() {
     let finished = block_on(login.stand.engine.finish_guarded(&pinned, &receipt, Ending::Success));
     assert_eq!(finished, Err(FinishFault::Receipt));
     assert_eq!(login.failures("login", "ada"), 2, "neither did anything");
-    assert_eq!(block_on(login.stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
-    assert_eq!(login.end(&ticket, Ending::Abandoned), Given::Back);
+    assert_eq!(block_on(login.stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
+    assert_eq!(login.end(&ticket, Ending::Abandoned), Refunded::Done);
     assert_eq!(login.failures("login", "ada"), 0);
 }
 
@@ -217,7 +217,7 @@ fn nobody_reads_an_account_in_the_ticket_of_a_secret_rule() {
     let ticket = login.begin(&[("user", user)]).ticket.unwrap();
     let bytes = data_encoding::BASE64URL_NOPAD.decode(ticket.as_bytes()).unwrap();
     assert!(!bytes.windows(3).any(|window| window == b"ada"));
-    assert_eq!(login.end(&ticket, Ending::Success), Given::Back);
+    assert_eq!(login.end(&ticket, Ending::Success), Refunded::Done);
     assert_eq!(login.failures("login", user), 0);
 }
 
@@ -239,7 +239,7 @@ fn without_the_store_nobody_begins_and_an_end_can_be_told_later() {
     assert_eq!(begin().decision.origin, Origin::Outage(Reason::Open));
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!(finish(&ticket), Ok(Given::Back));
+    assert_eq!(finish(&ticket), Ok(Refunded::Done));
     assert!(begin().allowed(), "and what was denied a moment ago is asked again");
 }
 
@@ -254,11 +254,11 @@ fn a_success_is_seen_at_once_and_a_failure_leaves_what_is_known_of_denials() {
         block_on(node.engine.finish_guarded(&pinned, ticket, ending)).map(|finished| finished.given)
     };
     assert!(!begin().allowed());
-    assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Given::Back));
+    assert_eq!(finish(&tickets[0], Ending::Failure), Ok(Refunded::Done));
     let before = node.calls();
     assert!(!begin().allowed());
     assert_eq!(node.calls(), before, "nothing was freed, so nobody had to be asked");
-    assert_eq!(finish(&tickets[3], Ending::Success), Ok(Given::Back));
+    assert_eq!(finish(&tickets[3], Ending::Success), Ok(Refunded::Done));
     assert!(begin().allowed(), "within the same moment");
 }
 

@@ -11,7 +11,7 @@ mod support;
 
 use futures_lite::future::block_on;
 use support::{Stand, policies, rule};
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Clock, Guard, OnExceed, Origin, Policies, Rule, Timestamp};
 use tollgate_engine::guard::{Advice, Ending};
 
@@ -120,7 +120,7 @@ impl Login {
             return if barred { Tried::Barred } else { Tried::Refused(begun.advice()) };
         };
         let finished = block_on(self.stand.engine.finish_guarded(&pinned, ticket, ending)).unwrap();
-        assert_eq!(finished.given, Given::Back);
+        assert_eq!(finished.given, Refunded::Done);
         Tried::Made { now: begun.advice(), next: begun.if_failed() }
     }
 

@@ -10,7 +10,7 @@ use futures_lite::future::block_on;
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
 use support::{Stand, decide, policies, rule, start};
-use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder};
 use tollgate_core::{Attempt, Clock, Limit, Policies, Span};
 use tollgate_engine::{Engine, Lease, Leases};
 use tollgate_store::ManualClock;
@@ -64,8 +64,8 @@ impl Keeper {
 
     fn held(&self, rule: &str, key: &str) -> Vec<String> {
         let pinned = self.engine.pin();
-        let spot = Spot { plan: pinned.policies.rule(rule).unwrap().plan_at(key), key };
-        let report = block_on(self.engine.holds(&spot, HoldsOrder::List)).unwrap();
+        let counter = Counter { plan: pinned.policies.rule(rule).unwrap().plan_at(key), key };
+        let report = block_on(self.engine.holds(&counter, HoldsOrder::List)).unwrap();
         report.holds.into_iter().map(|(id, _)| id).collect()
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use parking_lot::Mutex;
 use support::{policies, rule};
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store};
 use tollgate_core::{Attempt, Charges, Clock, Outcome, Span, Timestamp};
 use tollgate_engine::{Engine, Lease, Leases, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -35,11 +35,11 @@ impl Store for Meddled {
         self.memory.peek(charges, outcome)
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        self.memory.give(charges, taken_at)
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.memory.refund(charges, taken_at)
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         let mut meddling = self.meddling.lock();
         let meets = matches!(
             (&order, &*meddling),
@@ -49,7 +49,7 @@ impl Store for Meddled {
         let dropped = if meets { meddling.take() } else { None };
         drop(meddling);
         drop(dropped);
-        self.memory.holds(spot, order)
+        self.memory.holds(counter, order)
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
@@ -98,7 +98,10 @@ impl Keeper {
     fn held(&self) -> usize {
         let pinned = self.engine.pin();
         let plan = pinned.policies.rule("ip").unwrap().plan_at("192.0.2.1");
-        block_on(self.engine.holds(&Spot { plan, key: "192.0.2.1" }, HoldsOrder::List)).unwrap().holds.len()
+        block_on(self.engine.holds(&Counter { plan, key: "192.0.2.1" }, HoldsOrder::List))
+            .unwrap()
+            .holds
+            .len()
     }
 }
 

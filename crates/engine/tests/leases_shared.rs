@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use futures_lite::future::{block_on, poll_once};
 use support::cluster::{Centre, Link, Mode, Node};
 use support::{policies, rule};
-use tollgate_core::store::{HoldsOrder, Spot, Store};
+use tollgate_core::store::{Counter, HoldsOrder, Store};
 use tollgate_core::{Attempt, Clock, Policies, Span};
 use tollgate_engine::{Engine, Health, Lease, Leases};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -61,7 +61,7 @@ impl Keeper {
     fn held_in(&self, store: &dyn Store) -> Vec<String> {
         let pinned = self.engine.pin();
         let plan = pinned.policies.rule("ip").unwrap().plan_at(IP[0].1);
-        let report = block_on(store.holds(&Spot { plan, key: IP[0].1 }, HoldsOrder::List)).unwrap();
+        let report = block_on(store.holds(&Counter { plan, key: IP[0].1 }, HoldsOrder::List)).unwrap();
         report.holds.into_iter().map(|(id, _)| id).collect()
     }
 

@@ -154,7 +154,7 @@ fn an_answer_that_does_not_count_is_given_back_for_all_nodes() {
                 .runtime
                 .block_on(other.engine.refund(&other.engine.pin(), &receipt, RefundPart::All))
                 .unwrap();
-            assert_eq!(rest, tollgate_core::store::Given::Back);
+            assert_eq!(rest, tollgate_core::store::Refunded::Done);
             assert_eq!(one.left("login", &fields), [48, 4, 19, 18], "what was left of it");
         }
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_lite::future::{block_on, poll_once};
 use support::cluster::{Centre, Mode, Node};
 use support::{decide, policies, rule};
-use tollgate_core::store::{Forget, Given, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder, Refunded};
 use tollgate_core::{Attempt, Origin, Policies, Reason, Rule, Span, StoreError, Verdict, When};
 use tollgate_engine::Health;
 use tollgate_engine::breaker::Breaker;
@@ -201,7 +201,7 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
     assert_eq!(
         block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
-        Ok(Given::Back)
+        Ok(Refunded::Done)
     );
     assert_eq!(second.decide("api", &IP), (true, Origin::Store));
 }
@@ -239,8 +239,8 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
     let local = decide(&node.engine, &pinned, "api", &IP).unwrap();
     let receipt = node.engine.receipt(&local).unwrap();
     assert!(!node.decide("api", &IP).0);
-    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
-    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Already));
     assert!(node.decide("api", &IP).0, "the share is free again");
 
     let elsewhere = Centre::new().node(one(&["2/hour"], "local 50%"));
@@ -261,7 +261,7 @@ fn a_receipt_goes_back_to_where_it_was_taken() {
     assert!(matches!(gone, Err(RefundFault::Store(StoreError::Unavailable { .. }))), "{gone:?}");
     node.link.set(Mode::Up);
     node.tend_later();
-    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
+    assert_eq!(block_on(node.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
 }
 
 #[test]
@@ -469,15 +469,16 @@ fn a_hold_ends_wherever_it_was_taken() {
     let node = Centre::new().node(one(&["4 at once for 10m"], "local 50%"));
     let pinned = node.engine.pin();
     let plan = &pinned.policies.rule("ip").unwrap().plan;
-    let spot = Spot { plan, key: "192.0.2.1" };
-    let release = |id| block_on(node.engine.holds(&spot, HoldsOrder::Release(id))).map(|report| report.found);
+    let counter = Counter { plan, key: "192.0.2.1" };
+    let release =
+        |id| block_on(node.engine.holds(&counter, HoldsOrder::Release(id))).map(|report| report.found);
     ask(&node, 1, Some("there"));
     node.link.set(Mode::Unreachable);
     ask(&node, 1, Some("here"));
     ask(&node, 1, Some("later"));
     assert_eq!(release("here"), Ok(true));
     assert!(release("there").is_err(), "the store has it, and is not there");
-    let listed = block_on(node.engine.holds(&spot, HoldsOrder::List));
+    let listed = block_on(node.engine.holds(&counter, HoldsOrder::List));
     assert!(listed.is_err());
     node.link.set(Mode::Up);
     node.tend_later();
@@ -491,15 +492,15 @@ fn a_list_that_takes_too_long_says_nothing_about_the_store() {
     let node = Centre::new().node(one(&["4 at once for 10m"], "local 50%"));
     let pinned = node.engine.pin();
     let plan = &pinned.policies.rule("ip").unwrap().plan;
-    let spot = Spot { plan, key: "192.0.2.1" };
+    let counter = Counter { plan, key: "192.0.2.1" };
     node.link.set(Mode::LosesQuestions);
     for _ in 0..10 {
-        assert_eq!(block_on(node.engine.holds(&spot, HoldsOrder::List)), Err(StoreError::TimedOut));
-        assert_eq!(block_on(node.engine.replace_holds(&spot, &["a"])), Err(StoreError::TimedOut));
+        assert_eq!(block_on(node.engine.holds(&counter, HoldsOrder::List)), Err(StoreError::TimedOut));
+        assert_eq!(block_on(node.engine.replace_holds(&counter, &["a"])), Err(StoreError::TimedOut));
     }
     assert_eq!(node.engine.health(), Health::Up);
     for _ in 0..3 {
-        let released = block_on(node.engine.holds(&spot, HoldsOrder::Release("a")));
+        let released = block_on(node.engine.holds(&counter, HoldsOrder::Release("a")));
         assert_eq!(released, Err(StoreError::TimedOut));
     }
     assert_ne!(node.engine.health(), Health::Up, "one hold is nothing that takes long");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use support::pacing::{RuntimeClock, SlowStore, Trace, Track, begin, in_virtual_time};
 use support::{policies, rule};
 use tokio::time::sleep;
-use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder};
 use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
@@ -33,7 +33,7 @@ fn held<'a>(id: &'a str) -> Ask<'a> {
 async fn order(track: &Track, order: HoldsOrder<'_>) {
     let pinned = track.engine.pin();
     let plan = pinned.policies.rule("job").unwrap().plan_at("a");
-    track.engine.holds(&Spot { plan, key: "a" }, order).await.unwrap();
+    track.engine.holds(&Counter { plan, key: "a" }, order).await.unwrap();
 }
 
 #[test]
@@ -85,11 +85,11 @@ fn what_is_forgotten_or_written_anew_lets_the_first_in_who_waits() {
         }
         let pinned = track.engine.pin();
         let plan = pinned.policies.rule("job").unwrap().plan_at("a");
-        track.engine.forget(Forget::Key(Spot { plan, key: "a" })).await.unwrap();
+        track.engine.forget(Forget::Key(Counter { plan, key: "a" })).await.unwrap();
         sleep(Duration::from_millis(97)).await;
         track.engine.forget(Forget::Rule("job")).await.unwrap();
         sleep(Duration::from_millis(100)).await;
-        track.engine.replace_holds(&Spot { plan, key: "a" }, &[]).await.unwrap();
+        track.engine.replace_holds(&Counter { plan, key: "a" }, &[]).await.unwrap();
         for wait in waits {
             wait.await.unwrap();
         }

@@ -4,7 +4,7 @@ mod support;
 
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule, start};
-use tollgate_core::store::{Forget, Given, Spot};
+use tollgate_core::store::{Counter, Forget, Refunded};
 use tollgate_core::{Span, Verdict};
 use tollgate_engine::Fault;
 use tollgate_engine::engine::{RefundFault, RefundPart};
@@ -93,12 +93,12 @@ fn a_receipt_gives_back_at_every_level_once() {
     let first = decide(&stand.engine, &pinned, "api", &fields).unwrap();
     let receipt = stand.engine.receipt(&first).unwrap();
     assert!(!decide(&stand.engine, &pinned, "api", &fields).unwrap().allowed());
-    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Back));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
     let again = decide(&stand.engine, &pinned, "api", &fields).unwrap();
     assert!(again.allowed());
     let remaining: Vec<u64> = again.outcome.readings.iter().map(|reading| reading.remaining).collect();
     assert_eq!(remaining, [9, 0, 4], "as if the first had never been");
-    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Given::Already));
+    assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Already));
     assert_eq!(block_on(stand.engine.refund(&pinned, "made up", RefundPart::All)), Err(RefundFault::Forged));
 }
 
@@ -131,7 +131,7 @@ fn forgetting_starts_keys_rules_or_everything_afresh() {
         assert!(take(policy, ip) && !take(policy, ip));
     }
     let plan = &pinned.policies.rule("a").unwrap().plan;
-    block_on(stand.engine.forget(Forget::Key(Spot { plan, key: "192.0.2.1" }))).unwrap();
+    block_on(stand.engine.forget(Forget::Key(Counter { plan, key: "192.0.2.1" }))).unwrap();
     assert!(take("a", "192.0.2.1") && !take("a", "192.0.2.2"));
     block_on(stand.engine.forget(Forget::Rule("a"))).unwrap();
     assert!(take("a", "192.0.2.1") && take("a", "192.0.2.2") && !take("b", "192.0.2.1"));

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_core::{Clock, Span};
-use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
+use tollgate_engine::{Engine, Leases, PacedLog, Pacer};
 
 use crate::listen;
 use crate::meter::Meters;
@@ -78,7 +78,7 @@ impl Gateway {
             leases,
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
-            complaints: LogTrickle::every(Span::from_secs(10)),
+            complaints: PacedLog::every(Span::from_secs(10)),
         });
         let (orders, _) = watch::channel(Order::Serve);
         let gateway = Self { shared, orders, threads: Mutex::default(), addresses };

@@ -12,7 +12,7 @@ use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tollgate_core::Clock;
-use tollgate_engine::{Engine, Leases, LogTrickle, Pacer};
+use tollgate_engine::{Engine, Leases, PacedLog, Pacer};
 
 use crate::alarm::{Alarms, TICK};
 use crate::date::Date;
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
     /// Where connections cannot be accepted, that goes on for a while.
-    pub(crate) complaints: LogTrickle,
+    pub(crate) complaints: PacedLog,
 }
 
 /// Whether a gateway serves, or ends.

@@ -19,7 +19,7 @@ use support::rules::{alone, rule, together};
 use support::upstream::Line;
 use support::{Client, Stage, Upstream, http2, settings, until};
 use tokio::sync::Semaphore;
-use tollgate_core::store::{HoldsOrder, Spot};
+use tollgate_core::store::{Counter, HoldsOrder};
 use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
 use tollgate_gateway::Settings;
 use tollgate_gateway::settings::{GuardSettings, Success};
@@ -122,8 +122,8 @@ async fn begin(stage: &Stage, path: &str) -> Client {
 /// How many places of a rule without a key are taken.
 fn held_by(stage: &Stage, rule: &str) -> usize {
     let pinned = stage.engine.pin();
-    let spot = Spot { plan: pinned.policies.rule(rule).unwrap().plan_at(rule), key: rule };
-    let listed = pin!(stage.engine.holds(&spot, HoldsOrder::List));
+    let counter = Counter { plan: pinned.policies.rule(rule).unwrap().plan_at(rule), key: rule };
+    let listed = pin!(stage.engine.holds(&counter, HoldsOrder::List));
     match listed.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(report) => report.unwrap().holds.len(),
         Poll::Pending => unreachable!("the store is in this process"),

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store};
 use tollgate_core::{Charges, Clock, Outcome, Policies, Policy, Rule, Span, Timestamp};
 use tollgate_engine::{Engine, Leases, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -52,12 +52,12 @@ impl Store for Distant {
         self.0.peek(charges, outcome)
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        self.0.give(charges, taken_at)
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.0.refund(charges, taken_at)
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.0.holds(spot, order)
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.0.holds(counter, order)
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
@@ -97,8 +97,8 @@ impl Stage {
 
     async fn held(&self) -> usize {
         let pinned = self.engine.pin();
-        let spot = Spot { plan: pinned.policies.rule("r").unwrap().plan_at("r"), key: "r" };
-        self.engine.holds(&spot, HoldsOrder::List).await.unwrap().holds.len()
+        let counter = Counter { plan: pinned.policies.rule("r").unwrap().plan_at("r"), key: "r" };
+        self.engine.holds(&counter, HoldsOrder::List).await.unwrap().holds.len()
     }
 }
 

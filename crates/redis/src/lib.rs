@@ -6,8 +6,8 @@
 mod cluster;
 mod dial;
 mod fleet;
-mod hiding;
 pub mod inspect;
+mod key_hash;
 mod name;
 mod offset;
 mod pack;

@@ -11,7 +11,7 @@ use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tollgate_core::{Limit, Plan, StoreError, Ticket};
 
-use crate::hiding::Hiding;
+use crate::key_hash::KeyHash;
 use crate::settings::Settings;
 
 /// Makes the names of keys.
@@ -19,7 +19,7 @@ pub(crate) struct Names {
     prefix: String,
     tags: HashMap<String, String>,
     /// What keys that must not be read are hashed with.
-    pub(crate) hiding: Hiding,
+    pub(crate) key_hash: KeyHash,
 }
 
 /// A key that must not be read, and cannot be hashed: what it is hashed with is not known yet.
@@ -39,8 +39,8 @@ impl Names {
     /// Names as these settings have them: they begin with its prefix, and keys of tagged rules live
     /// together.
     pub(crate) fn new(settings: &Settings) -> Self {
-        let hiding = Hiding::new(settings.key_secret.as_ref());
-        Self { prefix: escaped(&settings.prefix), tags: settings.tags.clone(), hiding }
+        let key_hash = KeyHash::new(settings.key_secret.as_ref());
+        Self { prefix: escaped(&settings.prefix), tags: settings.tags.clone(), key_hash }
     }
 
     /// Where the numbers of a rule at a key are.
@@ -48,7 +48,7 @@ impl Names {
         if !plan.is_secret() {
             return Ok(self.plain(plan.rule(), key));
         }
-        let digest = self.hiding.digest(plan.rule(), key).ok_or(Unnamed)?;
+        let digest = self.key_hash.digest(plan.rule(), key).ok_or(Unnamed)?;
         Ok(self.hashed(plan.rule(), &digest))
     }
 
@@ -197,7 +197,7 @@ mod tests {
         let names = Names::new(&settings());
         let plan = plan("api_key").with_secret_keys();
         assert_eq!(names.counter(&plan, "sk-123"), Err(Unnamed));
-        names.hiding.learn([7; 32]);
+        names.key_hash.learn([7; 32]);
         let name = names.counter(&plan, "sk-123").unwrap();
         let plain = HEXLOWER.encode(&Sha256::digest(b"sk-123"));
         assert!(name.starts_with("tollgate:{api_key:#"), "{name}");
@@ -211,12 +211,12 @@ mod tests {
             let name = names.counter(&plan(rule).with_secret_keys(), "sk-123").unwrap();
             name.split('#').nth(1).unwrap().to_owned()
         };
-        names.hiding.learn([7; 32]);
+        names.key_hash.learn([7; 32]);
         let (one, other) = (hidden("api_key"), hidden("user"));
         assert_ne!(one, other, "whoever sees two rules cannot tell that it is the same key");
-        names.hiding.learn([8; 32]);
+        names.key_hash.learn([8; 32]);
         assert_ne!(hidden("api_key"), one);
-        names.hiding.learn([7; 32]);
+        names.key_hash.learn([7; 32]);
         assert_eq!(hidden("api_key"), one);
     }
 
@@ -226,7 +226,7 @@ mod tests {
         let names = Names::new(&Settings { key_secret, ..settings() });
         let plan = plan("api_key").with_secret_keys();
         let name = names.counter(&plan, "sk-123").unwrap();
-        names.hiding.learn([7; 32]);
+        names.key_hash.learn([7; 32]);
         assert_eq!(names.counter(&plan, "sk-123").unwrap(), name);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Scripts {
     /// Settles any charges.
     pub(crate) full: Script,
     /// Gives back.
-    pub(crate) give: Script,
+    pub(crate) refund: Script,
     /// Looks at holds, or changes them.
     pub(crate) holds: Script,
     /// Notes what was forgotten.
@@ -28,7 +28,7 @@ pub(crate) struct Scripts {
     /// Changes the ledger.
     pub(crate) enter: Script,
     /// Tells what has changed in the ledger.
-    pub(crate) news: Script,
+    pub(crate) changes: Script,
     /// Tells the version of the records.
     pub(crate) version: Script,
     /// Reads a part of a hash.
@@ -79,12 +79,12 @@ impl Default for Scripts {
                 part!("settle"),
                 part!("whens"),
             ]),
-            give: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("give")]),
+            refund: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("refund")]),
             holds: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[FREES, part!("forget")]),
             record: Script::of(&[part!("record")]),
             enter: Script::of(&[part!("enter")]),
-            news: Script::of(&[part!("news")]),
+            changes: Script::of(&[part!("changes")]),
             version: Script::of(&[part!("version")]),
             page: Script::of(&[part!("page")]),
             probe: Script::of(&[part!("probe")]),

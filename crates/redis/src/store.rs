@@ -2,18 +2,18 @@
 
 mod deciding;
 mod forgetting;
-mod giving;
 mod holding;
 mod ledger;
 mod probing;
 mod records;
+mod refunding;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Impairment, Spot};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
 use tollgate_core::{Charges, Clock, MAX_EXACT, Outcome, Plan, Store, StoreError, Timestamp};
 
 use crate::dial::MOST_SAID;
@@ -66,7 +66,7 @@ impl RedisStore {
 
     /// Learns what secret keys are hashed with, unless that is known or there are none.
     pub(crate) async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
-        if plans.any(Plan::is_secret) && !self.names.hiding.is_ready() {
+        if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
             Box::pin(self.read_secret(self.deadline())).await?;
         }
         Ok(())
@@ -201,12 +201,12 @@ impl Store for RedisStore {
         Answer::Later(Box::pin(self.decide(charges, Mode::Peek, outcome)))
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        Answer::Later(Box::pin(self.give_back(charges, taken_at)))
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        Answer::Later(Box::pin(self.refund_all(charges, taken_at)))
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        Answer::Later(Box::pin(self.obey(spot, order)))
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        Answer::Later(Box::pin(self.obey(counter, order)))
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {

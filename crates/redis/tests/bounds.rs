@@ -6,7 +6,7 @@ mod stage;
 
 use stage::{Ask, Node, plan, shared, wait};
 use tollgate_core::ledger::{Edit, Entry, Scope};
-use tollgate_core::store::{HoldsOrder, Spot};
+use tollgate_core::store::{Counter, HoldsOrder};
 use tollgate_core::{Records, Store, StoreError, Ticket};
 
 #[test]
@@ -33,11 +33,11 @@ fn a_ledger_of_many_mebibytes_is_read_and_followed_in_pages() {
         .collect();
     wait(node.store.enter(&edits)).unwrap();
     for (since, scope) in [(None, Scope::All), (Some(0), Scope::Changes)] {
-        let news = wait(node.store.news(since)).unwrap();
-        let mut names: Vec<String> = news.entries.into_iter().map(|(name, _)| name).collect();
+        let changes = wait(node.store.changes(since)).unwrap();
+        let mut names: Vec<String> = changes.entries.into_iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();
-        assert_eq!((names.len(), news.version, news.scope), (1_500, 1_500, scope));
+        assert_eq!((names.len(), changes.version, changes.scope), (1_500, 1_500, scope));
     }
 }
 
@@ -47,7 +47,7 @@ fn orders_about_many_holds_with_long_ids_are_obeyed_in_parts() {
     let plan = plan("jobs", "20000 at once for 1h");
     let ids: Vec<String> = (0..HoldsOrder::MOST_IDS).map(|number| format!("{number:0250}")).collect();
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-    let spot = Spot { plan: &plan, key: "k" };
+    let counter = Counter { plan: &plan, key: "k" };
     let wanted: Vec<(&str, u64)> = ids.iter().map(|id| (*id, 1)).collect();
     for order in [
         HoldsOrder::Claim(&wanted, Ticket(7)),
@@ -55,7 +55,7 @@ fn orders_about_many_holds_with_long_ids_are_obeyed_in_parts() {
         HoldsOrder::List,
         HoldsOrder::ReleaseMany(&ids),
     ] {
-        let report = wait(node.store.holds(&spot, order)).unwrap();
+        let report = wait(node.store.holds(&counter, order)).unwrap();
         let held: Vec<&str> = report.holds.iter().map(|(id, _)| id.as_str()).collect();
         assert!(held == ids, "{order:.20?}: {} holds", held.len());
     }
@@ -72,7 +72,8 @@ fn a_key_that_holds_mebibytes_of_something_else_is_damaged_and_the_connection_li
         let answer = node.take(&Ask::one(&plan, "k"));
         assert!(matches!(answer, Err(StoreError::Damaged { .. })), "{rule}: {answer:?}");
         assert!(node.take(&Ask::one(&other, "o")).unwrap().allowed);
-        wait(node.store.forget(tollgate_core::store::Forget::Key(Spot { plan: &plan, key: "k" }))).unwrap();
+        wait(node.store.forget(tollgate_core::store::Forget::Key(Counter { plan: &plan, key: "k" })))
+            .unwrap();
         assert!(node.take(&Ask::one(&plan, "k")).unwrap().allowed, "{rule}: it was reset");
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stage::{Ask, Node, page, plan, shared, wait};
 use tollgate_core::store::HoldsOrder;
-use tollgate_core::store::{Forget, Given, Spot};
+use tollgate_core::store::{Counter, Forget, Refunded};
 use tollgate_core::{Limit, Records, Span, Store, Timestamp};
 use tollgate_testbed::{Server, wait_until};
 
@@ -94,23 +94,23 @@ fn what_is_taken_later_moves_an_end_only_where_it_matters_longer() {
     let now = node.take(&again).unwrap().now;
     goes(server, "moves:{sliding:k}", now + week);
     goes(server, "moves:{sliding:k}:log:7s", now + week);
-    assert_eq!(node.give(&again, now), Ok(Given::Back));
+    assert_eq!(node.refund(&again, now), Ok(Refunded::Done));
     goes(server, "moves:{sliding:k}", first[1] + week);
     goes(server, "moves:{sliding:k}:log:7s", first[1] + week);
     let failure = Ask::one(&ladder, "k");
     let now = node.take(&failure).unwrap().now;
     goes(server, "moves:{ladder:k}", now + week);
     goes(server, "moves:{ladder:k}:failures:7s", now + week);
-    assert_eq!(node.give(&failure, now), Ok(Given::Back));
+    assert_eq!(node.refund(&failure, now), Ok(Refunded::Done));
     goes(server, "moves:{ladder:k}", first[3] + week);
     goes(server, "moves:{ladder:k}:failures:7s", first[3] + week);
     let other = Ask::one(&holds, "k").id("two");
     let now = node.take(&other).unwrap().now;
-    assert_eq!(node.give(&other, now), Ok(Given::Back));
+    assert_eq!(node.refund(&other, now), Ok(Refunded::Done));
     goes(server, "moves:{holds:k}", first[2] + week);
     goes(server, "moves:{holds:k}:holds", first[2] + week);
-    let spot = Spot { plan: &holds, key: "k" };
-    let renewed = wait(node.store.holds(&spot, HoldsOrder::Renew("one"))).unwrap().now;
+    let counter = Counter { plan: &holds, key: "k" };
+    let renewed = wait(node.store.holds(&counter, HoldsOrder::Renew("one"))).unwrap().now;
     goes(server, "moves:{holds:k}", renewed + week);
     goes(server, "moves:{holds:k}:holds", renewed + week);
 }
@@ -153,7 +153,7 @@ fn what_was_given_back_is_remembered_for_as_long_as_it_can_be_given_back_again()
         let plan = plan(limits, limits);
         let ask = Ask::one(&plan, "k");
         let taken_at = node.take(&ask).unwrap().now;
-        assert_eq!(node.give(&ask, taken_at), Ok(Given::Back), "{limits}");
+        assert_eq!(node.refund(&ask, taken_at), Ok(Refunded::Done), "{limits}");
         let rule = limits.replace(' ', "%20");
         let pattern = format!("given:{{{rule}:k}}:given:*");
         let found = server.command(&["KEYS", &pattern]);
@@ -161,7 +161,7 @@ fn what_was_given_back_is_remembered_for_as_long_as_it_can_be_given_back_again()
         let (at, needed) = (goes_at(server, &mark.text()).unwrap(), taken_at + lasts);
         assert!(at >= needed, "{limits}");
         assert!(at.since(needed) < Span::from_secs(5), "{limits}: it was given back a moment after");
-        assert_eq!(node.give(&ask, taken_at), Ok(Given::Already), "{limits}");
+        assert_eq!(node.refund(&ask, taken_at), Ok(Refunded::Already), "{limits}");
     }
 }
 
@@ -187,7 +187,7 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
         let ask = Ask::one(&plan, "k");
         let taken_at = node.take(&ask).unwrap().now;
         if plan.limits().iter().all(Limit::has_share) {
-            node.give(&ask, taken_at).unwrap();
+            node.refund(&ask, taken_at).unwrap();
         }
     }
     wait(node.store.put("limits/a", b"x")).unwrap();
@@ -206,7 +206,7 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
     // What is given back or forgotten goes too, and only what must be remembered of that stays.
     for limits in ["10 at once", "10 in total"] {
         let plan = plan(limits, limits);
-        wait(node.store.forget(Forget::Key(Spot { plan: &plan, key: "k" }))).unwrap();
+        wait(node.store.forget(Forget::Key(Counter { plan: &plan, key: "k" }))).unwrap();
     }
     wait(node.store.delete("limits/a")).unwrap();
     let left = server.command(&["KEYS", "*"]);

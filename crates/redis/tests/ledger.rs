@@ -5,7 +5,7 @@
 mod stage;
 
 use stage::{HASTY, Node, is_outage, shared, wait};
-use tollgate_core::ledger::{Edit, Entry, News, Scope};
+use tollgate_core::ledger::{Changes, Edit, Entry, Scope};
 use tollgate_core::{Records, StoreError};
 use tollgate_testbed::{Server, pause};
 
@@ -13,8 +13,8 @@ fn write(name: &str) -> Edit {
     Edit { name: name.to_owned(), to: Entry::Written(b"block".to_vec()) }
 }
 
-fn news(node: &Node, since: Option<u64>) -> News {
-    wait(node.store.news(since)).unwrap()
+fn changes(node: &Node, since: Option<u64>) -> Changes {
+    wait(node.store.changes(since)).unwrap()
 }
 
 #[test]
@@ -28,7 +28,7 @@ fn a_change_that_reaches_a_paused_server_after_its_caller_gave_up_is_not_made() 
     pause(HASTY * 3);
     server.resume();
     node.recovers();
-    let known: Vec<String> = news(&direct, None).entries.into_iter().map(|(name, _)| name).collect();
+    let known: Vec<String> = changes(&direct, None).entries.into_iter().map(|(name, _)| name).collect();
     assert_eq!(known, ["before"]);
 }
 
@@ -36,7 +36,7 @@ fn a_change_that_reaches_a_paused_server_after_its_caller_gave_up_is_not_made() 
 fn a_ledger_that_somebody_else_wrote_is_named_and_left_alone() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "other"));
     let _ = server.command(&["SET", "other/ledger", "not ours"]).ok();
-    for answer in [wait(node.store.news(None)).map(drop), wait(node.store.enter(&[write("a")]))] {
+    for answer in [wait(node.store.changes(None)).map(drop), wait(node.store.enter(&[write("a")]))] {
         let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{answer:?}") };
         assert_eq!(key, "other/ledger");
     }
@@ -47,14 +47,14 @@ fn a_ledger_that_somebody_else_wrote_is_named_and_left_alone() {
 fn changes_that_were_lost_make_everything_be_read() {
     let (server, node) = (shared(), Node::patient(&shared().url(), "torn"));
     wait(node.store.enter(&[write("a"), write("b")])).unwrap();
-    let known = news(&node, None).version;
+    let known = changes(&node, None).version;
     wait(node.store.enter(&[write("c"), write("d")])).unwrap();
-    assert_eq!(news(&node, Some(known)).scope, Scope::Changes);
+    assert_eq!(changes(&node, Some(known)).scope, Scope::Changes);
     let _ = server.command(&["HDEL", "torn/ledger", &format!("change:{}", known + 1)]).ok();
-    let whole = news(&node, Some(known));
+    let whole = changes(&node, Some(known));
     assert_eq!((whole.scope, whole.entries.len()), (Scope::All, 4));
     let _ = server.command(&["DEL", "torn/ledger"]).ok();
-    let empty = news(&node, Some(whole.version));
+    let empty = changes(&node, Some(whole.version));
     assert_eq!((empty.scope, empty.entries.len(), empty.version), (Scope::All, 0, 0));
 }
 
@@ -67,5 +67,5 @@ fn the_ledger_is_one_hash_that_does_not_grow_with_its_changes() {
     }
     assert_eq!(server.command(&["HLEN", "size/ledger"]).number(), 10 + 10_000 + 1);
     assert_eq!(server.command(&["TTL", "size/ledger"]).number(), -1, "bans are not forgotten");
-    assert_eq!(news(&node, Some(12_000)).size, Some(10));
+    assert_eq!(changes(&node, Some(12_000)).size, Some(10));
 }

@@ -5,7 +5,7 @@
 mod stage;
 
 use stage::{Ask, Node, plan, wait};
-use tollgate_core::store::{Given, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, HoldsOrder, Refunded};
 use tollgate_core::{Store, Ticket};
 use tollgate_testbed::Server;
 
@@ -25,8 +25,8 @@ fn nothing_that_is_done_to_one_hold_reads_the_others() {
     let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
     for limits in ["20000 at once", "20000 at once for 10m"] {
         let plan = plan(limits, limits);
-        let spot = Spot { plan: &plan, key: "k" };
-        let order = |order| wait(node.store.holds(&spot, order)).unwrap();
+        let counter = Counter { plan: &plan, key: "k" };
+        let order = |order| wait(node.store.holds(&counter, order)).unwrap();
         order(HoldsOrder::Replace(&ids, Ticket(1)));
         server.command(&["CONFIG", "RESETSTAT"]);
         assert!(order(HoldsOrder::Release("deal-5")).found);
@@ -35,7 +35,7 @@ fn nothing_that_is_done_to_one_hold_reads_the_others() {
         assert!(!order(HoldsOrder::ReleaseMany(&["deal-7", "deal-5"])).found);
         let taken = Ask::one(&plan, "k");
         let at = node.take(&taken).unwrap().now;
-        assert_eq!(node.give(&taken, at), Ok(Given::Back));
+        assert_eq!(node.refund(&taken, at), Ok(Refunded::Done));
         let lost = Ask::one(&plan, "k").id("lost");
         node.take(&lost).unwrap();
         node.retract(&lost).unwrap();

@@ -36,7 +36,7 @@ fn is_out(node: &Node, what: &str) {
             assert!(start.elapsed() < Duration::from_secs(5), "{what} hangs");
         }
     }
-    let given = node.give(&Ask::one(&window, "k"), tollgate_core::Timestamp::from_micros(1));
+    let given = node.refund(&Ask::one(&window, "k"), tollgate_core::Timestamp::from_micros(1));
     assert!(given.as_ref().is_err_and(is_outage), "{what}: {given:?}");
     // Nonsense may be taken for no records, or for no secret, but never for one.
     let _ = wait(node.store.version());

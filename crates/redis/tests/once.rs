@@ -5,8 +5,8 @@
 mod stage;
 
 use stage::{Ask, HASTY, Node, is_outage, plan, shared};
+use tollgate_core::store::Counter;
 use tollgate_core::store::HoldsOrder;
-use tollgate_core::store::Spot;
 use tollgate_core::{Store, StoreError};
 use tollgate_testbed::{Proxy, Server, pause, wait_until};
 
@@ -141,8 +141,8 @@ fn a_take_that_nobody_got_can_be_retracted_and_leaves_no_trace() {
         node.retract(ask).unwrap();
     }
     assert_eq!([&log, &holds, &both, &ladder].map(|plan| direct.used(plan, "k")), [1, 1, 0, 1]);
-    let spot = Spot { plan: &holds, key: "k" };
-    let held = stage::wait(direct.store.holds(&spot, HoldsOrder::List)).unwrap();
+    let counter = Counter { plan: &holds, key: "k" };
+    let held = stage::wait(direct.store.holds(&counter, HoldsOrder::List)).unwrap();
     assert_eq!(held.holds.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ["before"]);
     let length = shared().command(&["LLEN", "retracted:{log:k}:log:1h"]).number();
     assert_eq!(length, 1, "only what was taken before");

@@ -7,7 +7,7 @@ mod stage;
 use std::sync::Arc;
 
 use stage::{Ask, Node, PATIENT, is_outage, plan, settings, shared, wait};
-use tollgate_core::store::{Forget, Given, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder, Refunded};
 use tollgate_core::{Plan, Records, Store, StoreError};
 use tollgate_redis::{Password, Settings};
 use tollgate_testbed::{Cluster, Server};
@@ -47,16 +47,16 @@ fn whatever_is_done_with_a_secret_key_finds_it() {
     let ask = Ask::one(&held, "ada").and(&counted, "ada").id("deal");
     let taken = node().take(&ask).unwrap();
     assert!(taken.allowed);
-    let spot = Spot { plan: &held, key: "ada" };
-    assert_eq!(wait(node().store.holds(&spot, HoldsOrder::List)).unwrap().holds.len(), 1);
+    let counter = Counter { plan: &held, key: "ada" };
+    assert_eq!(wait(node().store.holds(&counter, HoldsOrder::List)).unwrap().holds.len(), 1);
     assert_eq!(node().used(&counted, "ada"), 1);
-    assert_eq!(node().give(&ask, taken.now), Ok(Given::Back));
+    assert_eq!(node().refund(&ask, taken.now), Ok(Refunded::Done));
     assert_eq!(node().used(&counted, "ada"), 0);
     node().take(&ask).unwrap();
     node().retract(&ask).unwrap();
     node().take(&Ask::one(&counted, "ada")).unwrap();
-    let spot = Spot { plan: &counted, key: "ada" };
-    wait(node().store.forget(Forget::Key(spot))).unwrap();
+    let counter = Counter { plan: &counted, key: "ada" };
+    wait(node().store.forget(Forget::Key(counter))).unwrap();
     assert_eq!(node().used(&counted, "ada"), 0);
 }
 

@@ -15,7 +15,7 @@ fn works(node: &Node, server: &Server, prefix: &str) {
         let outcome = node.take(&ask).unwrap();
         assert!(outcome.allowed);
         assert_eq!(node.used(plan, "k"), 1);
-        node.give(&ask, outcome.now).unwrap();
+        node.refund(&ask, outcome.now).unwrap();
         assert_eq!(node.used(plan, "k"), 0);
         assert!(node.take(&ask).unwrap().allowed);
     }

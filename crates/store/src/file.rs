@@ -19,9 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tollgate_core::ledger::{Edit, News};
+use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::{
-    Answer, Forget, Given, HoldsOrder, HoldsReport, Records, Spot, Store, StoreError,
+    Answer, Counter, Forget, HoldsOrder, HoldsReport, Records, Refunded, Store, StoreError,
 };
 use tollgate_core::{Charges, Clock, Outcome, Span, Timestamp};
 
@@ -186,15 +186,15 @@ impl Store for FileStore {
         Answer::ready(self.memory.peek_now(charges, outcome))
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
         match self.memory.give_now(charges, taken_at) {
-            Ok(given) => self.answer(given, if given == Given::Back { Trace::Left } else { Trace::None }),
+            Ok(given) => self.answer(given, if given == Refunded::Done { Trace::Left } else { Trace::None }),
             Err(error) => Answer::ready(Err(error)),
         }
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        match self.memory.holds_now(spot, order) {
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        match self.memory.holds_now(counter, order) {
             Ok((report, trace)) => self.answer(report, trace),
             Err(error) => Answer::ready(Err(error)),
         }
@@ -233,8 +233,8 @@ impl Records for FileStore {
         self.answer_saved(())
     }
 
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
-        self.memory.news(since)
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
+        self.memory.changes(since)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

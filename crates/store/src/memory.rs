@@ -19,7 +19,7 @@ use arrayvec::ArrayVec;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tollgate_core::limit::State;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store, StoreError};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store, StoreError};
 use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
 
 use hash::Secrets;
@@ -251,24 +251,28 @@ impl MemoryStore {
         })
     }
 
-    pub(crate) fn give_now(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
+    pub(crate) fn give_now(
+        &self,
+        charges: &Charges<'_>,
+        taken_at: Timestamp,
+    ) -> Result<Refunded, StoreError> {
         if charges.ages_out().is_some_and(|span| taken_at + span <= self.clock.now()) {
-            return Ok(Given::TooOld);
+            return Ok(Refunded::TooOld);
         }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
-        let mut given = Given::Already;
+        let mut given = Refunded::Already;
         {
             let mut spent = self.spent.lock();
             for charge in charges.iter() {
                 match spent.spend(Mark::new(taken_at, charges.ticket, charge.plan)) {
-                    Given::Already => continue,
-                    Given::Back if spent.remembers(charge.plan.rule(), taken_at) => {
+                    Refunded::Already => continue,
+                    Refunded::Done if spent.remembers(charge.plan.rule(), taken_at) => {
                         left.push_taken(charge.plan, charges.key(charge), charge.cost, charge.fate);
                     }
-                    Given::Back | Given::TooOld => {}
+                    Refunded::Done | Refunded::TooOld => {}
                 }
-                given = Given::TooOld;
+                given = Refunded::TooOld;
             }
         }
         if left.is_empty() {
@@ -276,38 +280,38 @@ impl MemoryStore {
         }
         self.with_states(&left, Aim::Give(taken_at), |states, Scene { now, lost }| {
             if lost.count_ones() as usize == left.len() {
-                return Ok((Given::TooOld, 0));
+                return Ok((Refunded::TooOld, 0));
             }
             left.refund(states, taken_at, now);
             let altered = left.iter().enumerate().filter(|(_, charge)| charge.frees());
-            Ok((Given::Back, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
+            Ok((Refunded::Done, altered.fold(0, |bits, (index, _)| bits | 1 << index)))
         })
     }
 
     pub(crate) fn holds_now(
         &self,
-        spot: &Spot<'_>,
+        counter: &Counter<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<(HoldsReport, Trace), StoreError> {
         let mut charges = Charges::new(Ticket(0), 1, None);
-        charges.push(spot.plan, spot.key, true);
+        charges.push(counter.plan, counter.key, true);
         let aim = match order {
             HoldsOrder::Replace(ids, _) if !ids.is_empty() => Aim::Take,
             HoldsOrder::Claim(ids, _) if !ids.is_empty() => Aim::Take,
             _ => Aim::Look,
         };
         self.with_states(&charges, aim, |states, Scene { now, .. }| {
-            let (report, trace) = holds::obey(spot.plan, states, order, now);
+            let (report, trace) = holds::obey(counter.plan, states, order, now);
             Ok(((report, trace), u32::from(trace == Trace::Left)))
         })
     }
 
     pub(crate) fn forget_now(&self, what: Forget<'_>) {
         match what {
-            Forget::Key(spot) => {
-                let key = self.hash(spot.plan, spot.key.as_bytes());
+            Forget::Key(counter) => {
+                let key = self.hash(counter.plan, counter.key.as_bytes());
                 self.shards[shard_of(key)].lock().forget(key);
-                self.forgot(Some(spot.plan.rule()));
+                self.forgot(Some(counter.plan.rule()));
             }
             Forget::Rule(rule) => {
                 self.shards.iter().for_each(|shard| shard.lock().forget_all(Some(rule)));
@@ -402,12 +406,12 @@ impl Store for MemoryStore {
         Answer::ready(self.peek_now(charges, outcome))
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
         Answer::ready(self.give_now(charges, taken_at))
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        Answer::ready(self.holds_now(spot, order).map(|(report, _)| report))
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        Answer::ready(self.holds_now(counter, order).map(|(report, _)| report))
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {

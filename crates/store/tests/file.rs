@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use tempfile::TempDir;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, Records, Spot, Store};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, Records, Refunded, Store};
 use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
 use tollgate_store::file::{FileOptions, OpenError, OpenReport, Syncing};
 use tollgate_store::{FileStore, ManualClock};
@@ -84,10 +84,10 @@ fn remaining(store: &FileStore, plan: &Arc<Plan>, key: &str) -> u64 {
     take(store, plan, key, 0, 0).readings[0].remaining
 }
 
-fn give(store: &FileStore, plan: &Arc<Plan>, key: &str, ticket: u64) -> Given {
+fn refund(store: &FileStore, plan: &Arc<Plan>, key: &str, ticket: u64) -> Refunded {
     let mut charges = Charges::new(Ticket(ticket), 1, None);
     charges.push(plan, key, true);
-    ready(store.give(&charges, START))
+    ready(store.refund(&charges, START))
 }
 
 fn put(store: &FileStore, name: &str, value: &[u8]) {
@@ -135,14 +135,14 @@ fn every_kind_of_limit_survives_a_restart() {
 fn holds_survive_a_restart_with_their_ids_and_leases() {
     let place = Place::new();
     let holds = plan("holds", "5 at once for 1m");
-    let spot = Spot { plan: &holds, key: "ada" };
+    let counter = Counter { plan: &holds, key: "ada" };
     let store = place.open();
-    let before = ready(store.holds(&spot, HoldsOrder::Replace(&["one", "two"], Ticket(7))));
+    let before = ready(store.holds(&counter, HoldsOrder::Replace(&["one", "two"], Ticket(7))));
     drop(store);
     let store = place.open();
-    assert_eq!(ready(store.holds(&spot, HoldsOrder::List)), before);
+    assert_eq!(ready(store.holds(&counter, HoldsOrder::List)), before);
     place.clock.advance(Span::from_secs(60));
-    assert!(ready(store.holds(&spot, HoldsOrder::List)).holds.is_empty());
+    assert!(ready(store.holds(&counter, HoldsOrder::List)).holds.is_empty());
 }
 
 #[test]
@@ -152,12 +152,12 @@ fn a_ticket_given_back_is_not_given_back_again_after_a_restart() {
     let store = place.open();
     (1..=3).for_each(|ticket| assert!(take(&store, &plan, "ada", 1, ticket).allowed));
     store.flush().unwrap();
-    assert_eq!(give(&store, &plan, "ada", 1), Given::Back);
+    assert_eq!(refund(&store, &plan, "ada", 1), Refunded::Done);
     drop(store);
     let store = place.open();
     assert_eq!(remaining(&store, &plan, "ada"), 8, "it was given back after the others were saved");
-    assert_eq!(give(&store, &plan, "ada", 1), Given::Already);
-    assert_eq!(give(&store, &plan, "ada", 2), Given::Back);
+    assert_eq!(refund(&store, &plan, "ada", 1), Refunded::Already);
+    assert_eq!(refund(&store, &plan, "ada", 2), Refunded::Done);
     assert_eq!(remaining(&store, &plan, "ada"), 9);
 }
 
@@ -174,10 +174,14 @@ fn what_a_crash_lost_cannot_be_given_back() {
     fs::copy(place.path(), &left).unwrap();
     drop(store);
     let (after, _) = place.try_open(&left).unwrap();
-    assert_eq!(give(&after, &plan, "ada", 2), Given::TooOld);
+    assert_eq!(refund(&after, &plan, "ada", 2), Refunded::TooOld);
     assert_eq!(remaining(&after, &plan, "ada"), 5, "what was saved stays taken");
     drop(after);
-    assert_eq!(give(&place.open(), &plan, "ada", 2), Given::Back, "what was closed as it should be is whole");
+    assert_eq!(
+        refund(&place.open(), &plan, "ada", 2),
+        Refunded::Done,
+        "what was closed as it should be is whole"
+    );
 }
 
 #[test]
@@ -190,7 +194,7 @@ fn what_was_forgotten_stays_so_after_a_restart() {
     take(&store, &plan, "ada", 6, 2);
     drop(store);
     let store = place.open();
-    assert_eq!(give(&store, &plan, "ada", 1), Given::TooOld);
+    assert_eq!(refund(&store, &plan, "ada", 1), Refunded::TooOld);
     assert_eq!(remaining(&store, &plan, "ada"), 4);
 }
 
@@ -253,8 +257,8 @@ fn plans_of_equal_content_share_a_number() {
 fn a_key_that_goes_and_comes_back_is_saved_as_it_is() {
     let place = Place::new();
     let plan = plan("client", "10/hour");
-    let spot = Spot { plan: &plan, key: "ada" };
-    let forget = |store: &FileStore| ready(store.forget(tollgate_core::store::Forget::Key(spot)));
+    let counter = Counter { plan: &plan, key: "ada" };
+    let forget = |store: &FileStore| ready(store.forget(tollgate_core::store::Forget::Key(counter)));
     let store = place.open();
     take(&store, &plan, "ada", 4, 1);
     store.flush().unwrap();

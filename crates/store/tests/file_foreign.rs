@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use redb::{Database, TableDefinition};
 use tempfile::TempDir;
-use tollgate_core::store::{Given, Store};
+use tollgate_core::store::{Refunded, Store};
 use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
 use tollgate_store::file::{Condition, FileOptions, Inspection, OpenError, OpenReport, Syncing, inspect};
 use tollgate_store::{FileStore, ManualClock};
@@ -213,10 +213,10 @@ fn a_commit_that_is_rolled_back_is_told_and_nothing_of_it_is_given_back() {
     let plan = Arc::new(Plan::new("client".into(), vec!["10/hour".parse().unwrap()]).unwrap());
     let mut charges = Charges::new(Ticket(7), 1, None);
     charges.push(&plan, "ada", true);
-    let tollgate_core::store::Answer::Ready(Some(Ok(given))) = store.give(&charges, START) else {
+    let tollgate_core::store::Answer::Ready(Some(Ok(given))) = store.refund(&charges, START) else {
         panic!("giving back answers at once")
     };
-    assert_ne!(given, Given::Back, "what was taken last may be among what is lost");
+    assert_ne!(given, Refunded::Done, "what was taken last may be among what is lost");
     drop(store);
     let (_store, report) = open(&path).unwrap();
     assert_eq!((report.keys, report.lost_commits), (1, 0), "it is told once");

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, Spot};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, Span, Store, StoreError, Ticket, Timestamp};
 use tollgate_store::{ManualClock, MemoryStore};
 
@@ -40,10 +40,10 @@ impl Full {
     }
 
     /// Gives back what a ticket took of a key at the start.
-    fn give(&mut self, plan: &Arc<Plan>, key: &str, cost: u64, ticket: u64) -> Given {
+    fn refund(&mut self, plan: &Arc<Plan>, key: &str, cost: u64, ticket: u64) -> Refunded {
         let mut charges = Charges::new(Ticket(ticket), cost, None);
         charges.push(plan, key, true);
-        ready(self.store.give(&charges, START)).unwrap()
+        ready(self.store.refund(&charges, START)).unwrap()
     }
 
     /// Asks for one of each of so many keys.
@@ -148,22 +148,22 @@ fn a_receipt_of_a_key_forgotten_for_others_takes_nothing_from_what_came_after() 
         full.flood(&self::plan("others", &["10/week"]), 0..MAX_KEYS * 5);
         assert!(full.take(&plan, "ada", 10), "{limit}: it was forgotten");
         let named = limit == "10/hour sliding";
-        let given = full.give(&plan, "ada", 4, ticket);
-        assert_eq!(given, if named { Given::Back } else { Given::TooOld }, "{limit}");
+        let given = full.refund(&plan, "ada", 4, ticket);
+        assert_eq!(given, if named { Refunded::Done } else { Refunded::TooOld }, "{limit}");
         assert!(!full.take(&plan, "ada", 1), "{limit}: nothing came back");
     }
 }
 
 #[test]
 fn forgetting_others_spoils_receipts_of_what_only_counts() {
-    for (limit, good) in [("10/hour burst 10", Given::TooOld), ("10/hour sliding", Given::Back)] {
+    for (limit, good) in [("10/hour burst 10", Refunded::TooOld), ("10/hour sliding", Refunded::Done)] {
         let mut full = Full::new(MAX_KEYS);
         let plan = plan("client", &[limit]);
         full.flood(&self::plan("others", &["10/week"]), 0..MAX_KEYS * 2);
         assert!(full.take(&plan, "ada", 10));
         let ticket = full.ticket;
-        assert_eq!(full.give(&plan, "ada", 10, ticket), good, "{limit}");
-        assert_eq!(full.take(&plan, "ada", 10), good == Given::Back, "{limit}");
+        assert_eq!(full.refund(&plan, "ada", 10, ticket), good, "{limit}");
+        assert_eq!(full.take(&plan, "ada", 10), good == Refunded::Done, "{limit}");
     }
 }
 
@@ -179,7 +179,7 @@ fn forgetting_idle_keys_spoils_no_receipt() {
         let key = format!("client {number}");
         assert!(full.take(&plan, &key, 10));
         let ticket = full.ticket;
-        assert_eq!(full.give(&plan, &key, 10, ticket), Given::Back);
+        assert_eq!(full.refund(&plan, &key, 10, ticket), Refunded::Done);
         assert!(full.take(&plan, &key, 10));
     }
     assert_eq!(full.store.len(), before, "each of them took the place of an idle one");
@@ -198,7 +198,7 @@ fn a_store_that_was_full_of_pinned_keys_has_room_again_once_one_may_go() {
     }
     assert_eq!(held.len(), full.store.len());
     assert!(keys.iter().rev().take(500).all(|key| full.try_take(&pinned, key, 1) != Ok(true)));
-    held.iter().for_each(|(key, ticket)| assert_eq!(full.give(&pinned, key, 1, *ticket), Given::Back));
+    held.iter().for_each(|(key, ticket)| assert_eq!(full.refund(&pinned, key, 1, *ticket), Refunded::Done));
     let admitted = keys.iter().rev().filter(|key| full.try_take(&pinned, key, 1) == Ok(true)).count();
     assert_eq!(admitted, held.len(), "every place was free again");
 }
@@ -237,12 +237,12 @@ fn a_store_full_of_what_must_not_be_forgotten_says_so() {
     charges.push(&ip, "new", true);
     let mut outcome = Outcome::default();
     assert_eq!(ready(full.store.peek(&charges, &mut outcome)), Ok(()));
-    assert_eq!(ready(full.store.give(&charges, START)), Ok(Given::Back));
+    assert_eq!(ready(full.store.refund(&charges, START)), Ok(Refunded::Done));
     let holds = plan("holds", &["1 at once"]);
-    let spot = Spot { plan: &holds, key: "new" };
-    assert!(ready(full.store.holds(&spot, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
+    let counter = Counter { plan: &holds, key: "new" };
+    assert!(ready(full.store.holds(&counter, HoldsOrder::Release("job"))).is_ok_and(|report| !report.found));
     let claim = HoldsOrder::Claim(&[("job", 1)], Ticket(1));
-    assert_eq!(ready(full.store.holds(&spot, claim)).map(drop), refused.map(drop), "a claim needs room");
+    assert_eq!(ready(full.store.holds(&counter, claim)).map(drop), refused.map(drop), "a claim needs room");
 }
 
 #[test]
@@ -270,7 +270,7 @@ fn a_look_forgets_nobody() {
         charges.push(&ip, &key, true);
         let mut outcome = Outcome::default();
         ready(full.store.peek(&charges, &mut outcome)).unwrap();
-        ready(full.store.give(&charges, START)).unwrap();
+        ready(full.store.refund(&charges, START)).unwrap();
     }
     assert_eq!(full.store.len(), before);
 }

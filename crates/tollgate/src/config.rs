@@ -5,11 +5,11 @@
 //! found says where it lies and what would be right.
 
 mod answers;
-pub mod apart;
 pub mod clients;
 mod counting;
 mod deserialize;
 mod drain;
+pub mod env_typos;
 mod escape;
 pub mod explain;
 mod fields;
@@ -26,16 +26,16 @@ mod lists;
 pub mod log;
 mod logins;
 pub mod memory;
-mod outlasting;
 mod policies;
 pub mod problem;
 mod raw;
 mod rules;
+pub mod slot_spread;
 pub mod store;
-pub mod strays;
 mod suspect;
 mod tree;
-mod unproved;
+mod unleased_holds;
+mod unreachable_rules;
 pub mod valkey;
 mod variables;
 mod zones;
@@ -49,15 +49,15 @@ use tollgate_core::{Policies, Span};
 use tollgate_gateway::settings::Settings;
 use tollgate_web::Answers;
 
-pub use apart::Apart;
 pub use clients::Clients;
+pub use env_typos::EnvTypo;
 pub use guards::{Webhook, WebhookSecret, Webhooks};
 pub use keys::{ApiKey, Role, TokenHash};
 pub use listen::Listen;
 pub use log::{Level, LogConfig, LogFormat};
 pub use problem::{ConfigError, Problem};
+pub use slot_spread::SlotSpread;
 pub use store::{StoreConfig, Sync};
-pub use strays::Stray;
 pub use tree::Place;
 pub use valkey::ValkeyVariable;
 
@@ -106,7 +106,7 @@ pub struct Config {
     /// Values of the file that can be used, and may not be what was meant.
     pub doubts: Vec<Warning>,
     /// Variables of the environment that look like settings, and are ignored.
-    pub strays: Vec<Stray>,
+    pub env_typos: Vec<EnvTypo>,
     /// What `VALKEY_URL` and `VALKEY_KEY_PREFIX` did, if they are set.
     pub valkey: Vec<ValkeyVariable>,
 }
@@ -125,7 +125,7 @@ pub struct Warning {
 impl Config {
     /// Everything that may not be what was meant.
     pub fn warnings(&self) -> Vec<Warning> {
-        let apart = self.apart().into_iter().map(|apart| {
+        let apart = self.slot_spread().into_iter().map(|apart| {
             let (message, remedy) = (apart.words(), apart.remedy());
             Warning { policy: Some(apart.policy), message, remedy }
         });
@@ -137,10 +137,10 @@ impl Config {
         let of_policies = self
             .escapes()
             .into_iter()
-            .chain(self.unproved())
+            .chain(self.unreachable_rules())
             .chain(self.lockouts())
             .chain(self.doubtful_logins())
-            .chain(self.outlasting());
+            .chain(self.unleased_holds());
         let of_store = self.store.homeless().into_iter().chain(self.too_large());
         self.doubts.iter().cloned().chain(of_policies).chain(of_store).collect()
     }
@@ -278,7 +278,7 @@ fn mean(
         gateway,
         webhooks,
         doubts: findings.warnings(),
-        strays: strays::find(environment, tree),
+        env_typos: env_typos::find(environment, tree),
         valkey: Vec::new(),
     });
     findings.conclude(made)

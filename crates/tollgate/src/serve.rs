@@ -30,7 +30,7 @@ use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
-use crate::config::{Config, StoreConfig, Stray, ValkeyVariable, Warning, apart};
+use crate::config::{Config, EnvTypo, StoreConfig, ValkeyVariable, Warning, slot_spread};
 use assemble::{Assembly, access_keys};
 use ending::{EndSignals, Ending};
 use following::Following;
@@ -53,7 +53,7 @@ pub fn run(
     let config = source.load()?;
     log::start(&config.log);
     warn_of_doubts(&config);
-    warn_of_strays(&config.strays);
+    warn_of_strays(&config.env_typos);
     tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
@@ -79,8 +79,8 @@ fn warn_of_doubts(config: &Config) {
 }
 
 /// Says so if variables of the environment look like settings, and are none.
-fn warn_of_strays(strays: &[Stray]) {
-    for Stray { name, meant } in strays {
+fn warn_of_strays(env_typos: &[EnvTypo]) {
+    for EnvTypo { name, meant } in env_typos {
         tracing::warn!(
             component = "config",
             variable = name,
@@ -115,7 +115,7 @@ fn warn_of_trust(store: &StoreConfig) {
 
 /// Says so if the store keeps the rules of policies apart.
 fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
-    let apart = apart::apart(store, policies);
+    let apart = slot_spread::of(store, policies);
     if !apart.is_empty() {
         let policies: Vec<&str> = apart.iter().map(|apart| apart.policy.as_str()).collect();
         tracing::warn!(

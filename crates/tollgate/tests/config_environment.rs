@@ -72,11 +72,11 @@ fn other_variables_are_left_alone() {
 
 #[test]
 fn a_variable_that_lacks_an_underscore_is_warned_of() {
-    let strays = |variables: &[(&str, &str)]| -> Vec<(String, String)> {
-        let strays = load(variables).unwrap().strays.into_iter();
-        strays.map(|stray| (stray.name, stray.meant)).collect()
+    let env_typos = |variables: &[(&str, &str)]| -> Vec<(String, String)> {
+        let env_typos = load(variables).unwrap().env_typos.into_iter();
+        env_typos.map(|stray| (stray.name, stray.meant)).collect()
     };
-    let found = strays(&[
+    let found = env_typos(&[
         ("TOLLGATE_STORE", "memory"),
         ("TOLLGATE_LISTEN_HTTP", "0.0.0.0:80"),
         ("TOLLGATE_RULES_SENDER_LIMITS", "1/s"),
@@ -97,7 +97,7 @@ fn a_variable_that_lacks_an_underscore_is_warned_of() {
     );
     for section in config::schema()["properties"].as_object().unwrap().keys() {
         let name = format!("TOLLGATE_{}", section.to_uppercase());
-        assert_eq!(strays(&[(&name, "x")]).len(), 1, "{name}");
+        assert_eq!(env_typos(&[(&name, "x")]).len(), 1, "{name}");
     }
     let other = [
         ("TOLLGATE_CONFIG", "x"),
@@ -109,12 +109,12 @@ fn a_variable_that_lacks_an_underscore_is_warned_of() {
         ("TOLLGATE_STORED", "x"),
         ("TOLLGATE__STORE", "memory"),
     ];
-    assert_eq!(strays(&other), []);
+    assert_eq!(env_typos(&other), []);
     let named = [
         ("TOLLGATE_KEYS_OPS", "0123456789abcdef"),
         ("TOLLGATE__KEYS__0", "{ name: ops, role: admin, token_env: TOLLGATE_KEYS_OPS }"),
     ];
-    assert_eq!(strays(&named), [], "the configuration names it");
+    assert_eq!(env_typos(&named), [], "the configuration names it");
 }
 
 #[test]

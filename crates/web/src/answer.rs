@@ -1,10 +1,10 @@
 //! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
 
 mod again;
+mod header_sink;
 pub mod headers;
 mod problem;
 mod refusal;
-mod sheet;
 mod template;
 
 use bytes::Bytes;
@@ -18,10 +18,10 @@ use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::json::Json;
 use crate::words;
 pub use again::Written;
+pub use header_sink::{HeaderSink, Lines, Name};
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
 pub use refusal::{Refusal, write_origin};
-pub use sheet::{Lines, Name, Sheet};
 pub use template::BadTemplate;
 use template::{Blank, Form, Template};
 
@@ -149,7 +149,7 @@ impl Answers {
     }
 
     /// Says what is left. What somebody else said under the same names is replaced.
-    pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl Sheet) {
+    pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl HeaderSink) {
         self.say_left(decision, decision.binding_of_rule(), headers);
     }
 
@@ -158,7 +158,7 @@ impl Answers {
         &self,
         decision: &Decision<'_>,
         binding: Option<(&Rule, &Limit, Reading)>,
-        headers: &mut impl Sheet,
+        headers: &mut impl HeaderSink,
     ) {
         if let Some((rule, limit, reading)) = binding.filter(|_| self.headers.x_ratelimit) {
             headers::rate_limit_and_type(rule, limit, reading, headers);
@@ -189,7 +189,7 @@ impl Answers {
         engine: &Engine,
         decision: &Decision<'_>,
         correlation: &Correlation,
-        headers: &mut impl Sheet,
+        headers: &mut impl HeaderSink,
         body: &mut Json,
     ) -> StatusCode {
         let refusal = Refusal::new(engine, decision);

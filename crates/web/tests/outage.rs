@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use serde_json::{Value, json};
 use support::{clock, policies, rule};
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Attempt, Charges, OnOutage, Outcome, Records, Rule, Span, Store, StoreError, Timestamp};
 use tollgate_engine::{Engine, Fallback, Parts};
 use tollgate_store::MemoryStore;
@@ -32,11 +32,11 @@ impl Store for Gone {
         gone()
     }
 
-    fn give<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Given> {
+    fn refund<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Refunded> {
         gone()
     }
 
-    fn holds<'a>(&'a self, _: &'a Spot<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+    fn holds<'a>(&'a self, _: &'a Counter<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         gone()
     }
 

@@ -8,7 +8,7 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Clash, Plan, Policies};
-use tollgate_engine::books::CONSUMER;
+use tollgate_engine::runtime_config::CONSUMER;
 
 use super::App;
 use super::audit::Change;

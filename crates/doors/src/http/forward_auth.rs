@@ -7,8 +7,8 @@
 //! look for its own.
 
 mod dialect;
-mod told;
-mod warned;
+mod forwarded;
+mod warnings;
 
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ use super::incoming::Peer;
 use super::path;
 use super::problem::{CORRELATION_ID, PROBLEM_JSON};
 use dialect::Dialect;
-use told::{Query, Told};
-pub(crate) use warned::Warned;
+use forwarded::{Forwarded, Query};
+pub(crate) use warnings::Warnings;
 
 /// What the door for proxies is told, as it is configured.
 #[derive(Debug)]
@@ -132,7 +132,7 @@ async fn decide(
     let settings = app.forward_auth.0.load();
     let pinned = app.engine.pin();
     let policy = policy(&pinned, &parts.uri)?;
-    let told = Told::read(query.dialect, &parts.headers)?;
+    let told = Forwarded::read(query.dialect, &parts.headers)?;
     let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
     let wanted = app.engine.wanted();
     let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);

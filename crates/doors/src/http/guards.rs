@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Method};
 use axum::response::Response;
 use serde::Serialize;
 use smallvec::SmallVec;
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Clears, Guard, Policies, Timestamp};
 use tollgate_engine::guard::{Advice, Begun, Ending, FinishFault, Lock, Standing};
 use tollgate_web::answer::{Refusal, headers};
@@ -145,9 +145,9 @@ async fn finish_attempt(app: Arc<App>, ask: Ask) -> Answered {
         FinishFault::Store(error) => error.into(),
     })?;
     let when = match finished.given {
-        Given::Back => "now",
-        Given::Already => "already",
-        Given::TooOld => "too_old",
+        Refunded::Done => "now",
+        Refunded::Already => "already",
+        Refunded::TooOld => "too_old",
     };
     Ok(json(&FinishedShown { guard: finished.guard, finished: when }))
 }

@@ -6,7 +6,7 @@ use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
-use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Attempt, Decision, Limit, Mistake, Rule};
 
 use super::App;
@@ -158,10 +158,10 @@ async fn list_holds(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
     let place = Place::find(&pinned.policies, rule, key)?;
-    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
-    in_flight(place.rule, &spot)?;
-    let report = app.engine.holds(&spot, HoldsOrder::List).await?;
-    show(&app, &place, &spot, &report)
+    let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &counter)?;
+    let report = app.engine.holds(&counter, HoldsOrder::List).await?;
+    show(&app, &place, &counter, &report)
 }
 
 async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
@@ -174,26 +174,26 @@ async fn replace_holds(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let (rule, key) = path::rest(&ask.uri);
     let place = Place::find(&pinned.policies, rule, key)?;
-    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
-    in_flight(place.rule, &spot)?;
-    let report = app.engine.replace_holds(&spot, &ids).await?;
+    let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &counter)?;
+    let report = app.engine.replace_holds(&counter, &ids).await?;
     let what = format!("{}/{}", place.rule.name, app.engine.shown_key(place.rule, &place.key));
     let after = Some(format!("{} ids", ids.len()));
     Change { action: "holds.replace", what: &what, after, ..Change::default() }.tell(&ask);
-    show(&app, &place, &spot, &report)
+    show(&app, &place, &counter, &report)
 }
 
 async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> Result<HoldsReport, Problem> {
     let pinned = app.engine.pin();
     let place = Place::find(&pinned.policies, rule, key)?;
-    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
-    in_flight(place.rule, &spot)?;
-    Ok(app.engine.holds(&spot, order).await?)
+    let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
+    in_flight(place.rule, &counter)?;
+    Ok(app.engine.holds(&counter, order).await?)
 }
 
 /// The limit that counts holds at a place.
-fn in_flight<'s>(rule: &Rule, spot: &Spot<'s>) -> Result<(&'s Limit, &'s InFlight), Problem> {
-    let limits = spot.plan.limits().iter();
+fn in_flight<'s>(rule: &Rule, counter: &Counter<'s>) -> Result<(&'s Limit, &'s InFlight), Problem> {
+    let limits = counter.plan.limits().iter();
     let mut holds = limits.filter_map(|limit| match limit {
         Limit::InFlight(holds) => Some((limit, holds)),
         _ => None,
@@ -202,8 +202,8 @@ fn in_flight<'s>(rule: &Rule, spot: &Spot<'s>) -> Result<(&'s Limit, &'s InFligh
     holds.next().ok_or_else(none)
 }
 
-fn show(app: &App, place: &Place<'_>, spot: &Spot<'_>, report: &HoldsReport) -> Answered {
-    let (limit, holds) = in_flight(place.rule, spot)?;
+fn show(app: &App, place: &Place<'_>, counter: &Counter<'_>, report: &HoldsReport) -> Answered {
+    let (limit, holds) = in_flight(place.rule, counter)?;
     let shown = report.holds.iter().map(|(id, hold)| HoldShown {
         id,
         weight: hold.weight,

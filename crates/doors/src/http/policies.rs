@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::Rule;
 use tollgate_core::grammar::GrammarError;
 use tollgate_core::policy::nearest;
-use tollgate_engine::books::{MadePolicies, MadePolicy, PolicyDraft, Terms};
+use tollgate_engine::runtime_config::{DynamicPolicies, DynamicPolicy, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Snapshot};
 
 use super::App;
@@ -64,7 +64,7 @@ macro_rules! policy_body {
 
         impl $body<'_> {
             /// What it says of a policy of this name.
-            fn terms(&self, name: &str) -> Result<Terms, Problem> {
+            fn spec(&self, name: &str) -> Result<PolicySpec, Problem> {
                 let owned = |text: &Text<'_>| text.as_str().to_owned();
                 let draft = PolicyDraft {
                     name: name.to_owned(),
@@ -74,7 +74,7 @@ macro_rules! policy_body {
                     on_exceed: read("on_exceed", self.on_exceed.as_ref())?,
                     on_outage: read("on_outage", self.on_outage.as_ref())?,
                 };
-                Terms::new(draft).map_err(|error| Problem::bad_request(error.to_string()))
+                PolicySpec::new(draft).map_err(|error| Problem::bad_request(error.to_string()))
             }
         }
     };
@@ -185,9 +185,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 
 async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
     let body: NewBody<'_> = body::read(&ask.body)?;
-    let made = app.engine.make_policy(body.terms(body.name.as_str())?).await?;
+    let made = app.engine.make_policy(body.spec(body.name.as_str())?).await?;
     let after = Some(in_words(&app, &made));
-    let name = &*made.terms.name;
+    let name = &*made.spec.name;
     Change { action: "rate-limit.create", what: name, after, ..Change::default() }.tell(&ask);
     let mut response = show(&app, &made);
     *response.status_mut() = StatusCode::CREATED;
@@ -203,7 +203,7 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
         let detail = "a policy keeps its name, which its counters have: make another one and delete this one";
         return Err(Problem::bad_request(detail));
     }
-    let changed = app.engine.change_policy(body.terms(&own)?, expected(&ask).as_deref()).await;
+    let changed = app.engine.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
     let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
     Change { action: "rate-limit.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
@@ -240,22 +240,22 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
 }
 
 impl<'p> PolicyShown<'p> {
-    fn of(made: &'p MadePolicy, pinned: &Snapshot, users: &Users) -> Self {
-        let terms = &made.terms;
-        let (requests_per_second, burst_size) = limits::rate_and_burst(&terms.plan).unzip();
+    fn of(made: &'p DynamicPolicy, pinned: &Snapshot, users: &Users) -> Self {
+        let spec = &made.spec;
+        let (requests_per_second, burst_size) = limits::rate_and_burst(&spec.plan).unzip();
         Self {
-            id: &terms.name,
-            name: &terms.name,
-            description: &terms.description,
+            id: &spec.name,
+            name: &spec.name,
+            description: &spec.description,
             requests_per_second,
             burst_size,
-            limits: shown::limits(&terms.plan),
-            by: terms.by.iter().map(|field| &**field).collect(),
-            on_exceed: terms.on_exceed.to_string(),
-            on_outage: terms.on_outage.map(|on_outage| on_outage.to_string()),
-            effective_on_outage: terms.in_outage(pinned.policies.on_outage()).to_string(),
-            in_force: pinned.holds(&terms.name),
-            routes: users.count(&terms.name),
+            limits: shown::limits(&spec.plan),
+            by: spec.by.iter().map(|field| &**field).collect(),
+            on_exceed: spec.on_exceed.to_string(),
+            on_outage: spec.on_outage.map(|on_outage| on_outage.to_string()),
+            effective_on_outage: spec.in_outage(pinned.policies.on_outage()).to_string(),
+            in_force: pinned.holds(&spec.name),
+            routes: users.count(&spec.name),
             version: made.version,
             created_at: Moment(made.created),
             updated_at: Moment(made.updated),
@@ -264,12 +264,12 @@ impl<'p> PolicyShown<'p> {
 }
 
 /// A policy for the audit log.
-fn in_words(app: &App, made: &MadePolicy) -> String {
-    made.terms.in_words(app.engine.pin().policies.on_outage())
+fn in_words(app: &App, made: &DynamicPolicy) -> String {
+    made.spec.in_words(app.engine.pin().policies.on_outage())
 }
 
 /// A policy, with the tag of its state.
-fn show(app: &App, made: &MadePolicy) -> Response {
+fn show(app: &App, made: &DynamicPolicy) -> Response {
     let pinned = app.engine.pin();
     let mut response = json(&PolicyShown::of(made, &pinned, &Users::of(app, &pinned)));
     let tag = HeaderValue::try_from(format!("\"{}\"", made.tag())).expect("tags fit into a header");
@@ -284,7 +284,7 @@ fn read<T: FromStr<Err = GrammarError>>(member: &str, text: Option<&Text<'_>>) -
 }
 
 /// The policy of this name.
-fn find<'p>(made: &'p MadePolicies, name: &str) -> Result<&'p Arc<MadePolicy>, Problem> {
+fn find<'p>(made: &'p DynamicPolicies, name: &str) -> Result<&'p Arc<DynamicPolicy>, Problem> {
     made.get(name).ok_or_else(|| {
         let near = nearest(name, made.keys().map(|known| &**known));
         let hint = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));

@@ -160,7 +160,7 @@ impl From<ChangeFault> for Problem {
             | ChangeFault::TooMany { .. }
             | ChangeFault::Contended { .. } => Self::conflict(detail),
             ChangeFault::Unknown { .. } => Self::not_found(detail),
-            ChangeFault::NoPolicy(_) | ChangeFault::Terms(_) | ChangeFault::Clash(_) => {
+            ChangeFault::NoPolicy(_) | ChangeFault::PolicySpec(_) | ChangeFault::Clash(_) => {
                 Self::bad_request(detail)
             }
             ChangeFault::Changed { .. } => Self::changed(detail),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate_core::store::{Forget, Spot};
+use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Clash, Limit, Plan, Policies, Rule};
-use tollgate_engine::books::CONSUMER;
+use tollgate_engine::runtime_config::CONSUMER;
 
 use super::App;
 use super::audit::Change;
@@ -328,8 +328,8 @@ async fn forget_key(app: Arc<App>, ask: Ask) -> Answered {
         return Ok(json(&Removed { removed }));
     }
     let place = Place::find(&pinned.policies, rule, rest)?;
-    let spot = Spot { plan: place.rule.plan_at(&place.key), key: &place.key };
-    app.engine.forget(Forget::Key(spot)).await?;
+    let counter = Counter { plan: place.rule.plan_at(&place.key), key: &place.key };
+    app.engine.forget(Forget::Key(counter)).await?;
     Change { action: "counts.reset", what: &named(&app, &place), ..Change::default() }.tell(&ask);
     let key = app.engine.shown_key(place.rule, &place.key);
     Ok(json(&ResetShown { reset: "key", rule: Some(&place.rule.name), key: Some(&key) }))

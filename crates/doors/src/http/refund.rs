@@ -7,7 +7,7 @@ use std::sync::Arc;
 use axum::http::Method;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_engine::engine::{RefundFault, RefundPart};
 
 use super::App;
@@ -35,14 +35,14 @@ struct RefundBody<'b> {
 /// What came of it.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Refund")]
-struct Refunded {
+struct RefundAnswer {
     /// `back`; `already` if it was before; `too_old` if that is no longer known.
     given: &'static str,
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let one = |path, summary| {
-        let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<Refunded>();
+        let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
         Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)
     };
     vec![
@@ -70,9 +70,9 @@ async fn refund(app: Arc<App>, ask: Ask) -> Answered {
         RefundFault::Store(error) => error.into(),
     })?;
     let given = match given {
-        Given::Back => "back",
-        Given::Already => "already",
-        Given::TooOld => "too_old",
+        Refunded::Done => "back",
+        Refunded::Already => "already",
+        Refunded::TooOld => "too_old",
     };
-    Ok(json(&Refunded { given }))
+    Ok(json(&RefundAnswer { given }))
 }

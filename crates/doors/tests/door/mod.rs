@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tollgate_core::key::FieldKind;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
@@ -60,7 +60,7 @@ pub struct Notebook(pub Mutex<BTreeMap<String, Vec<u8>>>);
 
 /// A store that never answers, or only that what is given back is too old.
 struct Gone {
-    given: Option<Given>,
+    given: Option<Refunded>,
 }
 
 impl Door {
@@ -84,7 +84,7 @@ impl Door {
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
             StoreKind::Gone | StoreKind::Lost => Arc::new(Gone { given: None }),
-            StoreKind::Forgetful => Arc::new(Gone { given: Some(Given::TooOld) }),
+            StoreKind::Forgetful => Arc::new(Gone { given: Some(Refunded::TooOld) }),
         };
         let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
             store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
@@ -403,11 +403,11 @@ impl Store for Gone {
         gone()
     }
 
-    fn give<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Given> {
+    fn refund<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Refunded> {
         self.given.map_or_else(gone, |given| Answer::ready(Ok(given)))
     }
 
-    fn holds<'a>(&'a self, _: &'a Spot<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+    fn holds<'a>(&'a self, _: &'a Counter<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         gone()
     }
 

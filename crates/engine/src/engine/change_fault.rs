@@ -4,7 +4,7 @@ use std::fmt;
 
 use tollgate_core::{Clash, Mistake, StoreError};
 
-use crate::books::{BadTerms, Misfit};
+use crate::runtime_config::{BadSpec, Misfit};
 
 /// Why something was not changed. Nothing was, unless the store says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub enum ChangeFault {
         name: String,
     },
     /// It says what no policy can say. The caller's fault.
-    Terms(BadTerms),
+    PolicySpec(BadSpec),
     /// No attempt could meet its limits. The caller's fault.
     Clash(Box<Clash>),
     /// The store cannot answer. Whether it was changed is not known.
@@ -74,9 +74,9 @@ impl From<StoreError> for ChangeFault {
     }
 }
 
-impl From<BadTerms> for ChangeFault {
-    fn from(error: BadTerms) -> Self {
-        Self::Terms(error)
+impl From<BadSpec> for ChangeFault {
+    fn from(error: BadSpec) -> Self {
+        Self::PolicySpec(error)
     }
 }
 
@@ -98,7 +98,7 @@ impl fmt::Display for ChangeFault {
             Self::TooMany { most, what } => write!(f, "there are {most} {what} already, which is the most"),
             Self::Changed { name } => write!(f, "`{name}` has changed since you looked at it"),
             Self::Contended { name } => write!(f, "others are changing `{name}` at this moment: try again"),
-            Self::Terms(error) => error.fmt(f),
+            Self::PolicySpec(error) => error.fmt(f),
             Self::Clash(clash) => clash.fmt(f),
             Self::Store(error) => error.fmt(f),
         }

@@ -1,4 +1,4 @@
-//! What changes while the engine runs: the configuration as a whole, and the books entry by entry.
+//! What changes while the engine runs: the configuration as a whole, and the run-time configuration entry by entry.
 //!
 //! A change is written down first and holds then. Policies and routes are only changed from what they
 //! are known to be, so that of two who change the same at once, on one node or two, neither does so
@@ -11,12 +11,12 @@ use tollgate_core::store::Answer;
 use tollgate_core::{Charges, Limit, Outcome, Plan, Policies, Rule, StoreError, Ticket, Timestamp};
 
 use super::{ChangeFault, Engine, Snapshot};
-use crate::books::{BadTerms, Books, Edit, LeftOut, Subject, UNREADABLE};
+use crate::runtime_config::{BadSpec, Edit, LeftOut, RuntimeConfig, Subject, UNREADABLE};
 
 /// What the file says and what was set on top of it.
 pub(crate) struct Configured {
     pub(crate) base: Policies,
-    pub(crate) books: Books,
+    pub(crate) runtime: RuntimeConfig,
     /// How often something was set or removed on this node.
     pub(crate) edits: u64,
     /// The records that the log was told about, because they do not fit.
@@ -32,7 +32,7 @@ struct Writing<'e> {
 
 impl Configured {
     pub(super) fn new(base: Policies) -> Self {
-        Self { base, books: Books::default(), edits: 0, told: BTreeSet::new() }
+        Self { base, runtime: RuntimeConfig::default(), edits: 0, told: BTreeSet::new() }
     }
 }
 
@@ -55,12 +55,12 @@ impl Engine {
     ) -> Result<Option<Arc<Plan>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = self.pin().policies.rule(rule).map_or_else(|| rule.into(), |rule| Arc::clone(&rule.name));
-        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadTerms::Plan)?;
+        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadSpec::Plan)?;
         let before = {
-            let overrides = &self.configured.lock().books.overrides;
+            let overrides = &self.configured.lock().runtime.overrides;
             let before = overrides.at(rule, key).cloned();
-            if before.is_none() && overrides.count() >= Books::MOST_OVERRIDES {
-                let most = Books::MOST_OVERRIDES;
+            if before.is_none() && overrides.count() >= RuntimeConfig::MOST_OVERRIDES {
+                let most = RuntimeConfig::MOST_OVERRIDES;
                 return Err(ChangeFault::TooMany { most, what: "keys with limits of their own" });
             }
             before
@@ -73,14 +73,14 @@ impl Engine {
     /// Takes back what was set for a key: the configuration holds again. Answers what was set.
     pub async fn remove_override(&self, rule: &str, key: &str) -> Result<Option<Arc<Plan>>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        let before = self.configured.lock().books.overrides.at(rule, key).cloned();
+        let before = self.configured.lock().runtime.overrides.at(rule, key).cloned();
         self.write(Edit::Override { rule: rule.into(), key: key.to_owned(), plan: None }).await?;
         Ok(before)
     }
 
     /// Whether a key's limits were set at run time.
     pub fn is_overridden(&self, rule: &str, key: &str) -> bool {
-        self.configured.lock().books.overrides.at(rule, key).is_some()
+        self.configured.lock().runtime.overrides.at(rule, key).is_some()
     }
 
     /// Puts other policies in force, all at once. Counters stay; so does what was set at run time.
@@ -92,12 +92,12 @@ impl Engine {
         self.barrier.configure(&configured.base);
     }
 
-    /// Puts other books in force, unless something was set here since there were so many `edits`.
+    /// Puts another run-time configuration in force, unless something was set here since there were so many `edits`.
     pub(crate) fn follow_books(&self, records: &[(String, Vec<u8>)], edits: u64) -> bool {
         let mut configured = self.configured.lock();
         let current = configured.edits == edits;
         if current {
-            configured.books = Books::read(records, &configured.books, &configured.base);
+            configured.runtime = RuntimeConfig::read(records, &configured.runtime, &configured.base);
             self.renew(&mut configured);
         }
         current
@@ -120,7 +120,7 @@ impl Engine {
     /// was; if not, what is there is known from now on.
     pub(super) async fn swap(&self, edit: Edit) -> Result<bool, StoreError> {
         let record = edit.subject().record();
-        let from = self.configured.lock().books.recorded(edit.subject());
+        let from = self.configured.lock().runtime.recorded(edit.subject());
         let mut writing = Writing { engine: self, settled: false };
         let done = self.ask(self.records.swap(&record, from.as_deref(), edit.value().as_deref())).await?;
         writing.settled = true;
@@ -140,7 +140,7 @@ impl Engine {
             Edit::Override { rule, .. } => Some(Arc::clone(rule)),
             Edit::Policy { .. } | Edit::Route { .. } => None,
         };
-        configured.books.enter(edit);
+        configured.runtime.enter(edit);
         match rule {
             Some(rule) => self.renew_rule(&mut configured, &rule),
             None => self.renew(&mut configured),
@@ -166,9 +166,9 @@ impl Engine {
     }
 
     fn renew(&self, configured: &mut Configured) {
-        let laid = configured.books.over(&configured.base);
-        let local = self.shared.is_some().then(|| laid.policies.in_outage());
-        let (snapshot, left_out) = Snapshot::new(laid, local, &configured.books, &self.meters);
+        let merged = configured.runtime.over(&configured.base);
+        let local = self.shared.is_some().then(|| merged.policies.in_outage());
+        let (snapshot, left_out) = Snapshot::new(merged, local, &configured.runtime, &self.meters);
         self.current.store(Arc::new(snapshot));
         self.tell(&left_out, &configured.told);
         configured.told = left_out.0.into_keys().collect();
@@ -177,10 +177,10 @@ impl Engine {
     /// As [`Engine::renew`], where nothing but the limits of single keys of one rule has changed.
     fn renew_rule(&self, configured: &mut Configured, rule: &str) {
         let current = self.current.load();
-        let bare = configured.books.bare_rule(rule, &configured.base);
+        let bare = configured.runtime.bare_rule(rule, &configured.base);
         let Some(bare) = bare.filter(|_| current.policies.rule(rule).is_some()) else { return };
         let mut left_out = LeftOut::default();
-        let renewed = configured.books.overrides.over(&bare, &current.policies, &mut left_out);
+        let renewed = configured.runtime.overrides.over(&bare, &current.policies, &mut left_out);
         let renewed = Rule::clone(&renewed);
         let local = current.local.as_ref().map(|local| local.with_rule(renewed.in_outage()));
         let policies = current.policies.with_rule(renewed);

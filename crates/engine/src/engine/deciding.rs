@@ -12,7 +12,7 @@ use super::{Engine, Fault, Snapshot};
 use crate::journal::Entry;
 use crate::meter::Meters;
 use crate::receipt::Home;
-use crate::shared::Aim;
+use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
@@ -288,7 +288,7 @@ impl Engine {
         if matches!(decision.verdict, Verdict::Wait(_)) {
             return;
         }
-        let Some(held_back) = self.log_trickle.admit(now) else { return };
+        let Some(held_back) = self.paced_log.admit(now) else { return };
         let retry_after = match decision.wait() {
             Some(wait) => Span::from_secs(wait.as_secs_ceil()).to_string(),
             None => String::from("never"),
@@ -316,7 +316,7 @@ impl Engine {
     fn note_barred(&self, policy: &str, listing: &Listing, correlation: &str, now: Timestamp) {
         let target = listing.target.to_string();
         self.offenders.note(BLOCKLIST, &target, now);
-        let Some(held_back) = self.log_trickle.admit(now) else { return };
+        let Some(held_back) = self.paced_log.admit(now) else { return };
         let reason = Some(&*listing.reason).filter(|reason| !reason.is_empty());
         let ends_in = listing.until.map(|until| Span::from_secs(until.since(now).as_secs_ceil()).to_string());
         let author = listing.author.to_string();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::changing::Configured;
 use super::{ChangeFault, Engine};
-use crate::books::{Books, CONSUMER, Edit, MadePolicy, Terms};
+use crate::runtime_config::{CONSUMER, DynamicPolicy, Edit, PolicySpec, RuntimeConfig};
 
 /// How often a change is tried again because somebody else was faster.
 const TRIES: usize = 4;
@@ -14,17 +14,17 @@ const TRIES: usize = 4;
 #[derive(Clone, Debug)]
 pub struct Change {
     /// What it was.
-    pub before: Arc<MadePolicy>,
+    pub before: Arc<DynamicPolicy>,
     /// What it is now.
-    pub after: Arc<MadePolicy>,
+    pub after: Arc<DynamicPolicy>,
 }
 
 impl Engine {
     /// Makes a policy: a rule of its name, and itself of that rule and the one of consumers.
-    pub async fn make_policy(&self, terms: Terms) -> Result<Arc<MadePolicy>, ChangeFault> {
+    pub async fn make_policy(&self, spec: PolicySpec) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        let name = Arc::clone(&terms.name);
-        let made = Arc::new(MadePolicy::new(terms, self.now().await?));
+        let name = Arc::clone(&spec.name);
+        let made = Arc::new(DynamicPolicy::new(spec, self.now().await?));
         for _ in 0..TRIES {
             self.check_new(&made)?;
             // What was set for keys of a rule that had this name is not meant for this one.
@@ -41,22 +41,22 @@ impl Engine {
     /// that has one of them.
     pub async fn change_policy(
         &self,
-        terms: Terms,
+        spec: PolicySpec,
         expected: Option<&[String]>,
     ) -> Result<Change, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.catch_up().await?;
         let now = self.now().await?;
         for _ in 0..TRIES {
-            let before = self.made(&terms.name, expected)?;
-            let after = Arc::new(before.changed(terms.clone(), now));
+            let before = self.made(&spec.name, expected)?;
+            let after = Arc::new(before.changed(spec.clone(), now));
             self.check_fit(&self.configured.lock(), &after)?;
-            let edit = Edit::Policy { name: Arc::clone(&terms.name), policy: Some(Arc::clone(&after)) };
+            let edit = Edit::Policy { name: Arc::clone(&spec.name), policy: Some(Arc::clone(&after)) };
             if self.swap(edit).await? {
                 return Ok(Change { before, after });
             }
         }
-        Err(ChangeFault::Contended { name: terms.name.to_string() })
+        Err(ChangeFault::Contended { name: spec.name.to_string() })
     }
 
     /// Deletes a policy that was made, with what was set for keys of its rule, unless a route passes it:
@@ -66,7 +66,7 @@ impl Engine {
         name: &str,
         expected: Option<&[String]>,
         configured_routes: &[String],
-    ) -> Result<Arc<MadePolicy>, ChangeFault> {
+    ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
         self.catch_up().await?;
         for _ in 0..TRIES {
@@ -75,7 +75,7 @@ impl Engine {
             if !routes.is_empty() {
                 return Err(ChangeFault::InUse { name: name.to_owned(), routes });
             }
-            let edit = Edit::Policy { name: Arc::clone(&made.terms.name), policy: None };
+            let edit = Edit::Policy { name: Arc::clone(&made.spec.name), policy: None };
             if self.swap(edit).await? {
                 self.forget_overrides(name).await?;
                 return Ok(made);
@@ -93,10 +93,10 @@ impl Engine {
                 let pinned = self.pin();
                 Arc::clone(&pinned.policies.find(policy).map_err(ChangeFault::NoPolicy)?.name)
             };
-            let routes = Arc::clone(&self.configured.lock().books.routes);
+            let routes = Arc::clone(&self.configured.lock().runtime.routes);
             let before = routes.get(route).cloned();
-            if before.is_none() && routes.len() >= Books::MOST_ROUTES {
-                let most = Books::MOST_ROUTES;
+            if before.is_none() && routes.len() >= RuntimeConfig::MOST_ROUTES {
+                let most = RuntimeConfig::MOST_ROUTES;
                 return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
             }
             if self.swap(Edit::Route { route: route.into(), policy: Some(policy) }).await? {
@@ -110,7 +110,7 @@ impl Engine {
     pub async fn unassign_route(&self, route: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         for _ in 0..TRIES {
-            let before = self.configured.lock().books.routes.get(route).cloned();
+            let before = self.configured.lock().runtime.routes.get(route).cloned();
             if self.swap(Edit::Route { route: route.into(), policy: None }).await? {
                 return Ok(before);
             }
@@ -119,8 +119,8 @@ impl Engine {
     }
 
     /// A policy that was made, if it is in the state that is expected.
-    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<MadePolicy>, ChangeFault> {
-        let made = self.configured.lock().books.made.get(name).cloned();
+    fn made(&self, name: &str, expected: Option<&[String]>) -> Result<Arc<DynamicPolicy>, ChangeFault> {
+        let made = self.configured.lock().runtime.made.get(name).cloned();
         let made = made.ok_or_else(|| ChangeFault::Unknown { name: name.to_owned() })?;
         if expected.is_some_and(|expected| !expected.contains(&made.tag())) {
             return Err(ChangeFault::Changed { name: name.to_owned() });
@@ -129,32 +129,35 @@ impl Engine {
     }
 
     /// Whether there is room for another policy, under this name.
-    fn check_new(&self, made: &MadePolicy) -> Result<(), ChangeFault> {
+    fn check_new(&self, made: &DynamicPolicy) -> Result<(), ChangeFault> {
         let configured = self.configured.lock();
-        let known = &configured.books.made;
-        if known.contains_key(&made.terms.name) {
-            return Err(ChangeFault::Taken { name: made.terms.name.to_string() });
+        let known = &configured.runtime.made;
+        if known.contains_key(&made.spec.name) {
+            return Err(ChangeFault::Taken { name: made.spec.name.to_string() });
         }
         self.check_fit(&configured, made)?;
-        if known.len() >= Books::MOST_MADE {
-            return Err(ChangeFault::TooMany { most: Books::MOST_MADE, what: "policies made over the API" });
+        if known.len() >= RuntimeConfig::MOST_MADE {
+            return Err(ChangeFault::TooMany {
+                most: RuntimeConfig::MOST_MADE,
+                what: "policies made over the API",
+            });
         }
         Ok(())
     }
 
     /// Whether a policy goes with the configuration, and with what was set for consumers.
-    fn check_fit(&self, configured: &Configured, made: &MadePolicy) -> Result<(), ChangeFault> {
+    fn check_fit(&self, configured: &Configured, made: &DynamicPolicy) -> Result<(), ChangeFault> {
         let pinned = self.pin();
         let consumer = pinned.policies.rule(CONSUMER).expect("there always is a rule of consumers");
         match made.misfit(&configured.base, consumer) {
-            Some(misfit) => Err(ChangeFault::of(misfit, &made.terms.name)),
+            Some(misfit) => Err(ChangeFault::of(misfit, &made.spec.name)),
             None => Ok(()),
         }
     }
 
     /// The routes that pass a policy, sorted.
     fn routes_of(&self, policy: &str, configured: &[String]) -> Vec<String> {
-        let assigned = Arc::clone(&self.configured.lock().books.routes);
+        let assigned = Arc::clone(&self.configured.lock().runtime.routes);
         let told = assigned.iter().filter(|(_, told)| ***told == *policy).map(|(route, _)| route.to_string());
         let mut routes: Vec<String> = told.chain(configured.iter().cloned()).collect();
         routes.sort();
@@ -169,7 +172,7 @@ impl Engine {
         }
         let keys: Vec<String> = {
             let configured = self.configured.lock();
-            configured.books.overrides.keys_of(rule).map(str::to_owned).collect()
+            configured.runtime.overrides.keys_of(rule).map(str::to_owned).collect()
         };
         for key in keys {
             self.write(Edit::Override { rule: rule.into(), key, plan: None }).await?;

@@ -7,8 +7,8 @@ use hashbrown::{HashMap, HashSet};
 use tollgate_core::{Attempt, Charges, Decision, Policies, Policy, Ticket};
 
 use super::Fault;
-use crate::books::{Assignments, Books, Laid, LeftOut, MadePolicies, Subject};
 use crate::meter::{Meters, PolicyMeter};
+use crate::runtime_config::{Assignments, DynamicPolicies, LeftOut, Merged, RuntimeConfig, Subject};
 
 /// One consistent set of policies. Pin it, decide with it, let it go.
 pub struct Snapshot {
@@ -20,17 +20,17 @@ pub struct Snapshot {
     pub(crate) number: u64,
     pub(crate) meters: Vec<PolicyMeter>,
     /// What was set at run time, whether it holds or not.
-    books: Arc<Pages>,
+    runtime: Arc<Pages>,
     /// Stands in for every policy while limits are switched off: it charges nothing.
     off: Policy,
 }
 
-/// What the books say of policies and routes: it stays when only limits of single keys change.
+/// What the run-time configuration says of policies and routes: it stays when only limits of single keys change.
 struct Pages {
     /// How many of the policies are the configuration's: they come first.
     configured: usize,
     built_in_consumer: bool,
-    made: Arc<MadePolicies>,
+    made: Arc<DynamicPolicies>,
     assigned: Arc<Assignments>,
     /// The policies of routes, by their number.
     routes: HashMap<Arc<str>, usize>,
@@ -41,12 +41,12 @@ struct Pages {
 impl Snapshot {
     /// What holds, and what was left out of it.
     pub(super) fn new(
-        laid: Laid,
+        merged: Merged,
         local: Option<Policies>,
-        books: &Books,
+        runtime: &RuntimeConfig,
         meters: &Meters,
     ) -> (Self, LeftOut) {
-        let Laid { policies, configured, built_in_consumer, routes, left_out } = laid;
+        let Merged { policies, configured, built_in_consumer, routes, left_out } = merged;
         let policy = |record: &String| match Subject::of(record) {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
@@ -54,8 +54,8 @@ impl Snapshot {
         let pages = Pages {
             configured,
             built_in_consumer,
-            made: Arc::clone(&books.made),
-            assigned: Arc::clone(&books.routes),
+            made: Arc::clone(&runtime.made),
+            assigned: Arc::clone(&runtime.routes),
             routes,
             left_out: left_out.0.keys().filter_map(policy).collect(),
         };
@@ -64,21 +64,21 @@ impl Snapshot {
 
     /// The same, with policies that differ in nothing but the limits of single keys.
     pub(super) fn with_policies(&self, policies: Policies, local: Option<Policies>, meters: &Meters) -> Self {
-        Self::with_pages(policies, local, Arc::clone(&self.books), meters)
+        Self::with_pages(policies, local, Arc::clone(&self.runtime), meters)
     }
 
-    fn with_pages(policies: Policies, local: Option<Policies>, books: Arc<Pages>, meters: &Meters) -> Self {
+    fn with_pages(policies: Policies, local: Option<Policies>, runtime: Arc<Pages>, meters: &Meters) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let meters = meters.of(&policies, books.configured);
+        let meters = meters.of(&policies, runtime.configured);
         let off = Policy::new("off".into(), Vec::new(), true);
-        Self { policies, local, number, meters, books, off }
+        Self { policies, local, number, meters, runtime, off }
     }
 
     /// The policy that a route passes because it was told to at run time.
     #[inline]
     pub fn policy_of_route(&self, route: &str) -> Option<&Policy> {
-        let routes = &self.books.routes;
+        let routes = &self.runtime.routes;
         if routes.is_empty() {
             return None;
         }
@@ -86,29 +86,29 @@ impl Snapshot {
     }
 
     /// The policies that were made at run time, those too that do not hold.
-    pub fn made(&self) -> &MadePolicies {
-        &self.books.made
+    pub fn made(&self) -> &DynamicPolicies {
+        &self.runtime.made
     }
 
     /// What routes were told to pass at run time, by route. What there is no policy for does not hold.
     pub fn assigned(&self) -> &Assignments {
-        &self.books.assigned
+        &self.runtime.assigned
     }
 
     /// Whether a policy that was made at run time holds: it does not while the configuration has
     /// something of its name, or that it clashes with.
     pub fn holds(&self, made: &str) -> bool {
-        !self.books.left_out.contains(made)
+        !self.runtime.left_out.contains(made)
     }
 
     /// Whether the rule of consumers is the built-in one, because the configuration has none.
     pub fn has_built_in_consumer(&self) -> bool {
-        self.books.built_in_consumer
+        self.runtime.built_in_consumer
     }
 
     /// Whether a policy is the configuration's.
     pub fn is_configured(&self, policy: &Policy) -> bool {
-        policy.number() < self.books.configured
+        policy.number() < self.runtime.configured
     }
 
     /// Begins a decision: finds the policy and works out the charges.

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use tollgate_core::limit::Step;
-use tollgate_core::store::{HoldsOrder, Spot};
+use tollgate_core::store::{Counter, HoldsOrder};
 use tollgate_core::{Climb, Line, Plan, Span};
 
 use super::mark::tells;
@@ -29,9 +29,9 @@ impl Engine {
         let names: Vec<String> = above.map(|step| step.from.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let (plan, key) = self.told_at(guard, line, climb.forget());
-        let spot = Spot { plan: &plan, key: &key };
+        let counter = Counter { plan: &plan, key: &key };
         // What stays because the store is gone runs out by itself.
-        let _ = self.order_at(home, &spot, HoldsOrder::ReleaseMany(&names)).await;
+        let _ = self.order_at(home, &counter, HoldsOrder::ReleaseMany(&names)).await;
     }
 
     /// Takes note that somebody is told of the step that was reached, and of those below it; answers
@@ -49,8 +49,8 @@ impl Engine {
         let claims: Vec<(&str, u64)> = names.iter().map(|name| (name.as_str(), 1)).collect();
         let (plan, key) = self.told_at(guard, line, climb.forget());
         let own = ticket::next();
-        let spot = Spot { plan: &plan, key: &key };
-        let Ok(report) = self.order_at(home, &spot, HoldsOrder::Claim(&claims, own)).await else {
+        let counter = Counter { plan: &plan, key: &key };
+        let Ok(report) = self.order_at(home, &counter, HoldsOrder::Claim(&claims, own)).await else {
             return true;
         };
         let name = reached.from.to_string();

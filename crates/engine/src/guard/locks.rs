@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use tollgate_core::ledger::{Edit, Entry};
-use tollgate_core::store::{Forget, Spot};
+use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{
     Attempt, Charges, Climb, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, ReceiptLine,
     Rule, Span, StoreError, Timestamp,
@@ -16,7 +16,7 @@ use tollgate_core::{
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::lists::{Ledgered, ListFault};
 use crate::receipt::{Home, Kind};
-use crate::shared::Aim;
+use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How somebody stands on the ladder of one rule.
@@ -130,12 +130,12 @@ impl Engine {
         fields: &[(&str, &str)],
     ) -> Result<Vec<(Arc<str>, String)>, Fault> {
         let policy = pinned.policies.find(&guard.policy).map_err(Fault::Mistake)?;
-        let mut spots: Vec<(&Rule, String)> = Vec::new();
+        let mut counters: Vec<(&Rule, String)> = Vec::new();
         match self.look_up(pinned, policy, fields).await {
             Ok(decision) => {
                 let lines = decision.lines().filter(|line| line.plan.has_ladder());
                 let own = |line: Line<'_>| Some((&**policy.rule(&line.rule.name)?, line.key.to_owned()));
-                spots.extend(lines.filter_map(own));
+                counters.extend(lines.filter_map(own));
             }
             // No rule has all its fields, but a key that is locked may have these.
             Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => {}
@@ -144,14 +144,14 @@ impl Engine {
         for (_, locked) in self.recorded_locks(&guard.name, None, MOST) {
             let Some(rule) = policy.rules.iter().find(|rule| *rule.name == *locked.rule) else { continue };
             let known = |(own, key): &(&Rule, String)| *own.name == *rule.name && *key == locked.key;
-            if rule.is_about(&locked.key, fields) && !spots.iter().any(known) {
-                spots.push((rule, locked.key));
+            if rule.is_about(&locked.key, fields) && !counters.iter().any(known) {
+                counters.push((rule, locked.key));
             }
         }
         let mut unlocked = Vec::new();
-        for (rule, key) in spots {
-            let spot = Spot { plan: rule.plan_at(&key), key: &key };
-            self.forget(Forget::Key(spot)).await.map_err(Fault::Store)?;
+        for (rule, key) in counters {
+            let counter = Counter { plan: rule.plan_at(&key), key: &key };
+            self.forget(Forget::Key(counter)).await.map_err(Fault::Store)?;
             self.remove_lock(&lock_name(&guard.name, &rule.name, &self.seals.veil(&key))).await?;
             unlocked.push((Arc::clone(&rule.name), self.shown_key(rule, &key).into_owned()));
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Plan, Timestamp};
 
 use super::inbox::Inbox;
@@ -164,8 +164,8 @@ impl Chore {
         home: Home,
         order: HoldsOrder<'_>,
     ) -> Result<Option<HoldsReport>, Gone> {
-        let spot = Spot { plan: self.plans.of(home), key: &self.site.key };
-        match engine.order_at(home, &spot, order).await {
+        let counter = Counter { plan: self.plans.of(home), key: &self.site.key };
+        match engine.order_at(home, &counter, order).await {
             Ok(report) => Ok(Some(report)),
             Err(error) if error.is_passing() => Err(Gone),
             // What is damaged or full holds nothing of ours.

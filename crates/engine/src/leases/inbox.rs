@@ -10,8 +10,7 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
-use tollgate_core::store::Spot;
-use tollgate_core::{Plan, Timestamp};
+use tollgate_core::{Plan, Timestamp, store};
 
 use crate::engine::Engine;
 use crate::receipt::Home;
@@ -96,7 +95,7 @@ impl Inbox {
             for KeptSite { plan, key, .. } in &kept.sites {
                 let current = pinned.policies_of(kept.home).rule(plan.rule());
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
-                self.engine.release_at_once(kept.home, &Spot { plan, key }, &kept.id);
+                self.engine.release_at_once(kept.home, &store::Counter { plan, key }, &kept.id);
             }
         }
         // What was held here may be held in a store that others share by now.

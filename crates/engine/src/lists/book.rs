@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use tollgate_core::key::Kinds;
-use tollgate_core::ledger::{Edit, Entry, News, Scope};
+use tollgate_core::ledger::{Changes, Edit, Entry, Scope};
 use tollgate_core::lists::Change;
 use tollgate_core::{Listing, Lists, Policies, Roster, Stance, Target, Timestamp};
 
@@ -211,17 +211,17 @@ impl Book {
 
     /// Follows the ledger, whose news were asked for since a version, and answers the lists from now on;
     /// `None` if it is no news.
-    pub(super) fn follow(&mut self, news: News, since: Option<u64>, in_force: &Lists) -> Option<Lists> {
-        let (known, told) = (self.version, news.version);
-        let lists = match news.scope {
+    pub(super) fn follow(&mut self, changes: Changes, since: Option<u64>, in_force: &Lists) -> Option<Lists> {
+        let (known, told) = (self.version, changes.version);
+        let lists = match changes.scope {
             // What was read while something newer came in is not taken.
             Scope::All if known != since => return None,
             Scope::Changes if known.is_none_or(|known| told < known || Some(known) < since) => return None,
-            Scope::All => Some(self.read_whole(news.entries)),
-            Scope::Changes => self.change(news.entries, in_force),
+            Scope::All => Some(self.read_whole(changes.entries)),
+            Scope::Changes => self.change(changes.entries, in_force),
         };
         self.version = Some(told);
-        if let Some(size) = news.size {
+        if let Some(size) = changes.size {
             self.check_size(size);
         }
         lists

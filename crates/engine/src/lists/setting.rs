@@ -169,19 +169,19 @@ impl Engine {
     /// Reads what is new in the ledger.
     pub(crate) async fn read_lists(&self) -> Result<(), StoreError> {
         let since = self.barrier.book.lock().version();
-        let news = self.records.news(since).await;
+        let changes = self.records.changes(since).await;
         if let Some(shared) = &self.shared {
-            shared.condition.note_records(LISTS, &news);
+            shared.condition.note_records(LISTS, &changes);
         }
-        let news = news?;
+        let changes = changes?;
         if let Some(shared) = &self.shared {
-            shared.condition.note_version(LISTS, since, news.version);
-            if let Some(told) = news.now {
+            shared.condition.note_version(LISTS, since, changes.version);
+            if let Some(told) = changes.now {
                 self.barrier.learn(told, shared.gate.now());
             }
         }
         let mut book = self.barrier.book.lock();
-        if let Some(lists) = book.follow(news, since, &self.barrier.in_force.load()) {
+        if let Some(lists) = book.follow(changes, since, &self.barrier.in_force.load()) {
             self.barrier.put_in_force(lists, &book);
         }
         if let Some(shared) = &self.shared {

@@ -15,13 +15,13 @@ use prometheus_client::registry::Unit;
 use tollgate_core::Reason;
 
 use super::tallies::{MOST_NAMED, OTHER};
+use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
-use crate::gate::Gate;
 
 /// Everything that is counted about a shared store.
 #[derive(Clone)]
 pub struct StoreMeters {
-    gate: Arc<Gate>,
+    gate: Arc<BreakerGate>,
     condition: Arc<Condition>,
     /// For each policy, one for each of [`Reason::ALL`].
     degraded: Arc<RwLock<BTreeMap<Arc<str>, Reasons>>>,
@@ -37,7 +37,7 @@ type Reasons = [Counter; Reason::ALL.len()];
 impl StoreMeters {
     /// Meters that also show how many retractions and how many refunds were dropped.
     pub(crate) fn new(
-        gate: Arc<Gate>,
+        gate: Arc<BreakerGate>,
         condition: Arc<Condition>,
         [retractions_dropped, refunds_dropped]: [Counter; 2],
     ) -> Self {

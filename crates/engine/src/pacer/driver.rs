@@ -6,9 +6,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 use tollgate_core::{Decision, Verdict};
 
-use super::desk::Desk;
-use super::news::News;
+use super::notifications::Notification;
 use super::queues::{Finding, Job, Settled};
+use super::scheduler::Scheduler;
 use super::timetable::{Rest, TICK};
 use super::unclaimed::Unclaimed;
 use crate::engine::{Fault, Snapshot};
@@ -24,7 +24,7 @@ const CALM: Duration = Duration::from_millis(10);
 
 /// A driver. One that is dropped before it has finished, or even begun, leaves nobody waiting in vain.
 pub(super) struct Driving {
-    desk: Arc<Desk>,
+    scheduler: Arc<Scheduler>,
     finished: bool,
 }
 
@@ -40,19 +40,19 @@ enum Step {
 
 /// A decision in flight. One that is given up has found out nothing.
 struct Asking {
-    desk: Arc<Desk>,
+    scheduler: Arc<Scheduler>,
     job: Option<Job>,
 }
 
 impl Driving {
-    pub(super) fn new(desk: Arc<Desk>) -> Self {
-        Self { desk, finished: false }
+    pub(super) fn new(scheduler: Arc<Scheduler>) -> Self {
+        Self { scheduler, finished: false }
     }
 
     /// Gives turns until nobody waits any more.
     pub(super) async fn run(mut self) {
         let mut before = None;
-        while let Some(rest) = give_turns(&self.desk).await {
+        while let Some(rest) = give_turns(&self.scheduler).await {
             match rest {
                 Rest::Go => tokio::task::yield_now().await,
                 Rest::Linger => {
@@ -63,7 +63,7 @@ impl Driving {
                         _ => tokio::task::yield_now().await,
                     }
                 }
-                Rest::Sleep(until) => drop(timeout_at(until, self.desk.wake.notified()).await),
+                Rest::Sleep(until) => drop(timeout_at(until, self.scheduler.wake.notified()).await),
             }
         }
         self.finished = true;
@@ -71,12 +71,12 @@ impl Driving {
 }
 
 /// Asks about whoever's turn it is. Answers what to do then; `None` if nobody is left.
-async fn give_turns(desk: &Arc<Desk>) -> Option<Rest> {
+async fn give_turns(scheduler: &Arc<Scheduler>) -> Option<Rest> {
     for _ in 0..BATCH {
-        match desk.step() {
-            Step::Ask(job) if desk.engine.answers_at_once() => ask_about(desk, &job).await,
+        match scheduler.step() {
+            Step::Ask(job) if scheduler.engine.answers_at_once() => ask_about(scheduler, &job).await,
             Step::Ask(job) => {
-                let asking = Asking { desk: Arc::clone(desk), job: Some(job) };
+                let asking = Asking { scheduler: Arc::clone(scheduler), job: Some(job) };
                 tokio::spawn(asking.run());
             }
             Step::Rest(rest) => return Some(rest),
@@ -86,16 +86,16 @@ async fn give_turns(desk: &Arc<Desk>) -> Option<Rest> {
     Some(Rest::Go)
 }
 
-async fn ask_about(desk: &Arc<Desk>, job: &Job) {
+async fn ask_about(scheduler: &Arc<Scheduler>, job: &Job) {
     let fields = job.ask.fields();
     let attempt = job.ask.attempt(&fields);
-    let pinned = desk.engine.pin();
+    let pinned = scheduler.engine.pin();
     let mut decision = Decision::for_caller(job.ask.correlation.as_deref());
-    let decided = desk.engine.try_quietly(&pinned, &attempt, &mut decision).await;
-    desk.settle(job, &pinned, decided.map(|()| &decision));
+    let decided = scheduler.engine.try_quietly(&pinned, &attempt, &mut decision).await;
+    scheduler.settle(job, &pinned, decided.map(|()| &decision));
 }
 
-impl Desk {
+impl Scheduler {
     fn step(&self) -> Step {
         let mut board = self.board.lock();
         let now = Instant::now();
@@ -141,20 +141,20 @@ impl Desk {
             self.engine.note(pinned, decision);
         }
         match (settled, decided) {
-            (Settled::Leaves(waiter), Err(fault)) => waiter.listener.hear(News::Fault(fault)),
+            (Settled::Leaves(waiter), Err(fault)) => waiter.listener.hear(Notification::Fault(fault)),
             (Settled::Leaves(waiter), Ok(decision)) => {
                 let engine = &*self.engine;
                 let waited = (now - waiter.arrived).into();
                 let unclaimed = Unclaimed::new(self, &waiter.ask, decision);
                 waiter.listener.hear(if decision.allowed() {
-                    News::Passed { engine, decision, waited, unclaimed }
+                    Notification::Passed { engine, decision, waited, unclaimed }
                 } else {
-                    News::Denied { engine, decision }
+                    Notification::Denied { engine, decision }
                 });
             }
             (Settled::TooLate { waiter, wait, bound }, _) => {
                 let waited = (now - waiter.arrived).into();
-                waiter.listener.hear(News::TooLate { waited, wait, bound });
+                waiter.listener.hear(Notification::TooLate { waited, wait, bound });
             }
             // Whoever has given up while it was asked about gets nothing, and nothing is lost.
             (Settled::Gone, Ok(decision)) => drop(Unclaimed::new(self, &job.ask, decision)),
@@ -178,7 +178,7 @@ impl Desk {
 impl Asking {
     async fn run(mut self) {
         if let Some(job) = &self.job {
-            ask_about(&self.desk, job).await;
+            ask_about(&self.scheduler, job).await;
         }
         self.job = None;
     }
@@ -187,7 +187,7 @@ impl Asking {
 impl Drop for Asking {
     fn drop(&mut self) {
         if let Some(job) = self.job.take() {
-            self.desk.settle_queues(&job, &Finding::Unknown);
+            self.scheduler.settle_queues(&job, &Finding::Unknown);
         }
     }
 }
@@ -197,10 +197,10 @@ impl Drop for Driving {
         if self.finished {
             return;
         }
-        let mut board = self.desk.board.lock();
+        let mut board = self.scheduler.board.lock();
         board.driving = false;
         let waiters = board.queues.clear();
-        self.desk.count(&board);
+        self.scheduler.count(&board);
         drop(board);
         drop(waiters);
     }

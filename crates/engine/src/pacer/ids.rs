@@ -16,17 +16,17 @@ pub(super) struct LaneId(u128);
 
 /// One rule at one key, or a policy as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct SpotId(u128);
+pub(super) struct WaitKeyId(u128);
 
 /// Gives names.
 pub(super) struct Ids {
     keys: (u64, u64),
 }
 
-/// A spot that an attempt has to pass, and how long the rule there lets it wait.
+/// A wait_key that an attempt has to pass, and how long the rule there lets it wait.
 #[derive(Clone, Debug)]
 pub(super) struct Stop {
-    pub(super) spot: SpotId,
+    pub(super) wait_key: WaitKeyId,
     pub(super) rule: Arc<str>,
     pub(super) most: Span,
 }
@@ -41,7 +41,7 @@ pub(super) struct Route {
 /// What keeps an attempt from passing: of all that do, the key that it has to wait longest for.
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
-    pub(super) spot: SpotId,
+    pub(super) wait_key: WaitKeyId,
     /// When it passes if nobody frees anything before.
     pub(super) when: When,
     /// How long it has to wait for it at least. Holds may be released at any moment, so where they alone
@@ -59,7 +59,7 @@ pub(super) type ById<K, V> = hashbrown::HashMap<K, V, BuildHasherDefault<Plain>>
 #[derive(Default)]
 pub(super) struct Plain(u64);
 
-impl SpotId {
+impl WaitKeyId {
     /// Where those stand whom nothing is known to block.
     pub(super) const FRESH: Self = Self(0);
 }
@@ -87,25 +87,25 @@ impl Ids {
         Self { keys: (random(), random()) }
     }
 
-    /// The spot of a plan's rule at a key.
-    pub(super) fn spot(&self, plan: &Plan, key: &str) -> SpotId {
+    /// The wait_key of a plan's rule at a key.
+    pub(super) fn wait_key(&self, plan: &Plan, key: &str) -> WaitKeyId {
         self.key_spot(plan.rule(), key)
     }
 
-    /// The spot of a rule at a key.
-    pub(super) fn key_spot(&self, rule: &str, key: &str) -> SpotId {
+    /// The wait_key of a rule at a key.
+    pub(super) fn key_spot(&self, rule: &str, key: &str) -> WaitKeyId {
         let mut hasher = self.hasher(1);
         hasher.write_usize(rule.len());
         hasher.write(rule.as_bytes());
         hasher.write(key.as_bytes());
-        SpotId(hasher.finish128().as_u128())
+        WaitKeyId(hasher.finish128().as_u128())
     }
 
-    /// The spot that a policy is as a whole.
-    pub(super) fn policy_spot(&self, policy: &str) -> SpotId {
+    /// The wait_key that a policy is as a whole.
+    pub(super) fn policy_spot(&self, policy: &str) -> WaitKeyId {
         let mut hasher = self.hasher(2);
         hasher.write(policy.as_bytes());
-        SpotId(hasher.finish128().as_u128())
+        WaitKeyId(hasher.finish128().as_u128())
     }
 
     /// What an attempt with these charges has to pass. Charges that are only observed hold nobody up.
@@ -114,13 +114,13 @@ impl Ids {
         let mut hasher = self.hasher(3);
         let whole = self.policy_spot(&policy.name);
         hasher.write_u128(whole.0);
-        stops.push(Stop { spot: whole, rule: Arc::clone(&policy.name), most: Span::ZERO });
+        stops.push(Stop { wait_key: whole, rule: Arc::clone(&policy.name), most: Span::ZERO });
         for charge in charges.iter().filter(|charge| charge.enforced) {
             let rule = policy.rule(charge.plan.rule()).expect("charges come from the policy's rules");
             let most = if let OnExceed::Wait(most) = rule.on_exceed { most } else { Span::ZERO };
-            let spot = self.spot(charge.plan, charges.key(charge));
-            hasher.write_u128(spot.0);
-            stops.push(Stop { spot, rule: Arc::clone(&rule.name), most });
+            let wait_key = self.wait_key(charge.plan, charges.key(charge));
+            hasher.write_u128(wait_key.0);
+            stops.push(Stop { wait_key, rule: Arc::clone(&rule.name), most });
             // What stands still as a whole is waited for as long as any of its rules allows.
             if stops[0].most < most {
                 (stops[0].rule, stops[0].most) = (Arc::clone(&rule.name), most);
@@ -131,7 +131,7 @@ impl Ids {
 
     /// What keeps an attempt from passing that was told to wait.
     pub(super) fn blocked(&self, decision: &Decision<'_>) -> Option<Blocked> {
-        let mut longest: Option<(When, Span, SpotId, Option<Pace>)> = None;
+        let mut longest: Option<(When, Span, WaitKeyId, Option<Pace>)> = None;
         let mut patience: Option<(Span, &Arc<str>)> = None;
         for line in decision.lines() {
             let (OnExceed::Wait(most), Some((limit, reading))) = (line.rule.on_exceed, line.binding()) else {
@@ -146,12 +146,12 @@ impl Ids {
                 patience = Some((left, &line.rule.name));
             }
             if longest.is_none_or(|(longest, ..)| reading.when > longest) {
-                longest = Some((reading.when, surely, self.spot(line.plan, line.key), Pace::of(limit)));
+                longest = Some((reading.when, surely, self.wait_key(line.plan, line.key), Pace::of(limit)));
             }
         }
-        let ((when, surely, spot, pace), (patience, rule)) = longest.zip(patience)?;
+        let ((when, surely, wait_key, pace), (patience, rule)) = longest.zip(patience)?;
         let (cost, patience) = (decision.charges.cost, (patience, Arc::clone(rule)));
-        Some(Blocked { spot, when, surely, pace, cost, patience })
+        Some(Blocked { wait_key, when, surely, pace, cost, patience })
     }
 
     fn hasher(&self, kind: u8) -> SipHasher13 {
@@ -173,7 +173,7 @@ impl Hash for LaneId {
     }
 }
 
-impl Hash for SpotId {
+impl Hash for WaitKeyId {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.0 as u64);
     }

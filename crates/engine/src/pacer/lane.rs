@@ -9,8 +9,8 @@ use tokio::time::Instant;
 
 use super::answer::Bound;
 use super::ask::Kept;
-use super::ids::SpotId;
-use super::news::Listener;
+use super::ids::WaitKeyId;
+use super::notifications::Listener;
 
 /// A place in a line: by priority, then by arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,9 +33,9 @@ pub(super) struct Waiter {
 /// Everybody who waits for the same keys. Only the first is ever asked about.
 pub(super) struct Lane {
     /// All that those in it have to pass.
-    pub(super) spots: SmallVec<[SpotId; 4]>,
+    pub(super) wait_keys: SmallVec<[WaitKeyId; 4]>,
     /// Where it waits for its turn, and its place there.
-    pub(super) stand: SpotId,
+    pub(super) stand: WaitKeyId,
     pub(super) turn: Rank,
     /// Who is being asked about: then the lane is in no ring.
     pub(super) asked: Option<Rank>,
@@ -68,8 +68,8 @@ impl Rank {
 }
 
 impl Lane {
-    pub(super) fn new(spots: SmallVec<[SpotId; 4]>, stand: SpotId, turn: Rank) -> Self {
-        Self { spots, stand, turn, asked: None, moved: false, waiters: BTreeMap::new(), cost: 0 }
+    pub(super) fn new(wait_keys: SmallVec<[WaitKeyId; 4]>, stand: WaitKeyId, turn: Rank) -> Self {
+        Self { wait_keys, stand, turn, asked: None, moved: false, waiters: BTreeMap::new(), cost: 0 }
     }
 
     pub(super) fn len(&self) -> usize {

@@ -52,7 +52,7 @@ impl Pacer {
     /// Lets nothing of a scope pass for so long: here from now on, and within a second on every node
     /// that shares the store. A pause that lasts longer already is not cut short.
     pub async fn pause(&self, scope: Scope<'_>, span: Span) -> Result<(), PauseFault> {
-        self.desk.engine.pause(scope.into(), span).await
+        self.scheduler.engine.pause(scope.into(), span).await
     }
 
     /// Ends every pause of a scope, here at once and within a second on every other node. An error means
@@ -73,14 +73,14 @@ impl Pacer {
         let scopes = self.scopes_of(policy, fields).map_err(PauseFault::Mistake)?;
         let keys = scopes.iter().filter(|scope| matches!(scope, Stopped::Key { .. })).count();
         for scope in scopes {
-            self.desk.engine.pause(scope, span).await?;
+            self.scheduler.engine.pause(scope, span).await?;
         }
         Ok(keys)
     }
 
     /// What stands still of a policy: the whole of it, and keys of its rules.
     pub fn paused(&self, policy: &str) -> Result<Vec<Paused>, Mistake> {
-        let engine = &self.desk.engine;
+        let engine = &self.scheduler.engine;
         let pinned = engine.pin();
         let policy = pinned.policies.find(policy)?;
         let now = Instant::now();
@@ -105,7 +105,7 @@ impl Pacer {
     /// For how long attempts with these fields cannot pass, because their policy or one of their keys stands
     /// still.
     pub fn stands_still_for(&self, policy: &str, fields: &[(&str, &str)]) -> Span {
-        let (pauses, now) = (&self.desk.engine.pauses, Instant::now());
+        let (pauses, now) = (&self.scheduler.engine.pauses, Instant::now());
         if pauses.are_over(now) {
             return Span::ZERO;
         }
@@ -124,10 +124,10 @@ impl Pacer {
     pub async fn resume_policy(&self, policy: &str) -> Result<usize, PauseFault> {
         let mut scopes: Vec<Stopped> = Vec::new();
         {
-            let pinned = self.desk.engine.pin();
+            let pinned = self.scheduler.engine.pin();
             let policy = pinned.policies.find(policy).map_err(PauseFault::Mistake)?;
             let now = Instant::now();
-            self.desk.engine.pauses.each(|pause| {
+            self.scheduler.engine.pauses.each(|pause| {
                 if pause.until > now && concerns(&pause.scope, policy) && !scopes.contains(&pause.scope) {
                     scopes.push(pause.scope.clone());
                 }
@@ -138,16 +138,16 @@ impl Pacer {
     }
 
     async fn resume_all(&self, scopes: &[Stopped]) -> Result<(), StoreError> {
-        let resumed = self.desk.engine.resume(scopes).await;
-        let mut board = self.desk.board.lock();
+        let resumed = self.scheduler.engine.resume(scopes).await;
+        let mut board = self.scheduler.board.lock();
         let now = Instant::now();
-        self.desk.follow(&mut board, now);
-        self.desk.rouse(&board, now);
+        self.scheduler.follow(&mut board, now);
+        self.scheduler.rouse(&board, now);
         resumed
     }
 
     fn scopes_of(&self, policy: &str, fields: &[(&str, &str)]) -> Result<Vec<Stopped>, Mistake> {
-        let pinned = self.desk.engine.pin();
+        let pinned = self.scheduler.engine.pin();
         let policy = pinned.policies.find(policy)?;
         if fields.is_empty() {
             return Ok(vec![Stopped::Policy(policy.name.to_string())]);

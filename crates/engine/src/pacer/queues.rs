@@ -1,7 +1,7 @@
 //! Who waits for what, and whose turn it is. Nothing here decides, sleeps or knows the time.
 //!
 //! Those who wait for the same keys stand in one lane, and only the first of a lane is ever asked
-//! about. A lane that is told to wait stands at the spot that keeps it longest: the key of one rule.
+//! about. A lane that is told to wait stands at the wait_key that keeps it longest: the key of one rule.
 //! When that is due, its lanes get their turns one after the other, until one of them is told to wait
 //! by it again. So it takes a decision or two to let somebody pass, however many wait.
 
@@ -17,10 +17,10 @@ use tokio::time::Instant;
 use tollgate_core::Span;
 
 use super::ask::Kept;
-use super::ids::{Blocked, ById, LaneId, SpotId};
+use super::ids::{Blocked, ById, LaneId, WaitKeyId};
 use super::lane::{Lane, Rank, Waiter};
-use super::spot::Spot;
 use super::timetable::{Rest, Timetable};
+use super::wait_key::WaitKey;
 
 pub(super) use entering::{Newcomer, Place, Turned};
 pub(super) use leaving::{Expiry, Settled};
@@ -28,9 +28,9 @@ pub(super) use leaving::{Expiry, Settled};
 /// All who wait.
 pub(super) struct Queues {
     lanes: ById<LaneId, Lane>,
-    spots: ById<SpotId, Spot>,
-    /// The spots at which turns are given.
-    open: VecDeque<SpotId>,
+    wait_keys: ById<WaitKeyId, WaitKey>,
+    /// The wait_keys at which turns are given.
+    open: VecDeque<WaitKeyId>,
     timetable: Timetable,
     numbers: u64,
     waiting: usize,
@@ -46,7 +46,7 @@ pub(super) struct Queues {
 pub(super) struct Bounds {
     pub(super) most_waiting: usize,
     pub(super) most_per_key: usize,
-    /// How many of one spot's lanes may be asked about at once.
+    /// How many of one wait_key's lanes may be asked about at once.
     pub(super) most_width: usize,
     /// The longest that nobody asks where holds may be released by others.
     pub(super) most_rest: Span,
@@ -65,7 +65,7 @@ pub(super) struct Job {
     pub(super) seat: Seat,
     pub(super) ask: Arc<Kept>,
     /// Where it was its turn, and the lane's place there.
-    from: SpotId,
+    from: WaitKeyId,
     turn: Rank,
     /// How often something had been freed before it was asked about.
     frees: u64,
@@ -86,11 +86,11 @@ pub(super) enum Finding<'b> {
 
 impl Queues {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let mut spots = ById::default();
-        spots.insert(SpotId::FRESH, Spot { width: bounds.most_width, ..Spot::default() });
+        let mut wait_keys = ById::default();
+        wait_keys.insert(WaitKeyId::FRESH, WaitKey { width: bounds.most_width, ..WaitKey::default() });
         Self {
             lanes: ById::default(),
-            spots,
+            wait_keys,
             open: VecDeque::new(),
             timetable: Timetable::default(),
             numbers: 0,
@@ -117,10 +117,12 @@ impl Queues {
         self.open_due(now);
         while let Some(id) = self.open.pop_front() {
             let Some(job) = self.give_turn(id, now) else { continue };
-            // Whoever has a turn goes to the back: all spots get theirs.
-            match self.spots.get_mut(&id) {
-                Some(spot) if spot.asked < spot.width && !spot.ring.is_empty() => self.open.push_back(id),
-                Some(spot) => spot.open = false,
+            // Whoever has a turn goes to the back: all wait_keys get theirs.
+            match self.wait_keys.get_mut(&id) {
+                Some(wait_key) if wait_key.asked < wait_key.width && !wait_key.ring.is_empty() => {
+                    self.open.push_back(id)
+                }
+                Some(wait_key) => wait_key.open = false,
                 None => {}
             }
             return Some(job);
@@ -128,17 +130,17 @@ impl Queues {
         None
     }
 
-    /// Gives the first lane at a spot its turn. A lane that has to wait elsewhere too is sent there
+    /// Gives the first lane at a wait_key its turn. A lane that has to wait elsewhere too is sent there
     /// first, to the back: or else it would push in before those who wait there.
-    fn give_turn(&mut self, id: SpotId, now: Instant) -> Option<Job> {
+    fn give_turn(&mut self, id: WaitKeyId, now: Instant) -> Option<Job> {
         loop {
-            let spot = self.spots.get_mut(&id)?;
-            if spot.asked >= spot.width || spot.is_paused(now) {
-                spot.open = false;
+            let wait_key = self.wait_keys.get_mut(&id)?;
+            if wait_key.asked >= wait_key.width || wait_key.is_paused(now) {
+                wait_key.open = false;
                 return None;
             }
-            let Some((turn, lane_id)) = spot.ring.pop_first() else {
-                spot.open = false;
+            let Some((turn, lane_id)) = wait_key.ring.pop_first() else {
+                wait_key.open = false;
                 self.tidy(id);
                 return None;
             };
@@ -159,98 +161,102 @@ impl Queues {
                 epoch: self.epoch,
             };
             lane.asked = Some(rank);
-            self.spots.get_mut(&id).expect("it was just there").asked += 1;
+            self.wait_keys.get_mut(&id).expect("it was just there").asked += 1;
             return Some(job);
         }
     }
 
     /// Where else a lane has to wait before it is asked about: where it stands still, or, once, where
     /// others wait.
-    fn detour(&self, lane: LaneId, from: SpotId, now: Instant) -> Option<SpotId> {
+    fn detour(&self, lane: LaneId, from: WaitKeyId, now: Instant) -> Option<WaitKeyId> {
         let lane = self.lanes.get(&lane)?;
-        let others = || lane.spots.iter().filter(|id| **id != from);
-        let spot = |id: &&SpotId| self.spots.get(*id);
-        let paused = others().find(|id| spot(id).is_some_and(|spot| spot.is_paused(now)));
-        let busy = || others().find(|id| spot(id).is_some_and(|spot| spot.is_busy(now)));
+        let others = || lane.wait_keys.iter().filter(|id| **id != from);
+        let wait_key = |id: &&WaitKeyId| self.wait_keys.get(*id);
+        let paused = others().find(|id| wait_key(id).is_some_and(|wait_key| wait_key.is_paused(now)));
+        let busy = || others().find(|id| wait_key(id).is_some_and(|wait_key| wait_key.is_busy(now)));
         paused.or_else(|| if lane.moved { None } else { busy() }).copied()
     }
 
-    /// Puts a lane at the back of those who wait at a spot.
-    fn join(&mut self, lane_id: LaneId, id: SpotId) {
+    /// Puts a lane at the back of those who wait at a wait_key.
+    fn join(&mut self, lane_id: LaneId, id: WaitKeyId) {
         let number = self.number();
         let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
         let (first, _) = lane.first().expect("somebody waits in every lane");
         lane.stand = id;
         lane.turn = lane.turn.with_priority_of(first).renumbered(number);
         let turn = lane.turn;
-        self.spots.entry(id).or_default().ring.insert(turn, lane_id);
+        self.wait_keys.entry(id).or_default().ring.insert(turn, lane_id);
         self.look_at_front(id);
     }
 
     /// Puts a lane back where it was.
-    fn rejoin(&mut self, lane_id: LaneId, id: SpotId, turn: Rank) {
+    fn rejoin(&mut self, lane_id: LaneId, id: WaitKeyId, turn: Rank) {
         let lane = self.lanes.get_mut(&lane_id).expect("whoever joins is there");
         let (first, _) = lane.first().expect("somebody waits in every lane");
         lane.stand = id;
         lane.turn = turn.with_priority_of(first);
         let turn = lane.turn;
-        self.spots.entry(id).or_default().ring.insert(turn, lane_id);
+        self.wait_keys.entry(id).or_default().ring.insert(turn, lane_id);
     }
 
-    /// Gives turns at once if the first at a spot takes less than what its time was told for.
-    fn look_at_front(&mut self, id: SpotId) {
-        let Some(spot) = self.spots.get(&id) else { return };
-        let front = spot.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
+    /// Gives turns at once if the first at a wait_key takes less than what its time was told for.
+    fn look_at_front(&mut self, id: WaitKeyId) {
+        let Some(wait_key) = self.wait_keys.get(&id) else { return };
+        let front = wait_key.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
         let cost = front.and_then(Lane::first).map(|(_, waiter)| waiter.ask.cost);
-        if cost.is_some_and(|cost| spot.may_pass_earlier(cost)) {
+        if cost.is_some_and(|cost| wait_key.may_pass_earlier(cost)) {
             self.open(id);
         }
     }
 
-    /// Gives turns at a spot from now on, as far as it does not stand still.
-    fn open(&mut self, id: SpotId) {
-        let Some(spot) = self.spots.get_mut(&id) else { return };
-        if !spot.open && spot.paused.is_none() {
-            spot.open = true;
-            spot.due = None;
+    /// Gives turns at a wait_key from now on, as far as it does not stand still.
+    fn open(&mut self, id: WaitKeyId) {
+        let Some(wait_key) = self.wait_keys.get_mut(&id) else { return };
+        if !wait_key.open && wait_key.paused.is_none() {
+            wait_key.open = true;
+            wait_key.due = None;
             self.open.push_back(id);
         }
     }
 
-    /// Gives no turns at a spot until then.
-    fn close(&mut self, id: SpotId, until: Instant) {
-        let spot = self.spots.entry(id).or_default();
-        let at = spot.paused.map_or(until, |paused| paused.max(until));
-        spot.open = false;
-        spot.due = Some(at);
-        self.timetable.add(at, id, spot.precision());
+    /// Gives no turns at a wait_key until then.
+    fn close(&mut self, id: WaitKeyId, until: Instant) {
+        let wait_key = self.wait_keys.entry(id).or_default();
+        let at = wait_key.paused.map_or(until, |paused| paused.max(until));
+        wait_key.open = false;
+        wait_key.due = Some(at);
+        self.timetable.add(at, id, wait_key.precision());
         // Whoever gives up leaves a time behind at which nothing happens.
-        if self.timetable.len() > 2 * self.spots.len() + 64 {
-            let spots = &self.spots;
-            self.timetable.retain(|at, id| spots.get(&id).is_some_and(|spot| spot.due == Some(at)));
+        if self.timetable.len() > 2 * self.wait_keys.len() + 64 {
+            let wait_keys = &self.wait_keys;
+            self.timetable
+                .retain(|at, id| wait_keys.get(&id).is_some_and(|wait_key| wait_key.due == Some(at)));
         }
     }
 
     fn open_due(&mut self, now: Instant) {
         while let Some((at, id)) = self.timetable.pop_due(now) {
             // It may have been opened since, or closed for another time.
-            let Some(spot) = self.spots.get_mut(&id).filter(|spot| spot.due == Some(at)) else { continue };
-            spot.due = None;
-            spot.paused = spot.paused.filter(|until| *until > now);
-            match spot.paused {
+            let Some(wait_key) = self.wait_keys.get_mut(&id).filter(|wait_key| wait_key.due == Some(at))
+            else {
+                continue;
+            };
+            wait_key.due = None;
+            wait_key.paused = wait_key.paused.filter(|until| *until > now);
+            match wait_key.paused {
                 Some(until) => self.close(id, until),
                 None => self.open(id),
             }
         }
     }
 
-    /// Something may have been freed at these spots: whoever waits there is asked about at once.
-    pub(super) fn free(&mut self, spots: impl IntoIterator<Item = SpotId>) {
+    /// Something may have been freed at these wait_keys: whoever waits there is asked about at once.
+    pub(super) fn free(&mut self, wait_keys: impl IntoIterator<Item = WaitKeyId>) {
         self.frees += 1;
-        for id in spots {
-            let Some(spot) = self.spots.get_mut(&id) else { continue };
-            spot.freed = self.frees;
-            if !spot.ring.is_empty() {
+        for id in wait_keys {
+            let Some(wait_key) = self.wait_keys.get_mut(&id) else { continue };
+            wait_key.freed = self.frees;
+            if !wait_key.ring.is_empty() {
                 self.open(id);
             }
         }
@@ -258,41 +264,41 @@ impl Queues {
 
     /// As [`Queues::free`], everywhere.
     pub(super) fn free_all(&mut self) {
-        let all: Vec<SpotId> = self.spots.keys().copied().collect();
+        let all: Vec<WaitKeyId> = self.wait_keys.keys().copied().collect();
         self.free(all);
     }
 
-    /// Lets exactly these spots stand still.
-    pub(super) fn pause(&mut self, pauses: &ById<SpotId, Instant>, now: Instant) {
-        let paused = |(_, spot): &(&SpotId, &Spot)| spot.paused.is_some();
-        let before: Vec<SpotId> = self.spots.iter().filter(paused).map(|(id, _)| *id).collect();
+    /// Lets exactly these wait_keys stand still.
+    pub(super) fn pause(&mut self, pauses: &ById<WaitKeyId, Instant>, now: Instant) {
+        let paused = |(_, wait_key): &(&WaitKeyId, &WaitKey)| wait_key.paused.is_some();
+        let before: Vec<WaitKeyId> = self.wait_keys.iter().filter(paused).map(|(id, _)| *id).collect();
         for id in before.into_iter().filter(|id| !pauses.contains_key(id)) {
-            self.spots.get_mut(&id).expect("it was just there").paused = None;
+            self.wait_keys.get_mut(&id).expect("it was just there").paused = None;
             self.open(id);
         }
         for (id, until) in pauses.iter().filter(|(_, until)| **until > now) {
-            let spot = self.spots.entry(*id).or_default();
-            if spot.paused != Some(*until) {
-                spot.paused = Some(*until);
-                let due = spot.due.unwrap_or(now);
+            let wait_key = self.wait_keys.entry(*id).or_default();
+            if wait_key.paused != Some(*until) {
+                wait_key.paused = Some(*until);
+                let due = wait_key.due.unwrap_or(now);
                 self.close(*id, due);
             }
         }
     }
 
-    /// Forgets a spot of which nothing has to be known.
-    fn tidy(&mut self, id: SpotId) {
-        if id != SpotId::FRESH && self.spots.get(&id).is_some_and(Spot::is_idle) {
-            self.spots.remove(&id);
+    /// Forgets a wait_key of which nothing has to be known.
+    fn tidy(&mut self, id: WaitKeyId) {
+        if id != WaitKeyId::FRESH && self.wait_keys.get(&id).is_some_and(WaitKey::is_idle) {
+            self.wait_keys.remove(&id);
         }
     }
 
     /// Forgets a lane in which nobody waits any more.
     fn drop_lane(&mut self, id: LaneId) {
         let Some(lane) = self.lanes.remove(&id) else { return };
-        for id in &lane.spots {
-            if let Some(spot) = self.spots.get_mut(id) {
-                spot.lanes -= 1;
+        for id in &lane.wait_keys {
+            if let Some(wait_key) = self.wait_keys.get_mut(id) {
+                wait_key.lanes -= 1;
             }
             self.tidy(*id);
         }

@@ -1,4 +1,4 @@
-//! When spots are due: at the timer's precision, or to the dot.
+//! When wait_keys are due: at the timer's precision, or to the dot.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ids::SpotId;
+use super::ids::WaitKeyId;
 
-/// Which spots are due when. What was put in stays until its time, so whoever takes it out has to look
+/// Which wait_keys are due when. What was put in stays until its time, so whoever takes it out has to look
 /// whether it still holds.
 #[derive(Default)]
 pub(super) struct Timetable {
@@ -16,7 +16,7 @@ pub(super) struct Timetable {
     precise: Heap,
 }
 
-/// How late a spot may be noticed.
+/// How late a wait_key may be noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Precision {
     /// By a tick of the timer.
@@ -25,9 +25,9 @@ pub(super) enum Precision {
     Dot,
 }
 
-type Heap = BinaryHeap<Reverse<(Instant, SpotId)>>;
+type Heap = BinaryHeap<Reverse<(Instant, WaitKeyId)>>;
 
-/// What to do until the next spot is due, the most urgent first.
+/// What to do until the next wait_key is due, the most urgent first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Rest {
     /// Go on.
@@ -45,12 +45,12 @@ pub(super) const TICK: Duration = Duration::from_millis(1);
 const LEAD: Duration = Duration::from_micros(2_100);
 
 impl Timetable {
-    pub(super) fn add(&mut self, at: Instant, spot: SpotId, precision: Precision) {
+    pub(super) fn add(&mut self, at: Instant, wait_key: WaitKeyId, precision: Precision) {
         let heap = match precision {
             Precision::Tick => &mut self.coarse,
             Precision::Dot => &mut self.precise,
         };
-        heap.push(Reverse((at, spot)));
+        heap.push(Reverse((at, wait_key)));
     }
 
     /// How many times are in it, whether they hold or not.
@@ -59,13 +59,13 @@ impl Timetable {
     }
 
     /// Keeps what still holds.
-    pub(super) fn retain(&mut self, holds: impl Fn(Instant, SpotId) -> bool) {
-        self.coarse.retain(|Reverse((at, spot))| holds(*at, *spot));
-        self.precise.retain(|Reverse((at, spot))| holds(*at, *spot));
+    pub(super) fn retain(&mut self, holds: impl Fn(Instant, WaitKeyId) -> bool) {
+        self.coarse.retain(|Reverse((at, wait_key))| holds(*at, *wait_key));
+        self.precise.retain(|Reverse((at, wait_key))| holds(*at, *wait_key));
     }
 
-    /// The next spot whose time has come.
-    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, SpotId)> {
+    /// The next wait_key whose time has come.
+    pub(super) fn pop_due(&mut self, now: Instant) -> Option<(Instant, WaitKeyId)> {
         let due = |heap: &Heap| heap.peek().is_some_and(|Reverse((at, _))| *at <= now);
         let heap = [&mut self.precise, &mut self.coarse].into_iter().find(|heap| due(heap))?;
         heap.pop().map(|Reverse(entry)| entry)

@@ -5,13 +5,13 @@ use std::task::{Context, Waker};
 
 use tollgate_core::{Charges, Decision, Origin, StoreError, Ticket, Timestamp};
 
-use super::Desk;
+use super::Scheduler;
 use super::ask::Kept;
 use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
 
 /// A take that nobody has claimed yet.
-pub(super) struct Unclaimed(Option<(Arc<Desk>, Take)>);
+pub(super) struct Unclaimed(Option<(Arc<Scheduler>, Take)>);
 
 /// What was taken, and where.
 struct Take {
@@ -30,7 +30,7 @@ impl Unclaimed {
         Self(None)
     }
 
-    pub(super) fn new(desk: &Arc<Desk>, ask: &Arc<Kept>, decision: &Decision<'_>) -> Self {
+    pub(super) fn new(scheduler: &Arc<Scheduler>, ask: &Arc<Kept>, decision: &Decision<'_>) -> Self {
         let take = (decision.outcome.taken != 0).then(|| Take {
             ask: Arc::clone(ask),
             ticket: decision.charges.ticket,
@@ -38,7 +38,7 @@ impl Unclaimed {
             taken: decision.outcome.taken,
             local: matches!(decision.origin, Origin::Local(_)),
         });
-        Self(take.map(|take| (Arc::clone(desk), take)))
+        Self(take.map(|take| (Arc::clone(scheduler), take)))
     }
 
     /// Whoever it was taken for has it.
@@ -49,9 +49,9 @@ impl Unclaimed {
 
 impl Drop for Unclaimed {
     fn drop(&mut self) {
-        let Some((desk, take)) = self.0.take() else { return };
-        let runtime = desk.runtime();
-        let mut giving = Box::pin(give_back(desk, take));
+        let Some((scheduler, take)) = self.0.take() else { return };
+        let runtime = scheduler.runtime();
+        let mut giving = Box::pin(refund(scheduler, take));
         // A store of this process has it back at once, wherever this is dropped.
         let now = giving.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         if now.is_pending()
@@ -62,19 +62,24 @@ impl Drop for Unclaimed {
     }
 }
 
-async fn give_back(desk: Arc<Desk>, take: Take) {
+async fn refund(scheduler: Arc<Scheduler>, take: Take) {
     let fields = take.ask.fields();
     let attempt = take.ask.attempt(&fields);
-    let pinned = desk.engine.pin();
+    let pinned = scheduler.engine.pin();
     let Ok(policy) = pinned.policies.find(attempt.policy) else { return };
     let Ok(charges) = policy.charges(&attempt, take.ticket) else { return };
     // What cannot be given back stays counted.
-    let _ = desk.engine.give_taken(&pinned, &take, &charges).await;
+    let _ = scheduler.engine.refund_taken(&pinned, &take, &charges).await;
 }
 
 impl Engine {
     /// Gives back those of an attempt's charges that were taken.
-    async fn give_taken(&self, pinned: &Snapshot, take: &Take, all: &Charges<'_>) -> Result<(), StoreError> {
+    async fn refund_taken(
+        &self,
+        pinned: &Snapshot,
+        take: &Take,
+        all: &Charges<'_>,
+    ) -> Result<(), StoreError> {
         let policies = if take.local { pinned.local.as_ref() } else { None }.unwrap_or(&pinned.policies);
         let mut charges = Charges::new(take.ticket, all.cost, all.id);
         for (_, charge) in all.iter().enumerate().filter(|(index, _)| take.taken & (1 << index) != 0) {
@@ -85,9 +90,9 @@ impl Engine {
         }
         charges.calendar = charges.periods().map(|period| page(period, take.at)).collect();
         if take.local {
-            self.give_local(&charges, take.at).await?;
+            self.refund_local(&charges, take.at).await?;
         } else {
-            self.ask(self.store.give(&charges, take.at)).await?;
+            self.ask(self.store.refund(&charges, take.at)).await?;
         }
         self.freed(&charges);
         Ok(())

@@ -6,11 +6,11 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Paced, Unpaced};
-use super::desk::{Desk, Seated};
+use super::scheduler::{Scheduler, Seated};
 
 /// A wait. Dropped before there is an answer, it gives its place back.
 pub(super) struct Waiting<'p, T> {
-    desk: &'p Desk,
+    scheduler: &'p Scheduler,
     seated: Seated<T>,
     answered: bool,
 }
@@ -20,8 +20,8 @@ pub(super) struct Waiting<'p, T> {
 const GRACE: Duration = Duration::from_millis(2);
 
 impl<'p, T> Waiting<'p, T> {
-    pub(super) fn new(desk: &'p Arc<Desk>, seated: Seated<T>) -> Self {
-        Self { desk, seated, answered: false }
+    pub(super) fn new(scheduler: &'p Arc<Scheduler>, seated: Seated<T>) -> Self {
+        Self { scheduler, seated, answered: false }
     }
 
     /// Waits for the answer.
@@ -30,7 +30,7 @@ impl<'p, T> Waiting<'p, T> {
             match timeout_at(deadline + GRACE, &mut self.seated.heard).await {
                 Ok(heard) => return self.conclude(heard.ok()),
                 Err(_) => {
-                    if let Some(wait) = self.desk.expire(self.seated.seat) {
+                    if let Some(wait) = self.scheduler.expire(self.seated.seat) {
                         let waited = (Instant::now() - self.seated.arrived).into();
                         return self.conclude_with(Err(Unpaced::TooLate { waited, wait, bound }));
                     }
@@ -41,7 +41,7 @@ impl<'p, T> Waiting<'p, T> {
         self.conclude(heard.ok())
     }
 
-    fn conclude(self, heard: Option<super::news::Heard<T>>) -> Result<Paced<T>, Unpaced<T>> {
+    fn conclude(self, heard: Option<super::notifications::Heard<T>>) -> Result<Paced<T>, Unpaced<T>> {
         let Some(heard) = heard else { return self.conclude_with(Err(Unpaced::Ended)) };
         heard.unclaimed.claim();
         self.conclude_with(heard.answer)
@@ -65,7 +65,7 @@ impl<T> Drop for Waiting<'_, T> {
         self.seated.meter.waiting.dec();
         if !self.answered {
             // If it has passed already, what was taken goes back as the answer is dropped unheard.
-            self.desk.leave(self.seated.seat);
+            self.scheduler.leave(self.seated.seat);
             self.seated.meter.cancelled.inc();
         }
     }

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use tollgate_core::ledger::{Edit, News};
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Impairment, Spot};
+use tollgate_core::ledger::{Changes, Edit};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
 use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
 use tollgate_engine::breaker::Breaker;
 use tollgate_engine::{Fallback, Health};
@@ -164,12 +164,12 @@ impl Store for Link {
         self.call(move || self.centre.memory.peek(charges, outcome))
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        self.call(move || self.centre.memory.give(charges, taken_at))
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.call(move || self.centre.memory.refund(charges, taken_at))
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.call(move || self.centre.memory.holds(spot, order))
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.call(move || self.centre.memory.holds(counter, order))
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
@@ -180,7 +180,7 @@ impl Store for Link {
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         self.call(move || {
             self.retracted.lock().push(charges.ticket);
-            let given = block_on(self.centre.memory.give(charges, self.centre.clock.now()));
+            let given = block_on(self.centre.memory.refund(charges, self.centre.clock.now()));
             Answer::ready(given.map(drop))
         })
     }
@@ -231,14 +231,14 @@ impl Records for Link {
         self.call(move || self.centre.memory.enter(edits))
     }
 
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
-        let read = move || -> Result<News, StoreError> {
-            let mut news = block_on(self.centre.memory.news(since))?;
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
+        let read = move || -> Result<Changes, StoreError> {
+            let mut changes = block_on(self.centre.memory.changes(since))?;
             if let Some(lost) = &*self.lost.lock() {
-                news.entries.retain(|(name, _)| name != lost);
-                news.size = news.size.map(|size| size - 1);
+                changes.entries.retain(|(name, _)| name != lost);
+                changes.size = changes.size.map(|size| size - 1);
             }
-            Ok(news)
+            Ok(changes)
         };
         self.call(move || Answer::ready(read()))
     }

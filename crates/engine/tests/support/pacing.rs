@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Span, StoreError};
 use tollgate_engine::pacer::{Permit, Unpaced};
 use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
@@ -165,12 +165,12 @@ impl Store for SlowStore {
         self.later(move || self.memory.peek(charges, outcome))
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        self.later(move || self.memory.give(charges, taken_at))
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.later(move || self.memory.refund(charges, taken_at))
     }
 
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.later(move || self.memory.holds(spot, order))
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        self.later(move || self.memory.holds(counter, order))
     }
 
     fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_core::store::{Answer, Forget, Given, HoldsOrder, HoldsReport, Spot, Store};
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded, Store};
 use tollgate_core::{Charges, Clock, Outcome, Timestamp};
 use tollgate_store::{ManualClock, MemoryStore};
 
@@ -25,18 +25,18 @@ impl Store for Distant {
         self.0.peek(charges, outcome)
     }
 
-    fn give<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Given> {
-        self.0.give(charges, taken_at)
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        self.0.refund(charges, taken_at)
     }
 
     /// What is ordered is done a while later.
-    fn holds<'a>(&'a self, spot: &'a Spot<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
         if matches!(order, HoldsOrder::List) {
-            return self.0.holds(spot, order);
+            return self.0.holds(counter, order);
         }
         Answer::Later(Box::pin(async move {
             tokio::time::sleep(Duration::from_millis(3)).await;
-            self.0.holds(spot, order).await
+            self.0.holds(counter, order).await
         }))
     }
 

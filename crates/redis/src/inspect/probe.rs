@@ -81,12 +81,12 @@ impl<'n> Probe<'n> {
         let giving = Ask { moment: now, ..Ask::to(Mode::Give) };
         let rest = [
             self.settle("holds", &scripts.holds, &logs, taking, &[b"list"]),
-            self.settle("give", &scripts.give, &logs, giving, &[b"0", RULE.as_bytes()]),
+            self.settle("refund", &scripts.refund, &logs, giving, &[b"0", RULE.as_bytes()]),
             // The first of these gives the hash an expiry, which the others leave alone.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
             self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),
             self.hash("enter", &scripts.enter, &[b"10", b"0", b"write", b"probe", b"1"]),
-            self.hash("news", &scripts.news, &[b"10", b"-1", b"10", b"1000"]),
+            self.hash("changes", &scripts.changes, &[b"10", b"-1", b"10", b"1000"]),
             self.hash("version", &scripts.version, &[]),
             self.hash("page", &scripts.page, &[b"0", b"10", b"1000"]),
         ];

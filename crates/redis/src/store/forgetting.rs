@@ -1,6 +1,6 @@
 //! Forgetting counters.
 
-use tollgate_core::store::{Forget, Spot};
+use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Plan, StoreError};
 
 use super::{RedisStore, nonsense};
@@ -15,9 +15,9 @@ const MATTERS_MILLIS: u64 = 32 * 86_400_000;
 impl RedisStore {
     pub(super) async fn forget_now(&self, what: Forget<'_>) -> Result<(), StoreError> {
         match what {
-            Forget::Key(spot) => {
-                self.forget_key(&spot).await?;
-                self.note_forgotten(spot.plan.rule()).await
+            Forget::Key(counter) => {
+                self.forget_key(&counter).await?;
+                self.note_forgotten(counter.plan.rule()).await
             }
             Forget::Rule(rule) => {
                 self.forget_pattern(&self.names.pattern(Some(rule))).await?;
@@ -31,18 +31,18 @@ impl RedisStore {
     }
 
     /// Deletes a counter, also where it is kept under other limits than those that hold now.
-    async fn forget_key(&self, spot: &Spot<'_>) -> Result<(), StoreError> {
-        self.know_secret(std::iter::once(&**spot.plan)).await?;
-        let counter = self.names.counter(spot.plan, spot.key)?;
+    async fn forget_key(&self, counter: &Counter<'_>) -> Result<(), StoreError> {
+        self.know_secret(std::iter::once(&**counter.plan)).await?;
+        let name = self.names.counter(counter.plan, counter.key)?;
         // Something that is no counter may be of any length.
-        let kept = self.command(&counter, &[b"GETRANGE", counter.as_bytes(), b"0", b"8192"]).await;
-        let mut doomed = vec![counter.clone()];
+        let kept = self.command(&name, &[b"GETRANGE", name.as_bytes(), b"0", b"8192"]).await;
+        let mut doomed = vec![name.clone()];
         let mut doom =
-            |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&counter, limit)));
-        doom(spot.plan);
+            |plan: &Plan| doomed.extend(plan.limits().iter().filter_map(|limit| beside(&name, limit)));
+        doom(counter.plan);
         if let Ok(kept) = kept
             && let Some(kept) = kept.bytes()
-            && let Some(adoption) = row::adopt(spot.plan, kept, tollgate_core::Timestamp::ZERO)
+            && let Some(adoption) = row::adopt(counter.plan, kept, tollgate_core::Timestamp::ZERO)
         {
             doom(&adoption.old);
         }

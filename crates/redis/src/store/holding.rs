@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use tollgate_core::limit::{Hold, Limit};
-use tollgate_core::store::{HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
 use super::{RedisStore, head, nonsense};
@@ -18,7 +18,7 @@ impl RedisStore {
     /// Does what was ordered, and reports what came of it.
     pub(super) async fn obey(
         &self,
-        spot: &Spot<'_>,
+        counter: &Counter<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
         let parts: Vec<HoldsOrder<'_>> = match order {
@@ -30,11 +30,11 @@ impl RedisStore {
             _ => Vec::new(),
         };
         let Some((first, rest)) = parts.split_first().filter(|(_, rest)| !rest.is_empty()) else {
-            return self.obey_at_once(spot, order).await;
+            return self.obey_at_once(counter, order).await;
         };
-        let mut report = self.obey_at_once(spot, *first).await?;
+        let mut report = self.obey_at_once(counter, *first).await?;
         for part in rest {
-            let more = self.obey_at_once(spot, *part).await?;
+            let more = self.obey_at_once(counter, *part).await?;
             report.found &= more.found;
             report.now = more.now;
             report.holds.extend(more.holds);
@@ -44,7 +44,11 @@ impl RedisStore {
     }
 
     /// Does what was ordered in one call.
-    async fn obey_at_once(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
+    async fn obey_at_once(
+        &self,
+        counter: &Counter<'_>,
+        order: HoldsOrder<'_>,
+    ) -> Result<HoldsReport, StoreError> {
         let weights: Vec<String> = match order {
             HoldsOrder::Claim(ids, _) => ids.iter().map(|(_, weight)| weight.to_string()).collect(),
             _ => Vec::new(),
@@ -66,8 +70,8 @@ impl RedisStore {
             }
         };
         let mut charges = Charges::new(ticket, 0, None);
-        charges.push(spot.plan, spot.key, true);
-        self.know_secret(std::iter::once(&**spot.plan)).await?;
+        charges.push(counter.plan, counter.key, true);
+        self.know_secret(std::iter::once(&**counter.plan)).await?;
         let mut request = Request::new(&charges, vec![0], &self.names)?;
         // Nobody's decision waits for an order about all, or about many.
         let about_all = matches!(order, HoldsOrder::List | HoldsOrder::Replace(..));
@@ -80,7 +84,7 @@ impl RedisStore {
         let holds = match (about_all, rest) {
             (false, holds) => read_holds(holds)?,
             (true, [held]) if held.number() == Some(0) => BTreeMap::new(),
-            (true, _) => self.list_holds(spot, &request.keys[0], head.now).await?,
+            (true, _) => self.list_holds(counter, &request.keys[0], head.now).await?,
         };
         Ok(HoldsReport {
             found: found.number() == Some(1),
@@ -93,16 +97,16 @@ impl RedisStore {
     /// list: one that is taken or ended meanwhile may be there or not.
     async fn list_holds(
         &self,
-        spot: &Spot<'_>,
-        counter: &str,
+        counter: &Counter<'_>,
+        name: &str,
         now: Timestamp,
     ) -> Result<BTreeMap<String, Hold>, StoreError> {
-        let kind = spot.plan.limits().iter().find_map(|limit| match limit {
+        let kind = counter.plan.limits().iter().find_map(|limit| match limit {
             Limit::InFlight(kind) => Some((limit, kind)),
             _ => None,
         });
         let Some((limit, kind)) = kind else { return Ok(BTreeMap::new()) };
-        let Some(key) = beside(counter, limit) else { return Ok(BTreeMap::new()) };
+        let Some(key) = beside(name, limit) else { return Ok(BTreeMap::new()) };
         let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
         loop {
             let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"500"];

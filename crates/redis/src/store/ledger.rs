@@ -1,7 +1,7 @@
 //! The ledger: one hash for its entries and for the latest changes of them, so that a node that follows
 //! reads what it missed and no more. All of it is read a part at a time, so that nobody waits for that.
 
-use tollgate_core::ledger::{Edit, Entry, MOST_CHANGES, News, Scope};
+use tollgate_core::ledger::{Changes, Edit, Entry, MOST_CHANGES, Scope};
 use tollgate_core::{MAX_EXACT, StoreError, Timestamp};
 
 use super::{RedisStore, head, nonsense};
@@ -46,31 +46,31 @@ impl RedisStore {
         Ok(())
     }
 
-    pub(super) async fn read_news(&self, since: Option<u64>) -> Result<News, StoreError> {
+    pub(super) async fn read_changes(&self, since: Option<u64>) -> Result<Changes, StoreError> {
         let mut entries = Vec::new();
         let mut known = since;
         loop {
-            let told = self.ask_news(known).await?;
+            let told = self.ask_changes(known).await?;
             let now = Some(self.clock.as_ref().map_or(told.now, |clock| clock.now()));
             let Some(upto) = told.upto else {
                 let entries = self.read_ledger().await?;
-                return Ok(News { now, version: told.version, size: None, scope: Scope::All, entries });
+                return Ok(Changes { now, version: told.version, size: None, scope: Scope::All, entries });
             };
             entries.extend(told.entries);
             if upto == told.version {
                 let size = Some(told.size);
-                return Ok(News { now, version: upto, size, scope: Scope::Changes, entries });
+                return Ok(Changes { now, version: upto, size, scope: Scope::Changes, entries });
             }
             known = Some(upto);
         }
     }
 
-    async fn ask_news(&self, since: Option<u64>) -> Result<Told, StoreError> {
+    async fn ask_changes(&self, since: Option<u64>) -> Result<Told, StoreError> {
         let key = [self.names.ledger()];
         let since = since.map_or_else(|| "-1".to_owned(), |since| since.to_string());
         let (kept, most, page) = (MOST_CHANGES.to_string(), AT_ONCE.to_string(), PAGE.to_string());
         let words: [&[u8]; 4] = [kept.as_bytes(), since.as_bytes(), most.as_bytes(), page.as_bytes()];
-        let reply = self.run(&self.scripts.news, [&key, &[]], &words, self.patience()).await?;
+        let reply = self.run(&self.scripts.changes, [&key, &[]], &words, self.patience()).await?;
         told(&reply).ok_or_else(nonsense)
     }
 

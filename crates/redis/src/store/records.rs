@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 use tollgate_core::StoreError;
-use tollgate_core::ledger::{Edit, News};
+use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::{Answer, Records};
 
 use super::{RedisStore, head, nonsense};
@@ -105,7 +105,7 @@ impl RedisStore {
         let (changes, records) = u64::try_from(head.status).ok().zip(records).ok_or_else(nonsense)?;
         let version = changes.saturating_mul(MOST_RECORDS) + records.min(MOST_RECORDS - 1);
         let secret = secret.first().unwrap_or(&Reply::Nil);
-        if let Some(known) = self.names.hiding.stored()
+        if let Some(known) = self.names.key_hash.stored()
             && secret.bytes() != Some(&known[..])
         {
             // Whoever cannot read it goes on with what is known.
@@ -118,7 +118,7 @@ impl RedisStore {
     /// another is configured.
     pub(super) async fn read_secret(&self, deadline: Instant) -> Result<[u8; 32], StoreError> {
         let key = self.names.records();
-        let own = self.names.hiding.stored().unwrap_or_else(|| {
+        let own = self.names.key_hash.stored().unwrap_or_else(|| {
             let mut fresh = [0; 32];
             getrandom::fill(&mut fresh).expect("the system gives random numbers");
             fresh
@@ -132,7 +132,7 @@ impl RedisStore {
             key,
             reason: "the secret in it is not 32 bytes long".into(),
         })?;
-        self.names.hiding.learn(secret);
+        self.names.key_hash.learn(secret);
         Ok(secret)
     }
 }
@@ -164,8 +164,8 @@ impl Records for RedisStore {
         Answer::Later(Box::pin(self.enter_all(edits)))
     }
 
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
-        Answer::Later(Box::pin(self.read_news(since)))
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
+        Answer::Later(Box::pin(self.read_changes(since)))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate_core::limit::{Page, Period};
-use tollgate_core::store::{Answer, Given};
+use tollgate_core::store::{Answer, Refunded};
 use tollgate_core::{Charges, Limit, Outcome, Plan, Store, StoreError, Ticket, Timestamp};
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_testbed::{Proxy, Server};
@@ -115,10 +115,10 @@ impl Node {
         panic!("the calendar is stale for ever");
     }
 
-    pub fn give(&self, ask: &Ask<'_>, taken_at: Timestamp) -> Result<Given, StoreError> {
+    pub fn refund(&self, ask: &Ask<'_>, taken_at: Timestamp) -> Result<Refunded, StoreError> {
         let mut charges = ask.charges();
         charges.calendar = charges.periods().map(|period| page(period, taken_at)).collect();
-        wait(self.store.give(&charges, taken_at))
+        wait(self.store.refund(&charges, taken_at))
     }
 
     pub fn retract(&self, ask: &Ask<'_>) -> Result<(), StoreError> {

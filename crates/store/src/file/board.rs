@@ -142,12 +142,12 @@ impl Board {
                 stats.last_error = Some(reason);
             }
         }
-        let news = healthy != (state.finished == stats.durable);
+        let changes = healthy != (state.finished == stats.durable);
         let waiting = std::mem::take(&mut state.waiting);
         drop(guard);
         self.done.notify_all();
         waiting.into_values().for_each(Waker::wake);
-        news
+        changes
     }
 }
 

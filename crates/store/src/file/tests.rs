@@ -158,7 +158,7 @@ fn a_full_disk_loses_nothing_once_there_is_room_again() {
     for key in ["ada", "cy"] {
         setup.take(&store, key, |mut answer| assert_eq!(poll(&mut answer), Poll::Ready(Ok(()))));
     }
-    store.memory.forget_now(Forget::Key(Spot { plan: &setup.plan, key: "bob" }));
+    store.memory.forget_now(Forget::Key(Counter { plan: &setup.plan, key: "bob" }));
     for _ in 0..3 {
         let Err(StoreError::Unavailable { reason }) = store.flush() else { panic!("the disk is full") };
         assert!(reason.starts_with("the file cannot be written: "), "{reason}");

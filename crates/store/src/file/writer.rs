@@ -50,10 +50,10 @@ impl Writer {
             let start = self.memory.now();
             let saved = self.save(job == Job::Finish);
             let failed = saved.as_ref().err().cloned();
-            let news = self.board.finish(saved, self.memory.now().since(start));
+            let changes = self.board.finish(saved, self.memory.now().since(start));
             match failed {
-                Some(reason) if news => (self.on_event)(FileEvent::Failed { reason }),
-                None if news => (self.on_event)(FileEvent::Recovered),
+                Some(reason) if changes => (self.on_event)(FileEvent::Failed { reason }),
+                None if changes => (self.on_event)(FileEvent::Recovered),
                 _ => {}
             }
             if job == Job::Finish {

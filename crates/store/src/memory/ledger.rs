@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use tollgate_core::Timestamp;
-use tollgate_core::ledger::{Edit, Entry, MOST_CHANGES, News, Scope};
+use tollgate_core::ledger::{Changes, Edit, Entry, MOST_CHANGES, Scope};
 
 /// All entries.
 #[derive(Default)]
@@ -47,7 +47,7 @@ impl Ledger {
         self.by_name.get(name)
     }
 
-    pub(crate) fn news(&self, since: Option<u64>, now: Timestamp) -> News {
+    pub(crate) fn changes(&self, since: Option<u64>, now: Timestamp) -> Changes {
         let known = since.and_then(|since| self.version.checked_sub(since)).and_then(|missed| {
             let missed = usize::try_from(missed).ok()?;
             self.changed.len().checked_sub(missed)
@@ -60,6 +60,6 @@ impl Ledger {
             }
             None => (Scope::All, self.by_name.keys().map(of).collect()),
         };
-        News { now: Some(now), version: self.version, size: Some(self.by_name.len()), scope, entries }
+        Changes { now: Some(now), version: self.version, size: Some(self.by_name.len()), scope, entries }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
-use tollgate_core::ledger::{Edit, News, PREFIX};
+use tollgate_core::ledger::{Changes, Edit, PREFIX};
 use tollgate_core::store::{Answer, Records};
 
 use super::ledger::Ledger;
@@ -53,8 +53,8 @@ impl RecordBook {
     }
 
     /// What has changed in the ledger since a version, or all of it.
-    pub(crate) fn news(&self, since: Option<u64>, now: Timestamp) -> News {
-        self.0.lock().ledger.news(since, now)
+    pub(crate) fn changes(&self, since: Option<u64>, now: Timestamp) -> Changes {
+        self.0.lock().ledger.changes(since, now)
     }
 
     /// Puts in a record as it was saved.
@@ -131,8 +131,8 @@ impl Records for MemoryStore {
         Answer::ready(Ok(()))
     }
 
-    fn news(&self, since: Option<u64>) -> Answer<'_, News> {
-        Answer::ready(Ok(self.records.news(since, self.clock.now())))
+    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
+        Answer::ready(Ok(self.records.changes(since, self.clock.now())))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

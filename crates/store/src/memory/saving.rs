@@ -120,7 +120,7 @@ impl MemoryStore {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::store::Given;
+    use tollgate_core::store::Refunded;
     use tollgate_core::{Charges, Outcome, Ticket};
 
     use super::*;
@@ -151,8 +151,8 @@ mod tests {
         forgotten.iter().for_each(|(rule, at)| second.restore_forgotten(rule, *at));
         let mut charges = Charges::new(Ticket(1), 1, None);
         charges.push(&plan, "1", true);
-        assert_eq!(second.give_now(&charges, now), Ok(Given::TooOld));
+        assert_eq!(second.give_now(&charges, now), Ok(Refunded::TooOld));
         charges.ticket = Ticket(2_000);
-        assert_eq!(second.give_now(&charges, now + tollgate_core::Span::from_micros(1)), Ok(Given::Back));
+        assert_eq!(second.give_now(&charges, now + tollgate_core::Span::from_micros(1)), Ok(Refunded::Done));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Saving;
@@ -54,18 +54,18 @@ impl Spent {
     }
 
     /// Marks something as given back, if it was not before.
-    pub(crate) fn spend(&mut self, mark: Mark) -> Given {
+    pub(crate) fn spend(&mut self, mark: Mark) -> Refunded {
         if mark.taken_at <= self.horizon {
-            return Given::TooOld;
+            return Refunded::TooOld;
         }
         if !self.marks.insert(mark) {
-            return Given::Already;
+            return Refunded::Already;
         }
         if let Some(unsaved) = &mut self.unsaved {
             unsaved.insert(mark);
         }
         self.bound();
-        Given::Back
+        Refunded::Done
     }
 
     /// Counters of a rule, or of all, were forgotten: what was taken before must not be given back to
@@ -153,11 +153,11 @@ mod tests {
     fn what_is_beyond_the_horizon_is_never_given_back() {
         let mut spent = Spent::new(Saving::On);
         for count in 1..=Spent::MOST as u64 + 1 {
-            assert_eq!(spent.spend(mark(count)), Given::Back);
+            assert_eq!(spent.spend(mark(count)), Refunded::Done);
         }
-        assert_eq!(spent.spend(mark(1)), Given::TooOld, "it may have been given back");
-        assert_eq!(spent.spend(Mark { rule: 8, ..mark(1) }), Given::TooOld, "this too");
-        assert_eq!(spent.spend(mark(2)), Given::Already);
+        assert_eq!(spent.spend(mark(1)), Refunded::TooOld, "it may have been given back");
+        assert_eq!(spent.spend(Mark { rule: 8, ..mark(1) }), Refunded::TooOld, "this too");
+        assert_eq!(spent.spend(mark(2)), Refunded::Already);
         assert_eq!(spent.horizon(), at(1));
         let (unsaved, horizon) = spent.changed();
         assert_eq!((unsaved.len(), horizon), (Spent::MOST, at(1)), "what is beyond it needs no saving");

@@ -8,7 +8,7 @@ use std::thread::Thread;
 
 use tempfile::TempDir;
 use tollgate_core::limit::{Page, Period};
-use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{
     Charges, Fate, Limit, Outcome, Plan, Records, Span, Store, StoreError, Ticket, Timestamp,
 };
@@ -215,17 +215,17 @@ impl<'a> Ask<'a> {
     }
 
     /// Gives back, each charge in its own way.
-    pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Given {
+    pub(crate) fn finish(&self, bench: &dyn Bench, taken_at: Timestamp, fates: &[Fate]) -> Refunded {
         let mut charges = Charges::new(Ticket(self.ticket), self.cost, self.id);
         for ((plan, key), fate) in self.charges.iter().zip(fates) {
             charges.push_taken(plan, key, self.cost, *fate);
         }
         charges.calendar = charges.periods().map(|period| page(period, taken_at)).collect();
-        wait(bench.store().give(&charges, taken_at)).unwrap()
+        wait(bench.store().refund(&charges, taken_at)).unwrap()
     }
 
-    pub(crate) fn give(&self, bench: &dyn Bench, taken_at: Timestamp) -> Given {
-        wait(bench.store().give(&self.charges(), taken_at)).unwrap()
+    pub(crate) fn refund(&self, bench: &dyn Bench, taken_at: Timestamp) -> Refunded {
+        wait(bench.store().refund(&self.charges(), taken_at)).unwrap()
     }
 }
 
@@ -235,7 +235,7 @@ pub(crate) fn remaining(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, now: Tim
 }
 
 pub(crate) fn order(bench: &dyn Bench, plan: &Arc<Plan>, key: &str, order: HoldsOrder<'_>) -> HoldsReport {
-    wait(bench.store().holds(&Spot { plan, key }, order)).unwrap()
+    wait(bench.store().holds(&Counter { plan, key }, order)).unwrap()
 }
 
 pub(crate) fn ids(report: &HoldsReport) -> Vec<&str> {

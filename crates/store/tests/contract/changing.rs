@@ -1,7 +1,7 @@
 //! Plans that change while counts exist.
 
 use tollgate_core::Fate;
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining};
 
@@ -96,7 +96,7 @@ pub(crate) fn a_charge_that_is_kept_is_carried_over_all_the_same(bench: &dyn Ben
     let asked = Ask::one(&before, "ada", 1).cost(4);
     asked.take(bench);
     let kept = Ask { charges: vec![(&between, "ada")], ..asked };
-    assert_eq!(kept.finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(kept.finish(bench, START, &[Fate::Keep]), Refunded::Done);
     assert_eq!(remaining(bench, &before, "ada", START), 10, "the limit was another one meanwhile");
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Fate, Plan, Span, Timestamp, When};
 
 use crate::bench::{Ask, Bench, START, at, plan, remaining};
@@ -80,15 +80,15 @@ pub(crate) fn a_success_clears_what_came_before_it_and_nothing_after(bench: &dyn
     }
     assert!(fail(bench, &login, "ada", 4, at(1)));
     bench.set_time(at(2));
-    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Back);
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", at(2)), 2, "the third and the fourth were begun after it");
     assert!(fail(bench, &login, "ada", 5, at(2)), "no step is reached any more");
-    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Already);
-    assert_eq!(Ask::one(&login, "ada", 5).finish(bench, at(2), &[Fate::Clear]), Given::Back);
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Refunded::Already);
+    assert_eq!(Ask::one(&login, "ada", 5).finish(bench, at(2), &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", at(2)), 0);
     // One whose own failure is no longer there goes by the time.
     assert!(fail(bench, &login, "bob", 6, at(2)) && fail(bench, &login, "bob", 7, at(3)));
-    assert_eq!(Ask::one(&login, "bob", 99).finish(bench, at(2), &[Fate::Clear]), Given::Back);
+    assert_eq!(Ask::one(&login, "bob", 99).finish(bench, at(2), &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "bob", at(3)), 1);
 }
 
@@ -96,10 +96,10 @@ pub(crate) fn a_failure_that_is_known_ends_its_ticket(bench: &dyn Bench) {
     let login = plan("login", LOGIN);
     assert!(fail(bench, &login, "ada", 1, START));
     let asked = Ask::one(&login, "ada", 1);
-    assert_eq!(asked.finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(asked.finish(bench, START, &[Fate::Keep]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", START), 1, "it stays");
-    assert_eq!(asked.finish(bench, START, &[Fate::Clear]), Given::Already);
-    assert_eq!(asked.give(bench, START), Given::Already);
+    assert_eq!(asked.finish(bench, START, &[Fate::Clear]), Refunded::Already);
+    assert_eq!(asked.refund(bench, START), Refunded::Already);
     assert_eq!(failures(bench, &login, "ada", START), 1, "nobody can say otherwise later");
 }
 
@@ -108,12 +108,12 @@ pub(crate) fn a_failure_that_is_known_ends_what_it_held(bench: &dyn Bench) {
     let ask = |ticket| Ask::one(&login, "ada", ticket).and(&busy, "ada");
     assert!(ask(1).take(bench).allowed);
     assert!(!ask(2).take(bench).allowed, "one is under way");
-    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Back);
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep, Fate::Keep]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", START), 1, "it stays counted");
     assert!(ask(2).take(bench).allowed, "and nothing is under way");
     let both = plan("both", "ladder 4 +2s forget 15m, 1 at once for 1m");
     assert!(Ask::one(&both, "ada", 3).take(bench).allowed);
-    assert_eq!(Ask::one(&both, "ada", 3).finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(Ask::one(&both, "ada", 3).finish(bench, START, &[Fate::Keep]), Refunded::Done);
     assert!(Ask::one(&both, "ada", 4).take(bench).allowed, "the same where one rule has both");
     assert_eq!(failures(bench, &both, "ada", START), 2);
 }
@@ -124,22 +124,22 @@ pub(crate) fn a_ticket_is_too_old_once_nothing_of_it_counts(bench: &dyn Bench) {
     let ask = |ticket| Ask::one(&login, "ada", ticket);
     assert!(fail(bench, &login, "ada", 1, START) && fail(bench, &login, "ada", 2, START));
     assert!(Ask::one(&login, "bob", 3).and(&hour, "bob").at(START).take(bench).allowed);
-    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Refunded::Done);
     assert!(fail(bench, &login, "ada", 4, at(40)), "which keeps the others alive");
     bench.set_time(at(59));
-    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Given::Already);
+    assert_eq!(ask(1).finish(bench, START, &[Fate::Keep]), Refunded::Already);
     for seconds in [60, 64, 95, 130] {
         bench.set_time(at(seconds));
         for ticket in [1, 2] {
             let ended = ask(ticket).finish(bench, START, &[Fate::Keep]);
-            assert_eq!(ended, Given::TooOld, "ticket {ticket} after {seconds} s");
+            assert_eq!(ended, Refunded::TooOld, "ticket {ticket} after {seconds} s");
         }
     }
     let beside = Ask::one(&login, "bob", 3).and(&hour, "bob");
-    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Back, "an hour is not over");
-    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::Already);
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Refunded::Done, "an hour is not over");
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Refunded::Already);
     bench.set_time(at(3_600));
-    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Given::TooOld);
+    assert_eq!(beside.finish(bench, START, &[Fate::Keep, Fate::Keep]), Refunded::TooOld);
 }
 
 pub(crate) fn each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once(bench: &dyn Bench) {
@@ -148,7 +148,7 @@ pub(crate) fn each_charge_has_a_fate_of_its_own_and_all_are_settled_at_once(benc
     for ticket in 1..=3 {
         assert!(ask(ticket).take(bench).allowed);
     }
-    assert_eq!(ask(3).finish(bench, START, &[Fate::Clear, Fate::Back, Fate::Keep]), Given::Back);
+    assert_eq!(ask(3).finish(bench, START, &[Fate::Clear, Fate::Back, Fate::Keep]), Refunded::Done);
     let left = [(&own, "ada,::1"), (&account, "ada"), (&address, "::1")];
     let left = left.map(|(plan, key)| failures(bench, plan, key, START));
     assert_eq!(left, [0, 2, 3]);
@@ -164,7 +164,7 @@ pub(crate) fn what_is_older_than_it_would_be_remembered_alone_stays(bench: &dyn 
         let _ = Ask::one(&login, "ada", first).finish(bench, START, &[fate]);
         assert_eq!(failures(bench, &login, "ada", at(60)), 2, "{fate:?}");
         bench.set_time(at(99));
-        assert_eq!(Ask::one(&login, "ada", first + 1).finish(bench, at(40), &[fate]), Given::Back);
+        assert_eq!(Ask::one(&login, "ada", first + 1).finish(bench, at(40), &[fate]), Refunded::Done);
         assert_eq!(failures(bench, &login, "ada", at(99)), 0, "{fate:?}: the last renewed the first");
     }
 }
@@ -176,11 +176,11 @@ pub(crate) fn failures_beyond_the_last_step_are_counted_and_the_latest_given_bac
     }
     assert_eq!(failures(bench, &login, "ada", at(9)), 9);
     for (ticket, left) in [(9, 8), (8, 7), (2, 7)] {
-        assert_eq!(Ask::one(&login, "ada", ticket).give(bench, at(ticket)), Given::Back);
+        assert_eq!(Ask::one(&login, "ada", ticket).refund(bench, at(ticket)), Refunded::Done);
         assert_eq!(failures(bench, &login, "ada", at(9)), left, "ticket {ticket}");
     }
     assert!(fail(bench, &login, "ada", 10, at(9)), "the last that is left was two seconds ago");
-    assert_eq!(Ask::one(&login, "ada", 10).finish(bench, at(9), &[Fate::Clear]), Given::Back);
+    assert_eq!(Ask::one(&login, "ada", 10).finish(bench, at(9), &[Fate::Clear]), Refunded::Done);
     assert_eq!(failures(bench, &login, "ada", at(9)), 0);
 }
 
@@ -191,7 +191,7 @@ pub(crate) fn other_steps_keep_the_failures(bench: &dyn Bench) {
     }
     assert!(!fail(bench, &short, "ada", 4, at(1)), "three failures are more than two");
     let asked = Ask::one(&short, "ada", 3);
-    assert_eq!(asked.give(bench, START), Given::Back);
+    assert_eq!(asked.refund(bench, START), Refunded::Done);
     assert_eq!(failures(bench, &long, "ada", at(1)), 2, "and they are still known by name");
 }
 
@@ -202,11 +202,11 @@ pub(crate) fn what_a_success_took_away_does_not_come_back(bench: &mut dyn Bench)
     }
     bench.disturb();
     assert_eq!(failures(bench, &login, "ada", START), 3, "each failure is still there");
-    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Given::Back);
+    assert_eq!(Ask::one(&login, "ada", 2).finish(bench, START, &[Fate::Clear]), Refunded::Done);
     bench.disturb();
     assert_eq!(failures(bench, &login, "ada", START), 1);
-    assert_eq!(Ask::one(&login, "ada", 3).finish(bench, START, &[Fate::Keep]), Given::Back);
+    assert_eq!(Ask::one(&login, "ada", 3).finish(bench, START, &[Fate::Keep]), Refunded::Done);
     bench.disturb();
-    assert_eq!(Ask::one(&login, "ada", 3).give(bench, START), Given::Already);
+    assert_eq!(Ask::one(&login, "ada", 3).refund(bench, START), Refunded::Already);
     assert_eq!(failures(bench, &login, "ada", START), 1);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{Forget, HoldsOrder, Spot};
+use tollgate_core::store::{Counter, Forget, HoldsOrder};
 use tollgate_core::{Charges, Fate, Limit, Outcome, Plan, Span, Ticket, Timestamp};
 
 use crate::bench::{Bench, START, page, plan, wait};
@@ -144,7 +144,7 @@ fn run(bench: &mut dyn Bench, cast: &'static Cast, pace: Pace) {
         match trace.dice.roll(100) {
             0..60 => trace.take(),
             60..72 => trace.peek(),
-            72..82 => trace.give(),
+            72..82 => trace.refund(),
             82..92 => trace.order(),
             92..96 => trace.change_plan(),
             96..98 => trace.forget(),
@@ -242,7 +242,7 @@ impl Trace<'_> {
     }
 
     /// Gives something back, or a part of it, which may have been given back before.
-    fn give(&mut self) {
+    fn refund(&mut self) {
         if self.taken.is_empty() {
             return;
         }
@@ -265,8 +265,8 @@ impl Trace<'_> {
             charges.push_taken(plan, key, *cost, self.dice.pick(&fates));
         }
         charges.calendar = take.charges(false).calendar;
-        let answer = wait(self.bench.store().give(&charges, take.at)).unwrap();
-        let expected = self.model.give(&charges, take.at, self.now);
+        let answer = wait(self.bench.store().refund(&charges, take.at)).unwrap();
+        let expected = self.model.refund(&charges, take.at, self.now);
         assert_eq!(answer, expected, "{}: give {charges:?}", self.whence());
     }
 
@@ -277,7 +277,7 @@ impl Trace<'_> {
             1.. if !held.is_empty() => Arc::clone(held[self.dice.roll(held.len() as u64) as usize]),
             _ => self.dice.pick(&self.plans),
         };
-        let spot = Spot { plan: &plan, key: self.dice.pick(self.cast.keys) };
+        let counter = Counter { plan: &plan, key: self.dice.pick(self.cast.keys) };
         let some: Vec<&str> = (0..self.dice.roll(4)).map(|_| self.dice.pick(&IDS)).collect();
         let claims: Vec<(&str, u64)> = some.iter().map(|id| (*id, 1 + self.dice.roll(3))).collect();
         let order = match self.dice.roll(10) {
@@ -289,9 +289,9 @@ impl Trace<'_> {
             7..9 => HoldsOrder::Claim(&claims, Ticket(self.step)),
             _ => HoldsOrder::Replace(&IDS[..self.dice.roll(4) as usize], Ticket(self.step)),
         };
-        let answer = wait(self.bench.store().holds(&spot, order)).unwrap();
-        let expected = self.model.holds(&spot, order, self.now);
-        assert_eq!(answer, expected, "{}: {order:?} at {spot:?}", self.whence());
+        let answer = wait(self.bench.store().holds(&counter, order)).unwrap();
+        let expected = self.model.holds(&counter, order, self.now);
+        assert_eq!(answer, expected, "{}: {order:?} at {counter:?}", self.whence());
     }
 
     fn change_plan(&mut self) {
@@ -302,7 +302,7 @@ impl Trace<'_> {
     fn forget(&mut self) {
         let plan = self.dice.pick(&self.plans);
         let key = self.dice.pick(self.cast.keys);
-        wait(self.bench.store().forget(Forget::Key(Spot { plan: &plan, key }))).unwrap();
+        wait(self.bench.store().forget(Forget::Key(Counter { plan: &plan, key }))).unwrap();
         self.model.forget(plan.rule(), key, self.now);
     }
 }

@@ -1,7 +1,7 @@
 //! Giving back.
 
 use tollgate_core::Span;
-use tollgate_core::store::{Forget, Given, Spot};
+use tollgate_core::store::{Counter, Forget, Refunded};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
@@ -12,7 +12,7 @@ pub(crate) fn what_was_given_back_can_be_taken_again(bench: &dyn Bench) {
         let asked = Ask::one(&plan, "ada", number * 10 + 2).cost(6);
         asked.take(bench);
         assert_eq!(remaining(bench, &plan, "ada", START), 0, "{kind}");
-        assert_eq!(asked.give(bench, START), Given::Back, "{kind}");
+        assert_eq!(asked.refund(bench, START), Refunded::Done, "{kind}");
         assert_eq!(remaining(bench, &plan, "ada", START), 6, "{kind}: the other four stay");
         assert!(Ask::one(&plan, "ada", number * 10 + 3).cost(6).take(bench).allowed, "{kind}");
     }
@@ -25,9 +25,9 @@ pub(crate) fn a_receipt_is_given_back_once(bench: &dyn Bench) {
             Ask::one(&plan, "ada", number * 10 + ticket).take(bench);
         }
         let asked = Ask::one(&plan, "ada", number * 10 + 2);
-        assert_eq!(asked.give(bench, START), Given::Back);
+        assert_eq!(asked.refund(bench, START), Refunded::Done);
         for _ in 0..3 {
-            assert_eq!(asked.give(bench, START), Given::Already);
+            assert_eq!(asked.refund(bench, START), Refunded::Already);
         }
         assert_eq!(remaining(bench, &plan, "ada", START), 6, "{kind}");
     }
@@ -43,7 +43,7 @@ pub(crate) fn a_give_after_the_reset_gives_nothing(bench: &dyn Bench) {
         let later = at(120);
         bench.set_time(later);
         Ask::one(&plan, kind, number * 10 + 2).at(later).cost(5).take(bench);
-        assert_eq!(early.give(bench, START), Given::Back, "{kind}");
+        assert_eq!(early.refund(bench, START), Refunded::Done, "{kind}");
         assert_eq!(remaining(bench, &plan, kind, later), 5, "{kind}: that was another window");
     }
 }
@@ -52,8 +52,8 @@ pub(crate) fn a_give_to_a_forgotten_key_takes_nothing_from_what_came_after(bench
     for (number, kind) in (0..).zip(KINDS) {
         let plan = plan(kind, kind);
         let other = self::plan(&format!("other {kind}"), kind);
-        let spot = Spot { plan: &plan, key: "ada" };
-        for (way, forget) in (0..).zip([Forget::Key(spot), Forget::Rule(kind), Forget::All]) {
+        let counter = Counter { plan: &plan, key: "ada" };
+        for (way, forget) in (0..).zip([Forget::Key(counter), Forget::Rule(kind), Forget::All]) {
             let start = at(number * 10_000 + way * 1_000);
             bench.set_time(start);
             let early = Ask::one(&plan, "ada", number * 10 + way * 2 + 1).at(start).cost(4);
@@ -63,10 +63,14 @@ pub(crate) fn a_give_to_a_forgotten_key_takes_nothing_from_what_came_after(bench
             let later = start + Span::from_micros(1);
             bench.set_time(later);
             assert!(Ask::one(&plan, "ada", number * 10 + way * 2 + 2).at(later).cost(6).take(bench).allowed);
-            assert_eq!(early.give(bench, start), Given::TooOld, "{kind}");
+            assert_eq!(early.refund(bench, start), Refunded::TooOld, "{kind}");
             assert_eq!(remaining(bench, &plan, "ada", later), 4, "{kind}");
             if way < 2 {
-                assert_eq!(elsewhere.give(bench, start), Given::Back, "{kind}: nothing was forgotten there");
+                assert_eq!(
+                    elsewhere.refund(bench, start),
+                    Refunded::Done,
+                    "{kind}: nothing was forgotten there"
+                );
             }
             wait(bench.store().forget(Forget::All)).unwrap();
         }
@@ -79,7 +83,7 @@ pub(crate) fn tickets_of_one_moment_are_told_apart(bench: &dyn Bench) {
         Ask::one(&plan, "ada", ticket).take(bench);
     }
     for ticket in 1..=3 {
-        assert_eq!(Ask::one(&plan, "ada", ticket).give(bench, START), Given::Back);
+        assert_eq!(Ask::one(&plan, "ada", ticket).refund(bench, START), Refunded::Done);
     }
     assert_eq!(remaining(bench, &plan, "ada", START), 10);
 }
@@ -93,20 +97,20 @@ pub(crate) fn parts_of_a_ticket_are_given_back_once_each(bench: &mut dyn Bench) 
         let whole = Ask::one(&one, "ada", ticket).and(&two, "ada").and(&three, "ada").cost(4);
         assert!(whole.take(bench).allowed);
         let middle = Ask::one(&two, "ada", ticket).cost(4);
-        assert_eq!(middle.give(bench, START), Given::Back, "{kind}");
+        assert_eq!(middle.refund(bench, START), Refunded::Done, "{kind}");
         assert_eq!(left(bench), [6, 10, 6], "{kind}: nothing else came back");
-        assert_eq!(middle.give(bench, START), Given::Already, "{kind}");
+        assert_eq!(middle.refund(bench, START), Refunded::Already, "{kind}");
         bench.disturb();
-        assert_eq!(middle.give(bench, START), Given::Already, "{kind}: after that, too");
+        assert_eq!(middle.refund(bench, START), Refunded::Already, "{kind}: after that, too");
         let other = Ask::one(&two, "ada", 600 + number).cost(3);
         assert!(other.take(bench).allowed);
         let first = Ask::one(&one, "ada", ticket).and(&two, "ada").cost(4);
-        assert_eq!(first.give(bench, START), Given::Back, "{kind}: one of the two was not yet");
+        assert_eq!(first.refund(bench, START), Refunded::Done, "{kind}: one of the two was not yet");
         assert_eq!(left(bench), [10, 7, 6], "{kind}: the other is not given twice");
-        assert_eq!(whole.give(bench, START), Given::Back, "{kind}: the last");
+        assert_eq!(whole.refund(bench, START), Refunded::Done, "{kind}: the last");
         assert_eq!(left(bench), [10, 7, 10], "{kind}");
         for again in [&whole, &first, &middle] {
-            assert_eq!(again.give(bench, START), Given::Already, "{kind}");
+            assert_eq!(again.refund(bench, START), Refunded::Already, "{kind}");
         }
         assert_eq!(left(bench), [10, 7, 10], "{kind}");
     }

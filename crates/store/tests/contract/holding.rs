@@ -202,7 +202,7 @@ pub(crate) fn one_of_many_ends_without_a_look_at_the_others(bench: &dyn Bench) {
                 let report = order(bench, &plan, "ada", HoldsOrder::Release("last"));
                 assert_eq!((report.found, ids(&report)), (true, vec!["last"]), "{name}");
             } else {
-                last.give(bench, taken_at);
+                last.refund(bench, taken_at);
             }
             let reading = look(at(30));
             assert_eq!((reading.remaining, reading.reset), (100 - many as u64, Some(resets)), "{name}");

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use tollgate_core::limit::{Draft, Hold, Limit, State};
-use tollgate_core::store::{Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 
 /// States by rule and key, each with the plan it was last settled under.
@@ -51,18 +51,18 @@ impl Model {
         surveyed.map_err(|stale| StoreError::Stale { now: stale.now })
     }
 
-    pub(crate) fn give(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Given {
+    pub(crate) fn refund(&mut self, charges: &Charges<'_>, taken_at: Timestamp, now: Timestamp) -> Refunded {
         if charges.ages_out().is_some_and(|span| taken_at + span <= now) {
-            return Given::TooOld;
+            return Refunded::TooOld;
         }
         let mut left = Charges::new(charges.ticket, charges.cost, None);
         left.calendar = charges.calendar.clone();
-        let mut given = Given::Already;
+        let mut given = Refunded::Already;
         for charge in charges.iter() {
             if !self.spent.insert((taken_at, charges.ticket, charge.plan.rule().to_string())) {
                 continue;
             }
-            given = Given::TooOld;
+            given = Refunded::TooOld;
             if self.forgotten.get(&**charge.plan.rule()).is_none_or(|forgotten| taken_at > *forgotten) {
                 left.push_taken(charge.plan, charges.key(charge), charge.cost, charge.fate);
             }
@@ -71,18 +71,23 @@ impl Model {
             return given;
         }
         self.with_states(&left, now, |states| left.refund(states, taken_at, now));
-        Given::Back
+        Refunded::Done
     }
 
-    pub(crate) fn holds(&mut self, spot: &Spot<'_>, order: HoldsOrder<'_>, now: Timestamp) -> HoldsReport {
+    pub(crate) fn holds(
+        &mut self,
+        counter: &Counter<'_>,
+        order: HoldsOrder<'_>,
+        now: Timestamp,
+    ) -> HoldsReport {
         let mut charges = Charges::new(Ticket(0), 1, None);
-        charges.push(spot.plan, spot.key, true);
+        charges.push(counter.plan, counter.key, true);
         let mut report = HoldsReport { found: false, now, holds: Vec::new() };
         let draft = Draft { cost: 0, id: None, ticket: Ticket(0), now, amounts: &[], calendar: &[] };
         self.with_states(&charges, now, |states| {
-            let Some(index) = spot.plan.limits().iter().position(Limit::holds) else { return };
-            spot.plan.limits()[index].freshen(&mut states[index], &draft);
-            let Limit::InFlight(limit) = &spot.plan.limits()[index] else { return };
+            let Some(index) = counter.plan.limits().iter().position(Limit::holds) else { return };
+            counter.plan.limits()[index].freshen(&mut states[index], &draft);
+            let Limit::InFlight(limit) = &counter.plan.limits()[index] else { return };
             let holds = states[index].holds_mut();
             // Of the ids that are named, those that are found, one by one.
             let mut some: BTreeMap<&str, Hold> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Taking, looking, and forgetting.
 
-use tollgate_core::store::{Forget, Spot};
+use tollgate_core::store::{Counter, Forget};
 use tollgate_core::{Outcome, Span, StoreError, When};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
@@ -143,7 +143,7 @@ pub(crate) fn a_forgotten_key_starts_afresh(bench: &dyn Bench) {
         for key in ["ada", "bob"] {
             Ask::one(&plan, key, 1).cost(10).take(bench);
         }
-        wait(bench.store().forget(Forget::Key(Spot { plan: &plan, key: "ada" }))).unwrap();
+        wait(bench.store().forget(Forget::Key(Counter { plan: &plan, key: "ada" }))).unwrap();
         assert_eq!(remaining(bench, &plan, "ada", START), 10, "{kind}");
         assert_eq!(remaining(bench, &plan, "bob", START), 0, "{kind}");
         assert!(Ask::one(&plan, "ada", 2).cost(10).take(bench).allowed, "{kind}");

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 
 use crate::bench::{Ask, Bench, KINDS, START, plan, remaining};
 
@@ -95,8 +95,9 @@ pub(crate) fn a_receipt_given_back_by_many_is_given_once(bench: &dyn Bench) {
         Ask::one(&plan, "ada", ticket).take(bench);
     }
     let given = on_all_threads(|_| {
-        (1..=20).filter(|ticket| Ask::one(&plan, "ada", *ticket).give(bench, START) == Given::Back).count()
-            as u64
+        (1..=20)
+            .filter(|ticket| Ask::one(&plan, "ada", *ticket).refund(bench, START) == Refunded::Done)
+            .count() as u64
     });
     assert_eq!(given, 20);
     assert_eq!(remaining(bench, &plan, "ada", START), 70);
@@ -110,9 +111,9 @@ pub(crate) fn parts_given_back_by_many_are_given_once_each(bench: &dyn Bench) {
     on_all_threads(|thread| {
         for ticket in 1..=20 {
             match thread % 3 {
-                0 => Ask::one(&one, "ada", ticket).give(bench, START),
-                1 => Ask::one(&two, "ada", ticket).give(bench, START),
-                _ => Ask::one(&one, "ada", ticket).and(&two, "ada").give(bench, START),
+                0 => Ask::one(&one, "ada", ticket).refund(bench, START),
+                1 => Ask::one(&two, "ada", ticket).refund(bench, START),
+                _ => Ask::one(&one, "ada", ticket).and(&two, "ada").refund(bench, START),
             };
         }
         0

@@ -313,7 +313,7 @@ pub(super) fn store_as_json(store: &StoreConfig) -> Value {
 }
 
 fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
-    let apart = config.apart();
+    let spread = config.slot_spread();
     let keys: Vec<Value> =
         config.keys.iter().map(|key| json!({ "name": key.name, "role": key.role.to_string() })).collect();
     let policies: Vec<Value> = config
@@ -324,7 +324,7 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
                 "name": &*policy.name,
                 "rules": policy.rules.iter().map(|rule| &*rule.name).collect::<Vec<_>>(),
                 "allow_unmatched": policy.allow_unmatched,
-                "rules_apart": apart.iter().any(|apart| apart.policy == *policy.name),
+                "rules_apart": spread.iter().any(|spread| spread.policy == *policy.name),
             })
         })
         .collect();
@@ -393,7 +393,7 @@ fn problems_as_json(error: &ConfigError) -> Value {
 fn problem_as_json(problem: &Problem) -> Value {
     let place = match &problem.place {
         Place::Source { source } => json!({ "source": &**source }),
-        Place::Spot { source, line, column } => {
+        Place::At { source, line, column } => {
             json!({ "source": &**source, "line": line, "column": column })
         }
         Place::Variable { name } => json!({ "variable": &**name }),

@@ -68,9 +68,9 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
         StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },
         StoreConfig::Redis(settings) => visit(settings)?,
     };
-    for apart in config.apart() {
-        let words = format!("policy {}: {}", apart.policy, apart.words());
-        inspection.findings.push(Finding::warning("policies", words).remedy(apart.remedy()));
+    for spread in config.slot_spread() {
+        let words = format!("policy {}: {}", spread.policy, spread.words());
+        inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));
     }
     Ok(inspection)
 }

@@ -163,7 +163,7 @@ pub struct Hold {
 
 /// What became of giving back.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Given {
+pub struct Refunded {
     /// `back`, `already` or `too_old`.
     pub given: String,
 }

@@ -48,8 +48,8 @@ impl LimitArgs {
 pub(super) fn limit(text: &str) -> Result<String, String> {
     grammar::parse_explicit(text).map(|_| text.to_owned()).map_err(|error| {
         let column = error.text.get(..error.at).map_or(0, |before| before.chars().count());
-        let spot = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
+        let counter = format!("{}\n    {}\n    {:column$}^", error.problem, error.text, "");
         // Several words are one limit only in quotes, and that is the first thing to go wrong.
-        format!("{spot}\n  A limit of several words is one argument: '5 at once', '3/min sliding'")
+        format!("{counter}\n  A limit of several words is one argument: '5 at once', '3/min sliding'")
     })
 }

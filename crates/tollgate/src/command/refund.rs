@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::{DENIED, Session, words};
 use crate::client::Path;
-use crate::client::wire::Given;
+use crate::client::wire::Refunded;
 
 /// A receipt to be given back.
 #[derive(Args, Clone, Debug)]
@@ -42,7 +42,7 @@ fn count(text: &str) -> Result<(String, u64), String> {
 impl Refund {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let answer = session.client.post(&Path::new(&["refund"]), &self.body())?;
-        let given = session.show(&answer, |given: &Given, out| match given.given.as_str() {
+        let given = session.show(&answer, |given: &Refunded, out| match given.given.as_str() {
             "back" => writeln!(out, "given back"),
             "already" => writeln!(out, "was given back before"),
             "too_old" => writeln!(out, "too old to be given back"),

@@ -14,7 +14,7 @@ use tollgate_core::policy::nearest;
 
 use super::problem::{ConfigError, Findings, hint, listed, shown};
 use super::tree::{Entry, Node, Path, Value};
-use super::{hush, strays, suspect};
+use super::{env_typos, hush, suspect};
 
 /// After so many mistakes the rest is noise.
 const MOST_MISTAKES: usize = 20;
@@ -325,7 +325,7 @@ impl<'de> MapAccess<'de> for Entries<'_> {
             let empty = matches!(entry.node.value, Value::Null) && entry_after(self.all, entry).is_some();
             if empty && mistake.at.as_ref().is_none_or(|at| *at == path) {
                 mistake.message.push_str("; are its settings the lines below, to be indented further?");
-            } else if self.path.keys().count() == 1 && strays::is_section(&entry.key) {
+            } else if self.path.keys().count() == 1 && env_typos::is_section(&entry.key) {
                 mistake.suspect(Some(&format!("the section `{}`, to be indented less", entry.key)));
             }
             mistake.at(|| path)

@@ -52,7 +52,7 @@ impl<'t> Lines<'t> {
         let line = self.starts.partition_point(|start| *start <= offset);
         let start = self.starts[line - 1];
         let column = self.text.get(start..offset).map_or(1, |before| before.chars().count() + 1);
-        Place::Spot { source: Arc::clone(&self.source), line, column }
+        Place::At { source: Arc::clone(&self.source), line, column }
     }
 
     fn node(&self, spanned: Spanned<DeValue<'_>>) -> Node {

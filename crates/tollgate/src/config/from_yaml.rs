@@ -15,9 +15,9 @@ use super::tree::{Entry, Node, Place, Value};
 
 /// Reads a file's text.
 pub(super) fn read(text: &str, source: &Arc<str>) -> Result<Node, ConfigError> {
-    parse(text, &|location: Location| spot(location, source)).map_err(|mut error| {
+    parse(text, &|location: Location| place_at(location, source)).map_err(|mut error| {
         for problem in &mut error.problems {
-            if let Place::Spot { line, .. } = &problem.place
+            if let Place::At { line, .. } = &problem.place
                 && let Some(message) = suspect::between_levels(text, *line)
             {
                 problem.message = format!("not valid YAML: {message}");
@@ -70,12 +70,12 @@ fn options() -> Options {
     }
 }
 
-fn spot(location: Location, source: &Arc<str>) -> Place {
+fn place_at(location: Location, source: &Arc<str>) -> Place {
     let source = Arc::clone(source);
     if location == Location::UNKNOWN {
         return Place::Source { source };
     }
-    Place::Spot { source, line: number(location.line()), column: number(location.column()) }
+    Place::At { source, line: number(location.line()), column: number(location.column()) }
 }
 
 fn number(count: impl TryInto<usize>) -> usize {

@@ -43,7 +43,7 @@ pub enum Place {
         source: Arc<str>,
     },
     /// At a line and column of a file or text, both counted from 1.
-    Spot {
+    At {
         /// Its name.
         source: Arc<str>,
         /// The line.
@@ -62,7 +62,7 @@ impl Place {
     /// Whether it is in YAML, as everything but a TOML file is.
     pub(super) fn is_yaml(&self) -> bool {
         match self {
-            Self::Source { source } | Self::Spot { source, .. } => !source.ends_with(".toml"),
+            Self::Source { source } | Self::At { source, .. } => !source.ends_with(".toml"),
             Self::Variable { .. } => true,
         }
     }
@@ -232,7 +232,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Source { source } => f.write_str(source),
-            Self::Spot { source, line, column } => write!(f, "{source}:{line}:{column}"),
+            Self::At { source, line, column } => write!(f, "{source}:{line}:{column}"),
             Self::Variable { name } => write!(f, "environment variable {name}"),
         }
     }

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tollgate_core::{Clock, Span};
 use tollgate_doors::{LONGEST_WAIT, Patience, Peer, TooLate};
-use tollgate_engine::LogTrickle;
+use tollgate_engine::PacedLog;
 use tollgate_store::SystemClock;
 use tower::ServiceExt;
 
@@ -116,7 +116,7 @@ async fn accept(
 
 /// Accepts one connection after the other, and never ends.
 async fn accept_all(listener: &TcpListener, shared: &Arc<Shared>, connections: &GracefulShutdown) {
-    let (clock, complaints) = (SystemClock::new(), LogTrickle::every(COMPLAIN_EVERY));
+    let (clock, complaints) = (SystemClock::new(), PacedLog::every(COMPLAIN_EVERY));
     let room = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     loop {
         let (stream, peer, permit) = match accept_one(listener, &room).await {

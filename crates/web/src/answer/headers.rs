@@ -6,7 +6,7 @@ use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use tollgate_core::{Decision, Limit, Line, Reading, Rule, Span, Timestamp, When};
 
-use super::sheet::{Name, Sheet};
+use super::header_sink::{HeaderSink, Name};
 
 const LIMIT: Name = Name::new(HeaderName::from_static("x-ratelimit-limit"), "x-ratelimit-limit: ");
 const BURST: Name = Name::new(HeaderName::from_static("x-ratelimit-burst"), "x-ratelimit-burst: ");
@@ -21,7 +21,7 @@ const IETF: Name = Name::new(HeaderName::from_static("ratelimit"), "ratelimit: "
 const MOST_FIELD_NUMBER: u64 = 999_999_999_999_999;
 
 /// Says what the binding limit shows.
-pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
+pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     if let Some((limit, reading)) = decision.binding() {
         show(limit, reading, headers);
     }
@@ -29,7 +29,12 @@ pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl Sheet) {
 
 /// Says what a limit shows, and whose it is. What somebody else said under these names is gone: half
 /// of one answer beside half of another would be worse than either.
-pub(super) fn rate_limit_and_type(rule: &Rule, limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
+pub(super) fn rate_limit_and_type(
+    rule: &Rule,
+    limit: &Limit,
+    reading: Reading,
+    headers: &mut impl HeaderSink,
+) {
     if !matches!(limit, Limit::Bucket(_)) {
         headers.forget(BURST);
     }
@@ -41,7 +46,7 @@ pub(super) fn rate_limit_and_type(rule: &Rule, limit: &Limit, reading: Reading, 
 }
 
 #[inline]
-fn show(limit: &Limit, reading: Reading, headers: &mut impl Sheet) {
+fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     headers.number(LIMIT, limit.number());
     if let Limit::Bucket(bucket) = limit {
         headers.number(BURST, bucket.burst());
@@ -62,7 +67,7 @@ pub fn is_ours(name: &[u8]) -> bool {
 }
 
 /// Says whose limit a rule is: a consumer's, a route's, or its own name.
-fn say_kind(rule: &Rule, headers: &mut impl Sheet) {
+fn say_kind(rule: &Rule, headers: &mut impl HeaderSink) {
     let by = |name: &str| rule.by.iter().any(|field| *field.name == *name);
     if by("consumer") {
         headers.fixed(TYPE, "consumer");
@@ -79,14 +84,14 @@ pub fn whole_secs(wait: Span) -> u64 {
 }
 
 /// Says how long to wait.
-pub fn retry_after(wait: Option<Span>, headers: &mut impl Sheet) {
+pub fn retry_after(wait: Option<Span>, headers: &mut impl HeaderSink) {
     if let Some(wait) = wait {
         headers.number(Name::new(RETRY_AFTER, "retry-after: "), whole_secs(wait));
     }
 }
 
 /// Says what every enforced rule shows, in the IETF's structured fields.
-pub fn ietf(decision: &Decision<'_>, headers: &mut impl Sheet) {
+pub fn ietf(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     let mut policy = String::new();
     let mut state = String::new();
     for line in decision.lines().filter(|line| !line.rule.observes()) {

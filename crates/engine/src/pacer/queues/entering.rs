@@ -8,9 +8,9 @@ use tollgate_core::Span;
 use super::{Queues, Seat};
 use crate::pacer::answer::Bound;
 use crate::pacer::ask::Kept;
-use crate::pacer::ids::{Blocked, LaneId, Route, SpotId};
+use crate::pacer::ids::{Blocked, LaneId, Route, WaitKeyId};
 use crate::pacer::lane::{Lane, Rank, Waiter};
-use crate::pacer::news::Listener;
+use crate::pacer::notifications::Listener;
 use crate::pacer::timetable::TICK;
 
 /// Somebody who comes.
@@ -25,7 +25,7 @@ pub(in crate::pacer) struct Newcomer {
 
 /// A place that is free.
 pub(in crate::pacer) struct Place {
-    stand: SpotId,
+    stand: WaitKeyId,
     rank: Rank,
     /// When it is too late for whoever takes it, and why.
     pub(in crate::pacer) deadline: Option<(Instant, Bound)>,
@@ -48,11 +48,11 @@ impl Queues {
         self.lanes.contains_key(&route.lane) || self.busy_stop(route, now).is_some()
     }
 
-    /// Of the spots that have to be waited for, the one that is due last.
-    fn busy_stop(&self, route: &Route, now: Instant) -> Option<SpotId> {
+    /// Of the wait_keys that have to be waited for, the one that is due last.
+    fn busy_stop(&self, route: &Route, now: Instant) -> Option<WaitKeyId> {
         let busy = route.stops.iter().filter_map(|stop| {
-            let spot = self.spots.get(&stop.spot).filter(|spot| spot.is_busy(now))?;
-            Some((spot.ready_at(now), stop.spot))
+            let wait_key = self.wait_keys.get(&stop.wait_key).filter(|wait_key| wait_key.is_busy(now))?;
+            Some((wait_key.ready_at(now), stop.wait_key))
         });
         busy.max_by_key(|(ready, _)| *ready).map(|(_, id)| id)
     }
@@ -74,8 +74,8 @@ impl Queues {
             return Err(Turned::Full { waiting: before });
         }
         let stand = lane.map(|lane| lane.stand);
-        let stand = stand.or(told.map(|told| told.spot)).or_else(|| self.busy_stop(route, now));
-        let stand = stand.unwrap_or(SpotId::FRESH);
+        let stand = stand.or(told.map(|told| told.wait_key)).or_else(|| self.busy_stop(route, now));
+        let stand = stand.unwrap_or(WaitKeyId::FRESH);
         let rank = Rank::new(newcomer.priority, self.number());
         let told_for = told.map_or(now, |told| now + told.surely.into());
         let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
@@ -99,27 +99,27 @@ impl Queues {
         let (noted, deadline) = (told.is_some(), place.deadline.clone());
         let Place { stand, rank, .. } = *place;
         self.seat(route, stand, rank, Waiter { ask, listener, arrived, deadline, noted });
-        if let Some(told) = told.filter(|told| told.spot == stand) {
+        if let Some(told) = told.filter(|told| told.wait_key == stand) {
             self.expect(told, now);
-        } else if stand == SpotId::FRESH {
+        } else if stand == WaitKeyId::FRESH {
             self.open(stand);
         }
         Seat { lane: route.lane, rank }
     }
 
     /// Puts somebody into its lane, which is made if there is none.
-    fn seat(&mut self, route: &Route, stand: SpotId, rank: Rank, waiter: Waiter) {
+    fn seat(&mut self, route: &Route, stand: WaitKeyId, rank: Rank, waiter: Waiter) {
         self.waiting += 1;
         if let Some(lane) = self.lanes.get_mut(&route.lane) {
             lane.push(rank, waiter);
             self.reposition(route.lane);
             return;
         }
-        let spots = route.stops.iter().map(|stop| stop.spot).collect();
+        let wait_keys = route.stops.iter().map(|stop| stop.wait_key).collect();
         for stop in &route.stops {
-            self.spots.entry(stop.spot).or_default().lanes += 1;
+            self.wait_keys.entry(stop.wait_key).or_default().lanes += 1;
         }
-        let mut lane = Lane::new(spots, stand, rank);
+        let mut lane = Lane::new(wait_keys, stand, rank);
         lane.push(rank, waiter);
         self.lanes.insert(route.lane, lane);
         self.join(route.lane, stand);
@@ -128,25 +128,32 @@ impl Queues {
     /// Takes note of what somebody was told who now stands there.
     pub(super) fn expect(&mut self, told: &Blocked, now: Instant) {
         let at = now + told.rest(self.bounds.most_rest).into();
-        let spot = self.spots.entry(told.spot).or_default();
-        if !spot.open && spot.due.is_none_or(|due| at < due) {
-            spot.tell(told, now);
-            self.close(told.spot, at);
+        let wait_key = self.wait_keys.entry(told.wait_key).or_default();
+        if !wait_key.open && wait_key.due.is_none_or(|due| at < due) {
+            wait_key.tell(told, now);
+            self.close(told.wait_key, at);
         }
     }
 
     /// When somebody with this place passes at the earliest, as far as those before it tell.
-    pub(super) fn earliest(&self, id: LaneId, stand: SpotId, rank: Rank, cost: u64, now: Instant) -> Instant {
-        let Some(spot) = self.spots.get(&stand) else { return now };
+    pub(super) fn earliest(
+        &self,
+        id: LaneId,
+        stand: WaitKeyId,
+        rank: Rank,
+        cost: u64,
+        now: Instant,
+    ) -> Instant {
+        let Some(wait_key) = self.wait_keys.get(&stand) else { return now };
         let lane = self.lanes.get(&id);
         let own = lane.map_or(0, |lane| lane.cost_before(rank));
         let same = usize::from(lane.is_some_and(|lane| lane.asked.is_none()));
         // Every other lane has a turn before the second of this one, unless its priority is lower.
-        let after_all = spot.ring.last_key_value().is_some_and(|(last, _)| last.is_no_lower_than(rank));
-        let others = if after_all { spot.ring.len().saturating_sub(same) } else { 0 };
-        let front = spot.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
+        let after_all = wait_key.ring.last_key_value().is_some_and(|(last, _)| last.is_no_lower_than(rank));
+        let others = if after_all { wait_key.ring.len().saturating_sub(same) } else { 0 };
+        let front = wait_key.ring.first_key_value().and_then(|(_, lane)| self.lanes.get(lane));
         let first = front.and_then(Lane::first).map_or(0, |(_, waiter)| waiter.ask.cost);
-        spot.earliest(first, own.saturating_add(others as u64), cost, now)
+        wait_key.earliest(first, own.saturating_add(others as u64), cost, now)
     }
 
     /// Moves a lane among others as the priority of its first asks.
@@ -156,9 +163,9 @@ impl Queues {
         let stand = lane.stand;
         let turn = lane.turn.with_priority_of(first);
         let before = std::mem::replace(&mut lane.turn, turn);
-        if let Some(spot) = self.spots.get_mut(&stand).filter(|_| turn != before) {
-            spot.ring.remove(&before);
-            spot.ring.insert(turn, id);
+        if let Some(wait_key) = self.wait_keys.get_mut(&stand).filter(|_| turn != before) {
+            wait_key.ring.remove(&before);
+            wait_key.ring.insert(turn, id);
         }
         self.look_at_front(stand);
     }
@@ -166,10 +173,10 @@ impl Queues {
 
 /// When it is too late for somebody who stands there: as its caller says, or the rule there. Where it is
 /// not known yet which rule that will be, none lets it wait longer than the most patient does.
-fn deadline(route: &Route, newcomer: &Newcomer, stand: SpotId) -> Option<(Instant, Bound)> {
+fn deadline(route: &Route, newcomer: &Newcomer, stand: WaitKeyId) -> Option<(Instant, Bound)> {
     let stop = match stand {
-        SpotId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),
-        _ => route.stops.iter().find(|stop| stop.spot == stand),
+        WaitKeyId::FRESH => route.stops.first().filter(|whole| whole.most > Span::ZERO),
+        _ => route.stops.iter().find(|stop| stop.wait_key == stand),
     };
     let by_rule = stop.and_then(|stop| {
         let at = newcomer.arrived.checked_add(stop.most.into())?;

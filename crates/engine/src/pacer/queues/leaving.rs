@@ -8,7 +8,7 @@ use tollgate_core::Span;
 
 use super::{Finding, Job, Queues, Seat};
 use crate::pacer::answer::Bound;
-use crate::pacer::ids::{Blocked, SpotId};
+use crate::pacer::ids::{Blocked, WaitKeyId};
 use crate::pacer::lane::{Lane, Waiter};
 use crate::pacer::timetable::TICK;
 
@@ -42,8 +42,8 @@ impl Queues {
         if job.epoch != self.epoch {
             return Settled::Gone;
         }
-        if let Some(spot) = self.spots.get_mut(&job.from) {
-            spot.asked -= 1;
+        if let Some(wait_key) = self.wait_keys.get_mut(&job.from) {
+            wait_key.asked -= 1;
         }
         if let Some(lane) = self.lanes.get_mut(&job.seat.lane) {
             (lane.asked, lane.moved) = (None, false);
@@ -101,15 +101,15 @@ impl Queues {
                     self.join(lane, from);
                 }
             }
-            Finding::Blocked(blocked) if waits && blocked.spot == from => {
+            Finding::Blocked(blocked) if waits && blocked.wait_key == from => {
                 self.rejoin(lane, from, job.turn);
                 self.shut(blocked, now);
-                self.reopen_if_freed(job, blocked.spot);
+                self.reopen_if_freed(job, blocked.wait_key);
             }
             Finding::Blocked(blocked) if waits => {
-                self.join(lane, blocked.spot);
+                self.join(lane, blocked.wait_key);
                 self.expect(blocked, now);
-                self.reopen_if_freed(job, blocked.spot);
+                self.reopen_if_freed(job, blocked.wait_key);
             }
             // Whoever leaves without passing leaves its turn to the next in its lane.
             Finding::Blocked(_) | Finding::Refused | Finding::Unknown => {
@@ -118,35 +118,39 @@ impl Queues {
                 }
             }
         }
-        if self.spots.get(&from).is_some_and(|spot| spot.due.is_none() && !spot.ring.is_empty()) {
+        if self
+            .wait_keys
+            .get(&from)
+            .is_some_and(|wait_key| wait_key.due.is_none() && !wait_key.ring.is_empty())
+        {
             self.open(from);
         }
         self.tidy(from);
     }
 
     /// What was told before something was freed there says nothing about after.
-    fn reopen_if_freed(&mut self, job: &Job, id: SpotId) {
-        if self.spots.get(&id).is_some_and(|spot| spot.freed > job.frees) {
+    fn reopen_if_freed(&mut self, job: &Job, id: WaitKeyId) {
+        if self.wait_keys.get(&id).is_some_and(|wait_key| wait_key.freed > job.frees) {
             self.open(id);
         }
     }
 
     /// As many are asked about at once as have passed since somebody was told to wait: so no more are
     /// asked about in vain than not.
-    fn widen(&mut self, id: SpotId) {
-        if let Some(spot) = self.spots.get_mut(&id).filter(|_| id != SpotId::FRESH) {
-            spot.passed += 1;
-            spot.width = spot.passed.min(self.bounds.most_width);
+    fn widen(&mut self, id: WaitKeyId) {
+        if let Some(wait_key) = self.wait_keys.get_mut(&id).filter(|_| id != WaitKeyId::FRESH) {
+            wait_key.passed += 1;
+            wait_key.width = wait_key.passed.min(self.bounds.most_width);
         }
     }
 
     /// Gives no more turns where somebody was told to wait, until its time.
     fn shut(&mut self, blocked: &Blocked, now: Instant) {
         let at = now + blocked.rest(self.bounds.most_rest).into();
-        let spot = self.spots.entry(blocked.spot).or_default();
-        spot.tell(blocked, now);
-        (spot.passed, spot.width) = (0, 1);
-        self.close(blocked.spot, at);
+        let wait_key = self.wait_keys.entry(blocked.wait_key).or_default();
+        wait_key.tell(blocked, now);
+        (wait_key.passed, wait_key.width) = (0, 1);
+        self.close(blocked.wait_key, at);
     }
 
     /// Lets somebody go who has given up. `None` if it was there no longer.
@@ -155,8 +159,8 @@ impl Queues {
         let lane = self.lanes.get(&seat.lane).expect("somebody was in it");
         let stand = lane.stand;
         if lane.is_empty() && lane.asked.is_none() {
-            if let Some(spot) = self.spots.get_mut(&stand) {
-                spot.ring.remove(&lane.turn);
+            if let Some(wait_key) = self.wait_keys.get_mut(&stand) {
+                wait_key.ring.remove(&lane.turn);
             }
             self.drop_lane(seat.lane);
             self.look_at_front(stand);
@@ -175,7 +179,7 @@ impl Queues {
         let stand = lane.stand;
         let cost = lane.waiter(seat.rank).map_or(0, |waiter| waiter.ask.cost);
         let earliest = self.earliest(seat.lane, stand, seat.rank, cost, now);
-        let by_itself = self.spots.get(&stand).and_then(|spot| spot.ends_by_itself());
+        let by_itself = self.wait_keys.get(&stand).and_then(|wait_key| wait_key.ends_by_itself());
         let earliest = by_itself.map_or(earliest, |at| at.max(earliest));
         match self.leave(seat) {
             Some(waiter) => Expiry::Left { waiter, wait: (earliest - now).into() },

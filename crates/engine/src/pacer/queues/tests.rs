@@ -8,7 +8,7 @@ use tollgate_core::{Attempt, Limit};
 
 use super::*;
 use crate::pacer::ids::{Ids, Route, Stop};
-use crate::pacer::news::{Listener, News};
+use crate::pacer::notifications::{Listener, Notification};
 use crate::pacer::pace::Pace;
 
 /// What happens.
@@ -31,7 +31,7 @@ enum Event {
 struct Deaf;
 
 impl Listener for Deaf {
-    fn hear(self: Box<Self>, _: News<'_, '_>) {}
+    fn hear(self: Box<Self>, _: Notification<'_, '_>) {}
 }
 
 struct Scene {
@@ -56,7 +56,7 @@ fn event() -> impl Strategy<Value = Event> {
         4 => (any::<usize>(), 0..4_u8, 0..500_u16)
             .prop_map(|(job, stop, millis)| Event::IsBlocked { job, stop, millis }),
         1 => any::<usize>().prop_map(Event::IsGivenUpOn),
-        1 => (0..4_u8, 0..500_u16).prop_map(|(spot, millis)| Event::Pauses(spot, millis)),
+        1 => (0..4_u8, 0..500_u16).prop_map(|(wait_key, millis)| Event::Pauses(wait_key, millis)),
         1 => Just(Event::Resumes),
         1 => (0..4_u8).prop_map(Event::IsFreed),
     ]
@@ -69,7 +69,7 @@ impl Scene {
         Self { queues: Queues::new(bounds), now, ids: Ids::new(), seats: Vec::new(), jobs: Vec::new() }
     }
 
-    fn spot(&self, number: u8) -> SpotId {
+    fn wait_key(&self, number: u8) -> WaitKeyId {
         match number {
             0 => self.ids.policy_spot("p"),
             1 => self.ids.key_spot("all", "all"),
@@ -90,7 +90,7 @@ impl Scene {
         let charges = policy.charges(&attempt, Default::default()).unwrap();
         let mut route = self.ids.route(&policy, &charges);
         let name: Arc<str> = "r".into();
-        let stop = |number| Stop { spot: self.spot(number), rule: Arc::clone(&name), most: DAY };
+        let stop = |number| Stop { wait_key: self.wait_key(number), rule: Arc::clone(&name), most: DAY };
         route.stops = numbers.into_iter().map(stop).collect();
         route.lane = crate::pacer::ids::lane_of(u128::from(way) + 1);
         route
@@ -101,7 +101,7 @@ impl Scene {
         // Some of them wait for what may be released at any moment.
         let span = tollgate_core::Span::from_millis(u64::from(millis));
         Blocked {
-            spot: self.spot(number),
+            wait_key: self.wait_key(number),
             when: tollgate_core::When::After(span),
             surely: if millis.is_multiple_of(3) { tollgate_core::Span::ZERO } else { span },
             pace: Pace::of(&limit),
@@ -136,11 +136,11 @@ impl Scene {
             }
             Event::Pauses(number, millis) => {
                 let until = self.now + Duration::from_millis(millis.into());
-                let pauses = std::iter::once((self.spot(number), until)).collect();
+                let pauses = std::iter::once((self.wait_key(number), until)).collect();
                 self.queues.pause(&pauses, self.now);
             }
             Event::Resumes => self.queues.pause(&ById::default(), self.now),
-            Event::IsFreed(number) => self.queues.free([self.spot(number)]),
+            Event::IsFreed(number) => self.queues.free([self.wait_key(number)]),
         }
     }
 
@@ -170,26 +170,29 @@ impl Scene {
         assert_eq!(queues.waiting, self.seats.len());
         assert_eq!(queues.waiting, queues.lanes.values().map(Lane::len).sum());
         let mut standing = 0;
-        for (id, spot) in &queues.spots {
-            for (turn, lane_id) in &spot.ring {
+        for (id, wait_key) in &queues.wait_keys {
+            for (turn, lane_id) in &wait_key.ring {
                 let lane = &queues.lanes[lane_id];
                 assert!(lane.asked.is_none() && !lane.is_empty(), "{lane_id:?} stands and is asked about");
                 assert_eq!((lane.stand, lane.turn), (*id, *turn));
                 standing += 1;
             }
-            let lanes = queues.lanes.values().filter(|lane| lane.spots.contains(id)).count();
-            assert_eq!(spot.lanes, lanes);
+            let lanes = queues.lanes.values().filter(|lane| lane.wait_keys.contains(id)).count();
+            assert_eq!(wait_key.lanes, lanes);
             let asked = self.jobs.iter().filter(|job| job.from == *id).count();
-            assert_eq!(spot.asked, asked);
+            assert_eq!(wait_key.asked, asked);
             // Turns are given, or will be at some time, or when somebody comes back.
-            let hopeful = spot.open || spot.due.is_some() || spot.asked > 0;
-            assert!(spot.ring.is_empty() || hopeful, "nobody ever comes to {id:?}");
-            assert!(!spot.open || queues.open.contains(id), "{id:?} is open and nobody knows");
-            assert!(*id == SpotId::FRESH || !spot.is_idle() || spot.open, "{id:?} is kept for nothing");
+            let hopeful = wait_key.open || wait_key.due.is_some() || wait_key.asked > 0;
+            assert!(wait_key.ring.is_empty() || hopeful, "nobody ever comes to {id:?}");
+            assert!(!wait_key.open || queues.open.contains(id), "{id:?} is open and nobody knows");
+            assert!(
+                *id == WaitKeyId::FRESH || !wait_key.is_idle() || wait_key.open,
+                "{id:?} is kept for nothing"
+            );
         }
         let asked = queues.lanes.values().filter(|lane| lane.asked.is_some()).count();
         assert_eq!(standing + asked, queues.lanes.len(), "every lane stands somewhere or is asked about");
-        assert!(queues.timetable.len() <= 2 * queues.spots.len() + 64 + 1);
+        assert!(queues.timetable.len() <= 2 * queues.wait_keys.len() + 64 + 1);
     }
 
     /// Lets everybody pass who is there.
@@ -203,7 +206,7 @@ impl Scene {
             }
         }
         assert_eq!(self.queues.waiting(), 0, "somebody is left");
-        assert_eq!(self.queues.spots.len(), 1, "something is left");
+        assert_eq!(self.queues.wait_keys.len(), 1, "something is left");
         assert!(self.queues.lanes.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use futures_lite::future::block_on;
 use parking_lot::Mutex;
 use support::{Stand, policies, rule, start};
 use tollgate_core::{Policies, Records, Rule};
-use tollgate_engine::books::{PolicyDraft, Terms};
+use tollgate_engine::runtime_config::{PolicyDraft, PolicySpec};
 
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -42,9 +42,9 @@ fn base(names: &[&str]) -> Policies {
     policies(open.chain([secret]).collect::<Vec<Rule>>(), &[])
 }
 
-fn terms(name: &str) -> Terms {
+fn spec(name: &str) -> PolicySpec {
     let limits = vec!["2/hour".parse().unwrap()];
-    Terms::new(PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }).unwrap()
+    PolicySpec::new(PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }).unwrap()
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || written.clone()).finish();
     tracing::subscriber::with_default(subscriber, || {
         let stand = Stand::new(base(&["own"]));
-        block_on(stand.engine.make_policy(terms("orders"))).unwrap();
+        block_on(stand.engine.make_policy(spec("orders"))).unwrap();
         block_on(stand.engine.assign_route("r", "orders")).unwrap();
         assert_eq!(lines.take(), [""; 0]);
         stand.engine.reload(base(&["own", "orders"]));
@@ -64,7 +64,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         assert!(policy.contains("the configuration has a rule or a policy of that name"), "{policy}");
         assert!(route.contains("route/r") && route.contains("there is no policy `orders`"), "{route}");
         stand.engine.reload(base(&["own", "orders"]));
-        block_on(stand.engine.make_policy(terms("other"))).unwrap();
+        block_on(stand.engine.make_policy(spec("other"))).unwrap();
         block_on(stand.engine.set_override("own", "192.0.2.1", Vec::new())).unwrap();
         assert_eq!(lines.take(), [""; 0], "they were told");
         stand.engine.reload(base(&["own"]));

@@ -1,4 +1,4 @@
-//! The desk of a pacer: where those who come are let pass, sent away or seated, and where the driver
+//! The scheduler of a pacer: where those who come are let pass, sent away or seated, and where the driver
 //! learns whose turn it is.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use super::answer::{Bound, Paced, Unpaced};
 use super::ask::{Ask, Kept};
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
-use super::news::{self, Caller, Heard};
+use super::notifications::{self, Caller, Heard};
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, Turned};
 use super::timetable::Rest;
 use crate::engine::{Engine, Fault, Snapshot};
@@ -23,7 +23,7 @@ use crate::meter::{PacedMeter, PacerMeters};
 use crate::pauses::Stopped;
 
 /// What all parts of a pacer share.
-pub(super) struct Desk {
+pub(super) struct Scheduler {
     pub(super) engine: Arc<Engine>,
     pub(super) ids: Ids,
     pub(super) board: Mutex<Board>,
@@ -77,7 +77,7 @@ pub(super) struct Seated<T> {
     pub(super) meter: Arc<PacedMeter>,
 }
 
-impl Desk {
+impl Scheduler {
     pub(super) fn new(engine: Arc<Engine>, options: PacerOptions, runtime: Option<Handle>) -> Self {
         let most_asking = options.most_asking.max(1);
         // A store of this process answers before anybody else could be asked about.
@@ -153,7 +153,7 @@ impl Desk {
             }
             Verdict::Defer(_) | Verdict::Deny => {
                 self.meters.of(&decision.policy().name).denied.inc();
-                Arrived::Answered(Err(news::denied(&self.engine, &decision, see)))
+                Arrived::Answered(Err(notifications::denied(&self.engine, &decision, see)))
             }
         })
     }
@@ -270,11 +270,11 @@ impl Desk {
         if board.pauses != pauses.version() {
             let mut paused = ById::default();
             board.pauses = pauses.each(|pause| {
-                let spot = match &pause.scope {
+                let wait_key = match &pause.scope {
                     Stopped::Policy(policy) => self.ids.policy_spot(policy),
                     Stopped::Key { rule, key } => self.ids.key_spot(rule, key),
                 };
-                let until = paused.entry(spot).or_insert(pause.until);
+                let until = paused.entry(wait_key).or_insert(pause.until);
                 *until = pause.until.max(*until);
             });
             board.queues.pause(&paused, now);
@@ -284,9 +284,9 @@ impl Desk {
     /// Something was freed at these keys of rules: whoever waits there first is asked about at once.
     pub(super) fn freed<'k>(&self, places: impl IntoIterator<Item = (&'k str, &'k str)>) {
         if self.hears_of_frees() {
-            let spots = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
+            let wait_keys = places.into_iter().map(|(rule, key)| self.ids.key_spot(rule, key));
             let mut board = self.board.lock();
-            board.queues.free(spots);
+            board.queues.free(wait_keys);
             self.rouse(&board, Instant::now());
         }
     }
@@ -303,7 +303,7 @@ impl Desk {
     /// Something may have been freed on somebody's way.
     fn freed_on(&self, route: &Route) {
         let mut board = self.board.lock();
-        board.queues.free(route.stops.iter().map(|stop| stop.spot));
+        board.queues.free(route.stops.iter().map(|stop| stop.wait_key));
         self.rouse(&board, Instant::now());
     }
 

@@ -8,7 +8,7 @@ use super::{Config, StoreConfig, Warning};
 impl Config {
     /// The limits of the gateway's requests and connections that nobody would release for a gateway that
     /// was killed. Counters in memory end with it.
-    pub(super) fn outlasting(&self) -> Vec<Warning> {
+    pub(super) fn unleased_holds(&self) -> Vec<Warning> {
         let Some(gateway) = &self.gateway else { return Vec::new() };
         if matches!(self.store, StoreConfig::Memory { .. }) {
             return Vec::new();
@@ -20,11 +20,13 @@ impl Config {
         names.sort_unstable();
         names.dedup();
         let policies = names.into_iter().filter_map(|name| self.policies.find(name).ok());
-        policies.flat_map(|policy| policy.rules.iter().filter_map(|rule| outlasting(policy, rule))).collect()
+        policies
+            .flat_map(|policy| policy.rules.iter().filter_map(|rule| unleased_holds(policy, rule)))
+            .collect()
     }
 }
 
-fn outlasting(policy: &Policy, rule: &Rule) -> Option<Warning> {
+fn unleased_holds(policy: &Policy, rule: &Rule) -> Option<Warning> {
     let plans = std::iter::once(&rule.plan).chain(rule.overrides.values());
     let mut limits = plans.flat_map(|plan| plan.limits());
     let limit: &Limit = limits.find(|limit| limit.holding() == Holding::UntilReleased)?;

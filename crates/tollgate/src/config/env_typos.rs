@@ -8,7 +8,7 @@ use super::{Config, Warning};
 
 /// A variable that is ignored, and the one that was probably meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stray {
+pub struct EnvTypo {
     /// Its name.
     pub name: String,
     /// What to call it.
@@ -44,14 +44,14 @@ pub(super) fn is_section(name: &str) -> bool {
 }
 
 /// The variables that look like settings. One that the configuration names is what it is said to be.
-pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<Stray> {
-    let strays = environment.keys().filter_map(|name| {
+pub(super) fn find(environment: &HashMap<String, String>, tree: &Node) -> Vec<EnvTypo> {
+    let env_typos = environment.keys().filter_map(|name| {
         let meant = meant(name)?;
-        (!names(tree, name)).then(|| Stray { name: name.clone(), meant })
+        (!names(tree, name)).then(|| EnvTypo { name: name.clone(), meant })
     });
-    let mut strays: Vec<Stray> = strays.collect();
-    strays.sort_by(|one, other| one.name.cmp(&other.name));
-    strays
+    let mut env_typos: Vec<EnvTypo> = env_typos.collect();
+    env_typos.sort_by(|one, other| one.name.cmp(&other.name));
+    env_typos
 }
 
 /// The setting that a variable looks like.
@@ -98,7 +98,7 @@ fn names(node: &Node, name: &str) -> bool {
 impl Config {
     /// What to know of variables that are ignored.
     pub(super) fn ignored(&self) -> impl Iterator<Item = Warning> {
-        self.strays.iter().map(|Stray { name, meant }| Warning {
+        self.env_typos.iter().map(|EnvTypo { name, meant }| Warning {
             policy: None,
             message: format!("the environment variable {name} is ignored: two underscores separate levels"),
             remedy: format!("call it {meant}"),

@@ -5,25 +5,25 @@ use std::net::IpAddr;
 
 use axum::http::StatusCode;
 use tollgate_core::{Span, Timestamp};
-use tollgate_engine::trickle::Trickle;
+use tollgate_engine::log_limiter::LogLimiter;
 use tollgate_web::Problem;
 
 /// How often each line is written at most.
 const PACE: Span = Span::from_secs(60);
 
 /// The lines, each at its pace.
-pub(crate) struct Warned {
-    wrong: Trickle,
-    untrusted: Trickle,
+pub(crate) struct Warnings {
+    wrong: LogLimiter,
+    untrusted: LogLimiter,
 }
 
-impl Default for Warned {
+impl Default for Warnings {
     fn default() -> Self {
-        Self { wrong: Trickle::new(PACE, 1), untrusted: Trickle::new(PACE, 1) }
+        Self { wrong: LogLimiter::new(PACE, 1), untrusted: LogLimiter::new(PACE, 1) }
     }
 }
 
-impl Warned {
+impl Warnings {
     /// A question that cannot be answered, through no fault of the client. `asked` is where it was asked.
     pub(super) fn note(&self, problem: &Problem, asked: &str, now: Timestamp) {
         if problem.status == StatusCode::INTERNAL_SERVER_ERROR && self.wrong.admits(now) {

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use tollgate_core::{Field, Policies, Rule, Timestamp, grammar};
 
-use super::terms::{PolicyDraft, Terms};
+use super::policy_spec::{PolicyDraft, PolicySpec};
 
 /// A policy made at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct MadePolicy {
+pub struct DynamicPolicy {
     /// What it says.
-    pub terms: Terms,
+    pub spec: PolicySpec,
     /// When it was made.
     pub created: Timestamp,
     /// When it was changed last.
@@ -27,20 +27,20 @@ pub struct MadePolicy {
     written: Box<[u8]>,
 }
 
-impl MadePolicy {
+impl DynamicPolicy {
     /// A policy that is made now.
-    pub(crate) fn new(terms: Terms, now: Timestamp) -> Self {
-        Self::of(terms, now, now, 1)
+    pub(crate) fn new(spec: PolicySpec, now: Timestamp) -> Self {
+        Self::of(spec, now, now, 1)
     }
 
     /// What becomes of this policy when it is changed now.
-    pub(crate) fn changed(&self, terms: Terms, now: Timestamp) -> Self {
-        Self::of(terms, self.created, now, self.version + 1)
+    pub(crate) fn changed(&self, spec: PolicySpec, now: Timestamp) -> Self {
+        Self::of(spec, self.created, now, self.version + 1)
     }
 
-    fn of(terms: Terms, created: Timestamp, updated: Timestamp, version: u64) -> Self {
-        let written = write(&terms, created, updated, version).into_bytes().into();
-        Self { terms, created, updated, version, written }
+    fn of(spec: PolicySpec, created: Timestamp, updated: Timestamp, version: u64) -> Self {
+        let written = write(&spec, created, updated, version).into_bytes().into();
+        Self { spec, created, updated, version, written }
     }
 
     /// A name for exactly this state of it: no other has it, not even of a policy that is deleted and
@@ -72,23 +72,23 @@ impl MadePolicy {
                 _ => {}
             }
         }
-        let terms = Terms::new(draft).ok()?;
+        let spec = PolicySpec::new(draft).ok()?;
         let written = record.into();
-        Some(Self { terms, created: created?, updated: updated?, version: version?, written })
+        Some(Self { spec, created: created?, updated: updated?, version: version?, written })
     }
 
     /// Its rule, among these policies.
     pub(crate) fn rule(&self, base: &Policies) -> Rule {
         let field = |name: &Arc<str>| Field { name: Arc::clone(name), kind: base.kind_of(name) };
-        let terms = &self.terms;
+        let spec = &self.spec;
         Rule {
-            name: Arc::clone(&terms.name),
+            name: Arc::clone(&spec.name),
             code: None,
-            by: terms.by.iter().map(field).collect(),
-            plan: Arc::clone(&terms.plan),
+            by: spec.by.iter().map(field).collect(),
+            plan: Arc::clone(&spec.plan),
             overrides: Default::default(),
-            on_exceed: terms.on_exceed,
-            on_outage: terms.in_outage(base.on_outage()),
+            on_exceed: spec.on_exceed,
+            on_outage: spec.in_outage(base.on_outage()),
             count: None,
             count_when: None,
             ban: None,
@@ -98,20 +98,20 @@ impl MadePolicy {
     }
 }
 
-fn write(terms: &Terms, created: Timestamp, updated: Timestamp, version: u64) -> String {
+fn write(spec: &PolicySpec, created: Timestamp, updated: Timestamp, version: u64) -> String {
     let (created, updated) = (created.as_micros(), updated.as_micros());
     let mut text = format!("version {version}\ncreated {created}\nupdated {updated}");
     let mut line = |word: &str, rest: &dyn std::fmt::Display| {
         write!(text, "\n{word} {rest}").expect("a string takes everything");
     };
-    terms.by.iter().for_each(|field| line("by", field));
-    terms.plan.limits().iter().for_each(|limit| line("limit", limit));
-    line("on_exceed", &terms.on_exceed);
-    if let Some(on_outage) = &terms.on_outage {
+    spec.by.iter().for_each(|field| line("by", field));
+    spec.plan.limits().iter().for_each(|limit| line("limit", limit));
+    line("on_exceed", &spec.on_exceed);
+    if let Some(on_outage) = &spec.on_outage {
         line("on_outage", on_outage);
     }
-    if !terms.description.is_empty() {
-        line("description", &escape(&terms.description));
+    if !spec.description.is_empty() {
+        line("description", &escape(&spec.description));
     }
     text
 }
@@ -158,11 +158,11 @@ mod tests {
     fn a_record_reads_back_as_it_was_written() {
         let at = Timestamp::from_micros;
         for text in ["", "for partners", "a\nb\\n\\", "\\", "\n", "version 9\nby x"] {
-            let made = MadePolicy::new(Terms::new(draft(text)).unwrap(), at(7));
-            assert_eq!(MadePolicy::read("partners", made.written()), Some(made.clone()));
+            let made = DynamicPolicy::new(PolicySpec::new(draft(text)).unwrap(), at(7));
+            assert_eq!(DynamicPolicy::read("partners", made.written()), Some(made.clone()));
             let plain = PolicyDraft { name: "partners".into(), ..PolicyDraft::default() };
-            let changed = made.changed(Terms::new(plain).unwrap(), at(9));
-            assert_eq!(MadePolicy::read("partners", changed.written()), Some(changed.clone()));
+            let changed = made.changed(PolicySpec::new(plain).unwrap(), at(9));
+            assert_eq!(DynamicPolicy::read("partners", changed.written()), Some(changed.clone()));
             let times = (changed.created, changed.updated, changed.version);
             assert_eq!(times, (at(7), at(9), 2));
             assert_ne!(made.tag(), changed.tag());
@@ -171,10 +171,10 @@ mod tests {
 
     #[test]
     fn a_record_is_read_past_what_a_newer_node_wrote_and_not_past_what_is_wrong() {
-        let made = MadePolicy::new(Terms::new(draft("x")).unwrap(), Timestamp::ZERO);
+        let made = DynamicPolicy::new(PolicySpec::new(draft("x")).unwrap(), Timestamp::ZERO);
         let text = String::from_utf8(made.written().to_vec()).unwrap();
-        let newer = MadePolicy::read("partners", format!("{text}\ncolour red").as_bytes()).unwrap();
-        assert_eq!(newer.terms, made.terms);
+        let newer = DynamicPolicy::read("partners", format!("{text}\ncolour red").as_bytes()).unwrap();
+        assert_eq!(newer.spec, made.spec);
         for wrong in [
             String::new(),
             text.replace("version 1", "version one"),
@@ -185,9 +185,9 @@ mod tests {
             text.replace("local 1/3", "local"),
             text.replace("by ip", "by i p"),
         ] {
-            assert_eq!(MadePolicy::read("partners", wrong.as_bytes()), None, "{wrong}");
+            assert_eq!(DynamicPolicy::read("partners", wrong.as_bytes()), None, "{wrong}");
         }
-        assert_eq!(MadePolicy::read("Partners", text.as_bytes()), None);
-        assert_eq!(MadePolicy::read("partners", b"\xff"), None);
+        assert_eq!(DynamicPolicy::read("Partners", text.as_bytes()), None);
+        assert_eq!(DynamicPolicy::read("partners", b"\xff"), None);
     }
 }

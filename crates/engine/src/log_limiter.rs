@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tollgate_core::{Span, Timestamp};
 
 /// At most so many a second, evenly spaced after a first burst. Where two meet, one is left out.
-pub struct Trickle {
+pub struct LogLimiter {
     next: AtomicU64,
     gap: u64,
     /// How far it may run ahead.
@@ -14,15 +14,15 @@ pub struct Trickle {
 
 /// Keeps what happens often from filling the log. By default it lets through ten lines a second, fifty at
 /// once.
-pub struct LogTrickle {
-    trickle: Trickle,
+pub struct PacedLog {
+    limiter: LogLimiter,
     held_back: AtomicU64,
 }
 
-/// A trickle that is this far ahead was set before the clock went back.
+/// A limiter that is this far ahead was set before the clock went back.
 const FAR_AHEAD: u64 = 3_600_000_000;
 
-impl Trickle {
+impl LogLimiter {
     /// One in each gap, and so many at once.
     pub fn new(gap: Span, burst: u64) -> Self {
         Self { next: AtomicU64::new(0), gap: gap.as_micros(), most_ahead: gap.as_micros() * (burst - 1) }
@@ -42,27 +42,27 @@ impl Trickle {
     }
 }
 
-impl std::fmt::Debug for LogTrickle {
+impl std::fmt::Debug for PacedLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogTrickle").finish_non_exhaustive()
+        f.debug_struct("PacedLog").finish_non_exhaustive()
     }
 }
 
-impl Default for LogTrickle {
+impl Default for PacedLog {
     fn default() -> Self {
-        Self { trickle: Trickle::new(Span::from_millis(100), 50), held_back: AtomicU64::new(0) }
+        Self { limiter: LogLimiter::new(Span::from_millis(100), 50), held_back: AtomicU64::new(0) }
     }
 }
 
-impl LogTrickle {
+impl PacedLog {
     /// One line in each gap.
     pub fn every(gap: Span) -> Self {
-        Self { trickle: Trickle::new(gap, 1), held_back: AtomicU64::new(0) }
+        Self { limiter: LogLimiter::new(gap, 1), held_back: AtomicU64::new(0) }
     }
 
     /// Whether a line may be written, and how many were held back before it.
     pub fn admit(&self, now: Timestamp) -> Option<u64> {
-        if self.trickle.admits(now) {
+        if self.limiter.admits(now) {
             return Some(self.held_back.swap(0, Ordering::Relaxed));
         }
         // Where two meet, one is not counted: it is for people to read.
@@ -75,18 +75,18 @@ impl LogTrickle {
 mod tests {
     use super::*;
 
-    fn admitted(log: &LogTrickle, second: u64, asked: u64) -> usize {
+    fn admitted(log: &PacedLog, second: u64, asked: u64) -> usize {
         (0..asked).filter(|_| log.admit(Timestamp::from_micros(second * 1_000_000)).is_some()).count()
     }
 
     #[test]
     fn a_burst_passes_and_then_a_trickle_that_says_what_was_held_back() {
-        let log = LogTrickle::default();
+        let log = PacedLog::default();
         assert_eq!(admitted(&log, 100_000, 1_000), 50);
         assert_eq!(log.admit(Timestamp::from_micros(100_001_000_000)), Some(950));
         assert_eq!(admitted(&log, 100_001, 1_000), 9);
         assert_eq!(admitted(&log, 90_000, 1_000), 50, "the clock went back");
-        let seldom = LogTrickle::every(Span::from_secs(10));
+        let seldom = PacedLog::every(Span::from_secs(10));
         assert_eq!([100, 109, 110, 119].map(|second| admitted(&seldom, second, 20)), [1, 0, 1, 0]);
     }
 }

@@ -6,7 +6,7 @@ use ring::hmac::{self, HMAC_SHA256};
 use crate::settings::Password;
 
 /// Hashes keys that must not be read.
-pub(crate) struct Hiding {
+pub(crate) struct KeyHash {
     /// What to hash with, if that is configured.
     configured: Option<hmac::Key>,
     /// The secret of the store, once it is known.
@@ -22,7 +22,7 @@ struct Stored {
 /// Whatever else the store's secret is used for is never begun like this.
 const PURPOSE: &[u8] = b"tollgate key\0";
 
-impl Hiding {
+impl KeyHash {
     /// With this secret, or else with that of the store, which is to be learned.
     pub(crate) fn new(configured: Option<&Password>) -> Self {
         let configured = configured.map(|secret| hmac::Key::new(HMAC_SHA256, secret.0.as_bytes()));

@@ -3,17 +3,17 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::{Answer, Given, HoldsOrder, HoldsReport, Spot};
+use tollgate_core::store::{Answer, Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{
     Attempt, Charges, Clock, Decision, Limit, Origin, Outcome, Policies, Reason, Span, Store, StoreError,
     Timestamp,
 };
 
 use crate::breaker::Pass;
+use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
 use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
-use crate::gate::Gate;
 use crate::meter::StoreMeters;
 use crate::pending::Refunds;
 use crate::receipt::Home;
@@ -40,9 +40,9 @@ pub enum Health {
 }
 
 /// What an engine has beside a store that others share.
-pub(crate) struct Shared {
+pub(crate) struct SharedStore {
     pub(crate) fallback: Arc<dyn Store>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<BreakerGate>,
     pub(crate) denied: Denied,
     pub(crate) retractions: Retractions,
     pub(crate) refunds: Refunds,
@@ -58,9 +58,9 @@ pub(crate) enum Aim {
     Peek,
 }
 
-impl Shared {
+impl SharedStore {
     pub(crate) fn new(fallback: Fallback) -> Self {
-        let gate = Arc::new(Gate::new(fallback.clock));
+        let gate = Arc::new(BreakerGate::new(fallback.clock));
         let (retractions, refunds) = (Retractions::default(), Refunds::default());
         let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
         let condition = Arc::<Condition>::default();
@@ -136,7 +136,7 @@ impl Engine {
     /// Asks the store, and takes note of how it did.
     async fn measured<T>(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pass: Pass,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
@@ -151,7 +151,7 @@ impl Engine {
     /// Decides an attempt whose charges are not empty.
     pub(crate) async fn decide_shared<'a>(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
@@ -171,7 +171,7 @@ impl Engine {
     /// Takes from the store, or says why that cannot be.
     async fn take_shared(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pass: Pass,
         pinned: &Snapshot,
         decision: &mut Decision<'_>,
@@ -208,7 +208,7 @@ impl Engine {
     /// Decides by what the rules do without their store.
     async fn decide_without<'a>(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
@@ -246,7 +246,7 @@ impl Engine {
     /// Says what [`Engine::decide_shared`] would, and takes nothing.
     pub(crate) async fn peek_shared<'a>(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
@@ -291,13 +291,13 @@ impl Engine {
     }
 
     /// Gives back to the counters of this process what was taken from them.
-    pub(crate) async fn give_local(
+    pub(crate) async fn refund_local(
         &self,
         charges: &Charges<'_>,
         taken_at: Timestamp,
-    ) -> Result<Given, StoreError> {
-        let Some(shared) = &self.shared else { return Ok(Given::TooOld) };
-        shared.fallback.give(charges, taken_at).await
+    ) -> Result<Refunded, StoreError> {
+        let Some(shared) = &self.shared else { return Ok(Refunded::TooOld) };
+        shared.fallback.refund(charges, taken_at).await
     }
 
     /// Where something was taken.
@@ -312,24 +312,24 @@ impl Engine {
     /// none. All other orders are the store's alone.
     pub(crate) async fn order_shared(
         &self,
-        shared: &Shared,
+        shared: &SharedStore,
         pinned: &Snapshot,
-        spot: &Spot<'_>,
+        counter: &Counter<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
         let local = match order {
-            HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(spot),
+            HoldsOrder::Renew(_) | HoldsOrder::Release(_) => pinned.local_spot(counter),
             _ => None,
         };
         let here = match &local {
-            Some(spot) => shared.fallback.holds(spot, order).await.ok().filter(|report| report.found),
+            Some(counter) => shared.fallback.holds(counter, order).await.ok().filter(|report| report.found),
             None => None,
         };
         let there = match order {
             HoldsOrder::List | HoldsOrder::Replace(..) => {
-                self.ask_at_leisure(self.store.holds(spot, order)).await
+                self.ask_at_leisure(self.store.holds(counter, order)).await
             }
-            _ => self.ask(self.store.holds(spot, order)).await,
+            _ => self.ask(self.store.holds(counter, order)).await,
         };
         match (there, here) {
             (Ok(report), here) => Ok(HoldsReport { found: report.found || here.is_some(), ..report }),
@@ -345,38 +345,38 @@ impl Engine {
     }
 
     /// Ends a hold where that needs no waiting.
-    pub(crate) fn release_at_once(&self, home: Home, spot: &Spot<'_>, id: &str) {
-        match self.own_store(home).holds(spot, HoldsOrder::ReleaseMany(&[id])) {
+    pub(crate) fn release_at_once(&self, home: Home, counter: &Counter<'_>, id: &str) {
+        match self.own_store(home).holds(counter, HoldsOrder::ReleaseMany(&[id])) {
             // What is damaged or gone holds nothing.
             Answer::Ready(_) => {}
             Answer::Later(_) => unreachable!("it says that it answers at once"),
         }
-        self.ordered(spot, HoldsOrder::ReleaseMany(&[id]));
+        self.ordered(counter, HoldsOrder::ReleaseMany(&[id]));
     }
 
     /// Gives an order about holds where they are.
     pub(crate) async fn order_at(
         &self,
         home: Home,
-        spot: &Spot<'_>,
+        counter: &Counter<'_>,
         order: HoldsOrder<'_>,
     ) -> Result<HoldsReport, StoreError> {
         let report = match (&self.shared, home) {
-            (Some(shared), Home::Local) => shared.fallback.holds(spot, order).await,
-            _ => self.ask(self.store.holds(spot, order)).await,
+            (Some(shared), Home::Local) => shared.fallback.holds(counter, order).await,
+            _ => self.ask(self.store.holds(counter, order)).await,
         };
-        self.ordered(spot, order);
+        self.ordered(counter, order);
         report
     }
 
     /// Takes note of what an order about holds may have freed.
-    pub(crate) fn ordered(&self, spot: &Spot<'_>, order: HoldsOrder<'_>) {
+    pub(crate) fn ordered(&self, counter: &Counter<'_>, order: HoldsOrder<'_>) {
         if let Some(shared) = &self.shared {
-            shared.denied.free(spot.plan, spot.key);
+            shared.denied.free(counter.plan, counter.key);
         }
         match order {
             HoldsOrder::Release(_) | HoldsOrder::ReleaseMany(_) | HoldsOrder::Replace(..) => {
-                self.bell.freed_at(spot.plan.rule(), spot.key);
+                self.wakeups.freed_at(counter.plan.rule(), counter.key);
             }
             HoldsOrder::List | HoldsOrder::Renew(_) | HoldsOrder::RenewMany(_) | HoldsOrder::Claim(..) => {}
         }
@@ -387,7 +387,7 @@ impl Engine {
         if let Some(shared) = &self.shared {
             shared.freed(charges);
         }
-        self.bell.freed(charges);
+        self.wakeups.freed(charges);
     }
 
     /// Whether the store may be asked, as far as is known.
@@ -396,9 +396,9 @@ impl Engine {
     }
 
     /// Tells the log of an error that is about one attempt and not about the store.
-    fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &Shared) {
+    fn note_misfit(&self, error: &StoreError, reason: Reason, shared: &SharedStore) {
         if matches!(error, StoreError::Full { .. } | StoreError::Damaged { .. })
-            && let Some(held_back) = self.log_trickle.admit(shared.gate.now())
+            && let Some(held_back) = self.paced_log.admit(shared.gate.now())
         {
             let reason = reason.name();
             tracing::warn!(component = "store", reason, %error, held_back, "a decision was made without the store");
@@ -406,7 +406,7 @@ impl Engine {
     }
 }
 
-impl Shared {
+impl SharedStore {
     /// Takes note of what came of asking the store.
     fn note<T>(&self, pass: Pass, answer: &Result<T, StoreError>) {
         self.gate.note(pass, answer);
@@ -438,10 +438,10 @@ impl Shared {
 
 impl Snapshot {
     /// The place in this process that stands for one in the store.
-    fn local_spot<'s>(&'s self, spot: &Spot<'s>) -> Option<Spot<'s>> {
+    fn local_spot<'s>(&'s self, counter: &Counter<'s>) -> Option<Counter<'s>> {
         let local: &Policies = self.local.as_ref()?;
-        let plan = local.rule(spot.plan.rule())?.plan_at(spot.key);
-        Some(Spot { plan, key: spot.key })
+        let plan = local.rule(counter.plan.rule())?.plan_at(counter.key);
+        Some(Counter { plan, key: counter.key })
     }
 }
 

@@ -11,14 +11,14 @@ use super::{Config, StoreConfig};
 
 /// A policy whose rules lie apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart {
+pub struct SlotSpread {
     /// Its name.
     pub policy: String,
     /// Its rules that charge something.
     pub rules: Vec<String>,
 }
 
-impl Apart {
+impl SlotSpread {
     /// What that means.
     pub fn words(&self) -> String {
         format!(
@@ -40,13 +40,13 @@ impl Apart {
 
 impl Config {
     /// The policies that are weaker than all or nothing under concurrency, because of their store.
-    pub fn apart(&self) -> Vec<Apart> {
-        apart(&self.store, &self.policies)
+    pub fn slot_spread(&self) -> Vec<SlotSpread> {
+        of(&self.store, &self.policies)
     }
 }
 
 /// The policies whose rules this store keeps apart.
-pub fn apart(store: &StoreConfig, policies: &Policies) -> Vec<Apart> {
+pub fn of(store: &StoreConfig, policies: &Policies) -> Vec<SlotSpread> {
     let StoreConfig::Redis(settings) = store else { return Vec::new() };
     let Topology::Cluster { .. } = settings.topology else { return Vec::new() };
     let mut found = Vec::new();
@@ -57,7 +57,7 @@ pub fn apart(store: &StoreConfig, policies: &Policies) -> Vec<Apart> {
         let together = tags.iter().all(|tag| tag.is_some() && *tag == tags[0]);
         if rules.len() > 1 && !together {
             let rules = rules.into_iter().map(str::to_owned).collect();
-            found.push(Apart { policy: policy.name.to_string(), rules });
+            found.push(SlotSpread { policy: policy.name.to_string(), rules });
         }
     }
     found

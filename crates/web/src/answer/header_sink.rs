@@ -31,7 +31,7 @@ const fn header_fits(line: &[u8]) -> bool {
 
 /// Headers that are being written. What is said under a name replaces what was said under it before,
 /// unless it is added.
-pub trait Sheet {
+pub trait HeaderSink {
     /// Says a number.
     fn number(&mut self, name: Name, number: u64);
 
@@ -51,7 +51,7 @@ pub trait Sheet {
     fn forget(&mut self, name: Name);
 }
 
-impl Sheet for HeaderMap {
+impl HeaderSink for HeaderMap {
     fn number(&mut self, name: Name, value: u64) {
         self.insert(name.header, number(value));
     }
@@ -95,7 +95,7 @@ impl Lines {
     }
 }
 
-impl Sheet for Lines {
+impl HeaderSink for Lines {
     #[inline(always)]
     fn number(&mut self, name: Name, number: u64) {
         self.line(&name, itoa::Buffer::new().format(number).as_bytes());
@@ -132,12 +132,12 @@ mod tests {
 
     use super::*;
 
-    fn fill(sheet: &mut impl Sheet) {
+    fn fill(sink: &mut impl HeaderSink) {
         let etag = Name::new(ETAG, "etag: ");
-        sheet.number(Name::new(AGE, "age: "), 12_345);
-        sheet.fixed(etag.clone(), "fixed");
-        sheet.text(Name::new(VIA, "via: "), "a rule");
-        sheet.text(etag, "x\r\ny: z");
+        sink.number(Name::new(AGE, "age: "), 12_345);
+        sink.fixed(etag.clone(), "fixed");
+        sink.text(Name::new(VIA, "via: "), "a rule");
+        sink.text(etag, "x\r\ny: z");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use tollgate_core::{Clock, Reason, Span, StoreError, Timestamp};
 use crate::breaker::{Breaker, Pass, Turned};
 
 /// A breaker that many ask at once.
-pub(crate) struct Gate {
+pub(crate) struct BreakerGate {
     breaker: Mutex<Breaker>,
     /// What everybody needs to know of the breaker, without the lock: its turn, whether a success
     /// would be news, whether it is open.
@@ -25,14 +25,14 @@ pub(crate) struct Gate {
 
 /// A probe in flight. One that is dropped unanswered has failed.
 pub(crate) struct Probing<'g> {
-    gate: &'g Gate,
+    gate: &'g BreakerGate,
     ended: bool,
 }
 
 const OPEN: u64 = 1;
 const STRAINED: u64 = 2;
 
-impl Gate {
+impl BreakerGate {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             breaker: Mutex::new(Breaker::closed()),

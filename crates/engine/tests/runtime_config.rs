@@ -11,7 +11,7 @@ use support::{Stand, decide, policies, rule, start};
 use tollgate_core::key::{FieldKind, Kinds};
 use tollgate_core::store::Answer;
 use tollgate_core::{Attempt, Policies, Records, Roster, Span};
-use tollgate_engine::books::{BadTerms, PolicyDraft, Terms};
+use tollgate_engine::runtime_config::{BadSpec, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Engine, Parts};
 use tollgate_store::MemoryStore;
 
@@ -20,21 +20,21 @@ fn draft(name: &str, limits: &[&str]) -> PolicyDraft {
     PolicyDraft { name: name.into(), limits, ..PolicyDraft::default() }
 }
 
-fn terms(name: &str, limits: &[&str]) -> Terms {
-    Terms::new(draft(name, limits)).unwrap()
+fn spec(name: &str, limits: &[&str]) -> PolicySpec {
+    PolicySpec::new(draft(name, limits)).unwrap()
 }
 
-fn by(name: &str, by: &[&str], limits: &[&str]) -> Terms {
+fn by(name: &str, by: &[&str], limits: &[&str]) -> PolicySpec {
     let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
-    Terms::new(PolicyDraft { by, ..draft(name, limits) }).unwrap()
+    PolicySpec::new(PolicyDraft { by, ..draft(name, limits) }).unwrap()
 }
 
 fn base() -> Policies {
     policies(vec![rule::rejecting("own", &["ip"], &["7/hour"])], &[("filed", &["own"])])
 }
 
-fn make(engine: &Engine, terms: Terms) {
-    block_on(engine.make_policy(terms)).unwrap();
+fn make(engine: &Engine, spec: PolicySpec) {
+    block_on(engine.make_policy(spec)).unwrap();
 }
 
 fn allowed(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> bool {
@@ -52,8 +52,8 @@ fn in_use(fault: Result<impl std::fmt::Debug, ChangeFault>) -> Vec<String> {
 #[test]
 fn a_policy_that_was_made_limits_clients_on_routes_and_consumers_on_all_of_them_or_takes_nothing() {
     let stand = Stand::new(base());
-    make(&stand.engine, terms("orders", &["2/hour"]));
-    make(&stand.engine, terms("search", &["9/hour"]));
+    make(&stand.engine, spec("orders", &["2/hour"]));
+    make(&stand.engine, spec("search", &["9/hour"]));
     block_on(stand.engine.set_override("consumer", "acme", vec!["3/hour".parse().unwrap()])).unwrap();
     let fields = |ip, consumer| [("route", "r"), ("ip", ip), ("consumer", consumer)];
     let allowed = |policy, ip, consumer| allowed(&stand.engine, policy, &fields(ip, consumer));
@@ -87,7 +87,7 @@ fn what_an_attempt_does_not_say_is_not_limited_and_what_nobody_knows_is_a_mistak
 #[test]
 fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
     block_on(stand.engine.assign_route("checkout", "orders")).unwrap();
     let fields = [("route", "checkout"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields));
@@ -101,8 +101,8 @@ fn a_policy_that_was_made_survives_a_restart_and_a_reload() {
 #[test]
 fn a_name_that_is_taken_is_refused_and_says_by_whom() {
     let stand = Stand::new(base());
-    make(&stand.engine, terms("orders", &["2/hour"]));
-    let fault = |name: &str| block_on(stand.engine.make_policy(terms(name, &["1/hour"]))).unwrap_err();
+    make(&stand.engine, spec("orders", &["2/hour"]));
+    let fault = |name: &str| block_on(stand.engine.make_policy(spec(name, &["1/hour"]))).unwrap_err();
     assert_eq!(fault("orders"), ChangeFault::Taken { name: "orders".into() });
     for name in ["own", "filed", "consumer"] {
         assert_eq!(fault(name), ChangeFault::Configured { name: name.into() });
@@ -137,7 +137,7 @@ fn what_the_configuration_takes_the_name_of_is_left_out_until_it_gives_it_back()
 fn the_configurations_own_rule_of_consumers_stands_in_for_the_built_in_one() {
     let consumer = rule::rejecting("consumer", &["consumer"], &["1/hour"]);
     let stand = Stand::new(policies(vec![consumer], &[]));
-    make(&stand.engine, terms("orders", &["9/hour"]));
+    make(&stand.engine, spec("orders", &["9/hour"]));
     let fields = [("route", "r"), ("ip", "192.0.2.1"), ("consumer", "acme")];
     assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
 }
@@ -157,7 +157,7 @@ fn fields_hold_what_the_configuration_says_they_do() {
 #[test]
 fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_about() {
     let stand = Stand::new(base());
-    let clash = |terms| matches!(block_on(stand.engine.make_policy(terms)), Err(ChangeFault::Clash(_)));
+    let clash = |spec| matches!(block_on(stand.engine.make_policy(spec)), Err(ChangeFault::Clash(_)));
     assert!(clash(by("a", &["size"], &["5 size per attempt"])));
     assert!(clash(by("a", &["size"], &["5 consumer per attempt"])));
     block_on(stand.engine.set_override("consumer", "acme", vec!["5 size per attempt".parse().unwrap()]))
@@ -177,26 +177,26 @@ fn limits_that_no_attempt_could_meet_are_refused_and_left_out_where_they_came_ab
 #[test]
 fn a_change_keeps_counts_and_is_made_from_the_state_that_is_expected() {
     let stand = Stand::new(base());
-    let made = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    let made = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
     let fields = [("route", "r"), ("ip", "192.0.2.1")];
     assert!(allowed(&stand.engine, "orders", &fields) && allowed(&stand.engine, "orders", &fields));
     stand.clock.advance(Span::from_secs(5));
     let change =
-        block_on(stand.engine.change_policy(terms("orders", &["3/hour"]), Some(&[made.tag()]))).unwrap();
+        block_on(stand.engine.change_policy(spec("orders", &["3/hour"]), Some(&[made.tag()]))).unwrap();
     assert_eq!((&change.before, change.after.version, change.after.created), (&made, 2, made.created));
     assert_eq!(change.after.updated, made.updated + Span::from_secs(5));
     assert!(allowed(&stand.engine, "orders", &fields) && !allowed(&stand.engine, "orders", &fields));
-    let stale = block_on(stand.engine.change_policy(terms("orders", &["9/hour"]), Some(&[made.tag()])));
+    let stale = block_on(stand.engine.change_policy(spec("orders", &["9/hour"]), Some(&[made.tag()])));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
     let stale = block_on(stand.engine.delete_policy("orders", Some(&[made.tag()]), &[]));
     assert_eq!(stale.unwrap_err(), ChangeFault::Changed { name: "orders".into() });
     assert_eq!(
-        block_on(stand.engine.change_policy(terms("order", &["9/hour"]), None)).unwrap_err(),
+        block_on(stand.engine.change_policy(spec("order", &["9/hour"]), None)).unwrap_err(),
         ChangeFault::Unknown { name: "order".into() }
     );
     block_on(stand.engine.delete_policy("orders", None, &[])).unwrap();
     stand.clock.advance(Span::from_secs(5));
-    let again = block_on(stand.engine.make_policy(terms("orders", &["2/hour"]))).unwrap();
+    let again = block_on(stand.engine.make_policy(spec("orders", &["2/hour"]))).unwrap();
     assert_ne!(again.tag(), made.tag(), "it is another one");
 }
 
@@ -265,7 +265,7 @@ fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
     }
     let engine = start(base(), &stand.store);
     assert!(engine.pin().made().is_empty() && engine.pin().assigned().is_empty());
-    make(&engine, terms("orders", &["2/hour"]));
+    make(&engine, spec("orders", &["2/hour"]));
     block_on(engine.assign_route("r", "orders")).unwrap();
     block_on(engine.set_override("own", "192.0.2.1", vec!["1/hour".parse().unwrap()])).unwrap();
     let engine = start(base(), &stand.store);
@@ -290,7 +290,7 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
         ChangeFault::TooMany { most, .. } => most,
         other => panic!("{other}"),
     };
-    assert_eq!(most(block_on(engine.make_policy(terms("more", &["2/hour"]))).unwrap_err()), 10_000);
+    assert_eq!(most(block_on(engine.make_policy(spec("more", &["2/hour"]))).unwrap_err()), 10_000);
     assert_eq!(most(block_on(engine.assign_route("more", "p1")).unwrap_err()), 10_000);
     let limits = || vec!["3/hour".parse().unwrap()];
     assert_eq!(most(block_on(engine.set_override("own", "more", limits())).unwrap_err()), 100_000);
@@ -303,32 +303,32 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
 
 #[test]
 fn what_no_policy_can_say_is_refused() {
-    let bad = |draft| Terms::new(draft).unwrap_err();
+    let bad = |draft| PolicySpec::new(draft).unwrap_err();
     let long = "x".repeat(65);
     for name in ["", "Orders", "a/b", "ä", "a b", ".", "..", &long] {
-        assert_eq!(bad(draft(name, &[])), BadTerms::Name, "{name}");
+        assert_eq!(bad(draft(name, &[])), BadSpec::Name, "{name}");
     }
-    assert!(Terms::new(draft(&long[..64], &[])).is_ok());
+    assert!(PolicySpec::new(draft(&long[..64], &[])).is_ok());
     let fields = |by: &[&str]| {
         let by = Some(by.iter().map(|field| (*field).to_owned()).collect());
         bad(PolicyDraft { by, ..draft("a", &[]) })
     };
-    assert_eq!(fields(&[]), BadTerms::FieldCount { count: 0 });
-    assert_eq!(fields(&["a", "b", "c", "d", "e"]), BadTerms::FieldCount { count: 5 });
-    assert_eq!(fields(&["a", "b c"]), BadTerms::Field { field: "b c".into() });
-    assert_eq!(fields(&["a", "a"]), BadTerms::FieldTwice { field: "a".into() });
-    let described = |text: String| Terms::new(PolicyDraft { description: text, ..draft("a", &[]) });
+    assert_eq!(fields(&[]), BadSpec::FieldCount { count: 0 });
+    assert_eq!(fields(&["a", "b", "c", "d", "e"]), BadSpec::FieldCount { count: 5 });
+    assert_eq!(fields(&["a", "b c"]), BadSpec::Field { field: "b c".into() });
+    assert_eq!(fields(&["a", "a"]), BadSpec::FieldTwice { field: "a".into() });
+    let described = |text: String| PolicySpec::new(PolicyDraft { description: text, ..draft("a", &[]) });
     assert!(described("é\n\t".repeat(256)).is_ok());
-    assert_eq!(described("x".repeat(1_025)).unwrap_err(), BadTerms::LongDescription { bytes: 1_025 });
-    assert_eq!(described("\x1b[31m".into()).unwrap_err(), BadTerms::UnprintableDescription);
-    assert!(matches!(bad(draft("a", &["1/hour", "2/hour"])), BadTerms::Plan(_)));
-    assert!(matches!(bad(draft("a", &["1/day calendar in Europe/Berin"])), BadTerms::Zone { .. }));
+    assert_eq!(described("x".repeat(1_025)).unwrap_err(), BadSpec::LongDescription { bytes: 1_025 });
+    assert_eq!(described("\x1b[31m".into()).unwrap_err(), BadSpec::UnprintableDescription);
+    assert!(matches!(bad(draft("a", &["1/hour", "2/hour"])), BadSpec::Plan(_)));
+    assert!(matches!(bad(draft("a", &["1/day calendar in Europe/Berin"])), BadSpec::Zone { .. }));
     let alone = |on_outage: &str| PolicyDraft {
         on_outage: Some(on_outage.parse().unwrap()),
         ..draft("a", &["5 in total"])
     };
-    assert!(matches!(bad(alone("local 50%")), BadTerms::NoShare { .. }));
-    assert!(Terms::new(alone("deny")).is_ok());
+    assert!(matches!(bad(alone("local 50%")), BadSpec::NoShare { .. }));
+    assert!(PolicySpec::new(alone("deny")).is_ok());
 }
 
 /// Records that are kept, and whose keeping is never confirmed.

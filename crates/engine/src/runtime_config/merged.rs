@@ -1,4 +1,4 @@
-//! The configuration with the books laid over it: one set of policies, and what did not fit.
+//! The configuration with the run-time configuration merged into it: one set of policies, and what did not fit.
 
 use std::sync::{Arc, LazyLock};
 
@@ -6,13 +6,13 @@ use hashbrown::HashMap;
 use tollgate_core::numbers::Numbers;
 use tollgate_core::{Clash, Field, OnExceed, Plan, Policies, Policy, Rule};
 
-use super::{Books, CONSUMER, LeftOut, MadePolicy, Subject};
+use super::{CONSUMER, DynamicPolicy, LeftOut, RuntimeConfig, Subject};
 
 /// What is said of a record that cannot be read.
 pub(crate) const UNREADABLE: &str = "it cannot be read";
 
-/// What holds, from the configuration and from the books.
-pub(crate) struct Laid {
+/// What holds, from the configuration file and from run time.
+pub(crate) struct Merged {
     pub(crate) policies: Policies,
     /// How many of the policies are the configuration's: they come first.
     pub(crate) configured: usize,
@@ -52,11 +52,11 @@ fn consumer(base: &Policies) -> Arc<Rule> {
     })
 }
 
-impl MadePolicy {
+impl DynamicPolicy {
     /// Itself as a policy: its own rule, and that of consumers. An attempt to which neither applies
     /// passes, as one does that no policy is about.
     fn policy(&self, base: &Policies, consumer: &Arc<Rule>, numbers: &mut Numbers) -> Result<Policy, Misfit> {
-        let name = &self.terms.name;
+        let name = &self.spec.name;
         if **name == *CONSUMER || base.rule(name).is_some() || base.named(name).is_some() {
             return Err(Misfit::Taken);
         }
@@ -78,7 +78,7 @@ impl MadePolicy {
     }
 }
 
-impl Books {
+impl RuntimeConfig {
     /// A rule without what was set for its keys.
     pub(crate) fn bare_rule(&self, name: &str, base: &Policies) -> Option<Arc<Rule>> {
         let made = || self.made.get(name).map(|made| Arc::new(made.rule(base)));
@@ -87,7 +87,7 @@ impl Books {
     }
 
     /// The configuration with all this laid over it.
-    pub(crate) fn over(&self, base: &Policies) -> Laid {
+    pub(crate) fn over(&self, base: &Policies) -> Merged {
         let mut left_out = LeftOut::default();
         for record in self.unreadable.keys() {
             left_out.0.insert(record.clone(), UNREADABLE.to_owned());
@@ -102,7 +102,7 @@ impl Books {
             }
         }
         let built_in_consumer = base.rule(CONSUMER).is_none();
-        Laid { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
+        Merged { policies, configured: base.iter().count(), built_in_consumer, routes, left_out }
     }
 
     /// The configuration with the policies that were made, before any limits of single keys.

@@ -12,7 +12,7 @@ use super::pace::Pace;
 use super::timetable::{Precision, TICK};
 
 /// One rule at one key, or a policy as a whole: what keeps lanes from passing.
-pub(super) struct Spot {
+pub(super) struct WaitKey {
     /// The lanes that wait for it, in the order in which their turns come.
     pub(super) ring: BTreeMap<Rank, LaneId>,
     /// How many lanes have to pass it, wherever they wait.
@@ -45,7 +45,7 @@ pub(super) struct Told {
     pace: Option<Pace>,
 }
 
-impl Default for Spot {
+impl Default for WaitKey {
     fn default() -> Self {
         Self {
             ring: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl Default for Spot {
     }
 }
 
-impl Spot {
+impl WaitKey {
     /// Whether somebody waits for it, or it stands still.
     pub(super) fn is_busy(&self, now: Instant) -> bool {
         !self.ring.is_empty() || self.asked > 0 || self.is_paused(now)

@@ -1,7 +1,7 @@
 //! Giving back.
 
 use tokio::time::Instant;
-use tollgate_core::store::Given;
+use tollgate_core::store::Refunded;
 use tollgate_core::{Charges, Span, StoreError, Timestamp};
 
 use super::{RedisStore, head, nonsense, plans};
@@ -11,29 +11,29 @@ use crate::resp::Reply;
 
 impl RedisStore {
     /// Gives back what these charges took: each of them once.
-    pub(super) async fn give_back(
+    pub(super) async fn refund_all(
         &self,
         charges: &Charges<'_>,
         taken_at: Timestamp,
-    ) -> Result<Given, StoreError> {
+    ) -> Result<Refunded, StoreError> {
         if charges.is_empty() {
-            return Ok(Given::TooOld);
+            return Ok(Refunded::TooOld);
         }
         self.know_secret(plans(charges)).await?;
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         let groups = self.fleet.groups(&request.keys[..charges.len()]);
         if self.fleet.is_whole() {
-            return self.give_to(request, taken_at, Mode::Give).await;
+            return self.refund_to(request, taken_at, Mode::Give).await;
         }
         let known = self.remembered(charges, taken_at).await?;
-        let mut given = Given::Already;
+        let mut given = Refunded::Already;
         for group in groups {
             let mut request = Request::new(charges, group, &self.names)?;
             request.known = Some(request.chosen.iter().map(|index| known[*index]).collect());
-            given = match (given, self.give_to(request, taken_at, Mode::GiveKnown).await?) {
-                (Given::Back, _) | (_, Given::Back) => Given::Back,
-                (Given::TooOld, _) | (_, Given::TooOld) => Given::TooOld,
-                (Given::Already, Given::Already) => Given::Already,
+            given = match (given, self.refund_to(request, taken_at, Mode::GiveKnown).await?) {
+                (Refunded::Done, _) | (_, Refunded::Done) => Refunded::Done,
+                (Refunded::TooOld, _) | (_, Refunded::TooOld) => Refunded::TooOld,
+                (Refunded::Already, Refunded::Already) => Refunded::Already,
             };
         }
         Ok(given)
@@ -49,15 +49,15 @@ impl RedisStore {
     ) -> Result<(), StoreError> {
         let mut request = Request::new(charges, chosen, &self.names)?;
         let ask = Ask { moment: taken_at, ..Ask::to(Mode::Undo) };
-        self.settle(&self.scripts.give, &mut request, ask, &[], deadline).await.map(|_| ())
+        self.settle(&self.scripts.refund, &mut request, ask, &[], deadline).await.map(|_| ())
     }
 
-    async fn give_to(
+    async fn refund_to(
         &self,
         mut request: Request<'_, '_>,
         taken_at: Timestamp,
         mode: Mode,
-    ) -> Result<Given, StoreError> {
+    ) -> Result<Refunded, StoreError> {
         let charges = request.charges;
         let spent_for = charges.iter().map(|charge| charge.plan.matters_for()).max().unwrap_or_default();
         let age = charges.ages_out().map_or(0, Span::as_micros).to_string();
@@ -69,11 +69,11 @@ impl RedisStore {
         let marks = request.keys[..request.chosen.len()].iter().map(|key| spent(key, charges.ticket));
         request.last.extend(marks);
         let ask = Ask { mode, moment: taken_at, spent_for };
-        let reply = self.settle(&self.scripts.give, &mut request, ask, &words, self.deadline()).await?;
+        let reply = self.settle(&self.scripts.refund, &mut request, ask, &words, self.deadline()).await?;
         Ok(match head(&reply)?.status {
-            0 => Given::Back,
-            1 => Given::Already,
-            _ => Given::TooOld,
+            0 => Refunded::Done,
+            1 => Refunded::Already,
+            _ => Refunded::TooOld,
         })
     }
 
@@ -98,7 +98,7 @@ impl RedisStore {
         let request = Request::new(charges, (0..charges.len()).collect(), &self.names)?;
         for group in self.fleet.groups(&request.keys[..charges.len()]) {
             let mut request = Request::new(charges, group, &self.names)?;
-            self.settle(&self.scripts.give, &mut request, Ask::to(Mode::Retract), &[], self.deadline())
+            self.settle(&self.scripts.refund, &mut request, Ask::to(Mode::Retract), &[], self.deadline())
                 .await?;
         }
         Ok(())

@@ -17,7 +17,7 @@ pub(super) struct Query<'q> {
 
 /// What is told of a request. It is looked at only as far as some rule asks: a service may have uses
 /// for a path that nobody else understands.
-pub(super) struct Told<'h> {
+pub(super) struct Forwarded<'h> {
     pub(super) method: Method,
     uri: &'h [u8],
     host: &'h [u8],
@@ -53,7 +53,7 @@ fn no_dialect() -> Problem {
     Problem::misconfigured("`dialect` is `plain` or `nginx`")
 }
 
-impl<'h> Told<'h> {
+impl<'h> Forwarded<'h> {
     pub(super) fn read(dialect: Dialect, headers: &'h HeaderMap) -> Result<Self, Problem> {
         let names = dialect.names();
         let method = only(headers, names.method)?.ok_or_else(|| missing(names.method))?;

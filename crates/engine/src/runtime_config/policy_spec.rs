@@ -11,7 +11,7 @@ use crate::calendar::zone_exists;
 /// What a policy made at run time says. Whatever has this type can be a policy of some configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Terms {
+pub struct PolicySpec {
     /// What the policy is called, and its rule.
     pub name: Arc<str>,
     /// What it is for, in the words of whoever made it.
@@ -33,7 +33,7 @@ pub struct PolicyDraft {
     pub name: String,
     /// What it is for.
     pub description: String,
-    /// The fields that make its key; none is [`Terms::DEFAULT_BY`].
+    /// The fields that make its key; none is [`PolicySpec::DEFAULT_BY`].
     pub by: Option<Vec<String>>,
     /// Its limits; none at all is unlimited.
     pub limits: Vec<Limit>,
@@ -45,10 +45,10 @@ pub struct PolicyDraft {
 
 /// Why something cannot be a policy. The caller's fault; nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BadTerms {
+pub enum BadSpec {
     /// The name does not fit.
     Name,
-    /// The description is longer than [`Terms::MOST_DESCRIPTION_BYTES`].
+    /// The description is longer than [`PolicySpec::MOST_DESCRIPTION_BYTES`].
     LongDescription {
         /// How long it is.
         bytes: usize,
@@ -84,7 +84,7 @@ pub enum BadTerms {
     },
 }
 
-impl Terms {
+impl PolicySpec {
     /// The longest name.
     pub const MOST_NAME_BYTES: usize = 64;
     /// The longest description.
@@ -93,25 +93,25 @@ impl Terms {
     pub const DEFAULT_BY: [&'static str; 2] = ["route", "ip"];
 
     /// Checks what somebody asks for.
-    pub fn new(draft: PolicyDraft) -> Result<Self, BadTerms> {
+    pub fn new(draft: PolicyDraft) -> Result<Self, BadSpec> {
         let PolicyDraft { name, description, by, limits, on_exceed, on_outage } = draft;
         if !is_name(&name) {
-            return Err(BadTerms::Name);
+            return Err(BadSpec::Name);
         }
         check_description(&description)?;
         let by = by.unwrap_or_else(|| Self::DEFAULT_BY.map(str::to_owned).into());
         let by = check_fields(by)?;
         let zones = limits.iter().filter_map(|limit| limit.calendar()?.zone.as_deref());
         if let Some(zone) = zones.into_iter().find(|zone| !zone_exists(zone)) {
-            return Err(BadTerms::Zone { zone: zone.to_owned() });
+            return Err(BadSpec::Zone { zone: zone.to_owned() });
         }
         if let (Some(OnOutage::Local(_)), Some(limit)) =
             (on_outage, limits.iter().find(|limit| !limit.has_share()))
         {
-            return Err(BadTerms::NoShare { limit: limit.to_string() });
+            return Err(BadSpec::NoShare { limit: limit.to_string() });
         }
         let name: Arc<str> = name.into();
-        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadTerms::Plan)?;
+        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadSpec::Plan)?;
         let on_exceed = on_exceed.unwrap_or(OnExceed::Reject);
         Ok(Self { name, description, by, plan: Arc::new(plan), on_exceed, on_outage })
     }
@@ -135,45 +135,45 @@ impl Terms {
 /// Whether a rule or policy can be called this. Dots alone would be taken for a way up a path.
 fn is_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_.-".contains(&byte);
-    let length = (1..=Terms::MOST_NAME_BYTES).contains(&name.len());
+    let length = (1..=PolicySpec::MOST_NAME_BYTES).contains(&name.len());
     length && name.bytes().all(fits) && name.bytes().any(|byte| byte != b'.')
 }
 
-fn check_description(description: &str) -> Result<(), BadTerms> {
-    if description.len() > Terms::MOST_DESCRIPTION_BYTES {
-        return Err(BadTerms::LongDescription { bytes: description.len() });
+fn check_description(description: &str) -> Result<(), BadSpec> {
+    if description.len() > PolicySpec::MOST_DESCRIPTION_BYTES {
+        return Err(BadSpec::LongDescription { bytes: description.len() });
     }
     let unprintable = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if description.contains(unprintable) { Err(BadTerms::UnprintableDescription) } else { Ok(()) }
+    if description.contains(unprintable) { Err(BadSpec::UnprintableDescription) } else { Ok(()) }
 }
 
-fn check_fields(names: Vec<String>) -> Result<Box<[Arc<str>]>, BadTerms> {
+fn check_fields(names: Vec<String>) -> Result<Box<[Arc<str>]>, BadSpec> {
     if !(1..=Rule::MOST_FIELDS).contains(&names.len()) {
-        return Err(BadTerms::FieldCount { count: names.len() });
+        return Err(BadSpec::FieldCount { count: names.len() });
     }
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     for (index, name) in names.iter().enumerate() {
         let shown = || name.chars().take(64).collect();
         if !(1..=64).contains(&name.len()) || !name.bytes().all(fits) {
-            return Err(BadTerms::Field { field: shown() });
+            return Err(BadSpec::Field { field: shown() });
         }
         if names[..index].contains(name) {
-            return Err(BadTerms::FieldTwice { field: shown() });
+            return Err(BadSpec::FieldTwice { field: shown() });
         }
     }
     Ok(names.into_iter().map(Into::into).collect())
 }
 
-impl fmt::Display for BadTerms {
+impl fmt::Display for BadSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name => write!(
                 f,
                 "a name has 1 to {} of `a-z 0-9 _ . -`, and is not made of dots alone",
-                Terms::MOST_NAME_BYTES
+                PolicySpec::MOST_NAME_BYTES
             ),
             Self::LongDescription { bytes } => {
-                let most = Terms::MOST_DESCRIPTION_BYTES;
+                let most = PolicySpec::MOST_DESCRIPTION_BYTES;
                 write!(f, "the description is {bytes} bytes long; at most {most} are allowed")
             }
             Self::UnprintableDescription => f.write_str(
@@ -196,4 +196,4 @@ impl fmt::Display for BadTerms {
     }
 }
 
-impl std::error::Error for BadTerms {}
+impl std::error::Error for BadSpec {}

@@ -7,7 +7,7 @@ use super::{Config, Warning};
 
 impl Config {
     /// The rules of policies that stand before a service, and count by what no request can prove.
-    pub(super) fn unproved(&self) -> Vec<Warning> {
+    pub(super) fn unreachable_rules(&self) -> Vec<Warning> {
         let mut found = Vec::new();
         for policy in self.policies.iter() {
             if let Some(aliases) = self.aliases_of(policy) {

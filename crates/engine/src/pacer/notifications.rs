@@ -10,7 +10,7 @@ use super::unclaimed::Unclaimed;
 use crate::engine::{Engine, Fault};
 
 /// What became of waiting.
-pub(super) enum News<'d, 'a> {
+pub(super) enum Notification<'d, 'a> {
     /// It may pass.
     Passed { engine: &'d Engine, decision: &'d Decision<'a>, waited: Span, unclaimed: Unclaimed },
     /// A rule refuses it.
@@ -23,7 +23,7 @@ pub(super) enum News<'d, 'a> {
 
 /// Somebody who wants to hear.
 pub(super) trait Listener: Send {
-    fn hear(self: Box<Self>, news: News<'_, '_>);
+    fn hear(self: Box<Self>, notification: Notification<'_, '_>);
 }
 
 /// A caller, and what it wants to see of the decision.
@@ -43,15 +43,17 @@ where
     T: Send,
     F: FnOnce(&Engine, &Decision<'_>) -> T + Send,
 {
-    fn hear(self: Box<Self>, news: News<'_, '_>) {
+    fn hear(self: Box<Self>, notification: Notification<'_, '_>) {
         let Self { see, answer } = *self;
-        let heard = match news {
-            News::Passed { engine, decision, waited, unclaimed } => {
+        let heard = match notification {
+            Notification::Passed { engine, decision, waited, unclaimed } => {
                 Heard { answer: Ok(Paced { waited, seen: see(engine, decision) }), unclaimed }
             }
-            News::Denied { engine, decision } => Heard::of(denied(engine, decision, see)),
-            News::TooLate { waited, wait, bound } => Heard::of(Unpaced::TooLate { waited, wait, bound }),
-            News::Fault(fault) => Heard::of(Unpaced::Fault(fault)),
+            Notification::Denied { engine, decision } => Heard::of(denied(engine, decision, see)),
+            Notification::TooLate { waited, wait, bound } => {
+                Heard::of(Unpaced::TooLate { waited, wait, bound })
+            }
+            Notification::Fault(fault) => Heard::of(Unpaced::Fault(fault)),
         };
         // Whoever is gone does not hear it, and what was taken goes back as it is dropped.
         let _ = answer.send(heard);

@@ -3,10 +3,10 @@
 //! It is kept in records, read as a whole, and laid over the configuration, which it never changes.
 //! What does not go with the configuration of the day is left out and told; it is not forgotten.
 
-mod laid;
-mod made;
+mod dynamic_policy;
+mod merged;
 mod overrides;
-mod terms;
+mod policy_spec;
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -14,13 +14,13 @@ use std::sync::Arc;
 
 use tollgate_core::{Plan, Policies};
 
-pub(crate) use laid::{Laid, Misfit, UNREADABLE};
-pub use made::MadePolicy;
+pub use dynamic_policy::DynamicPolicy;
+pub(crate) use merged::{Merged, Misfit, UNREADABLE};
 pub(crate) use overrides::Overrides;
-pub use terms::{BadTerms, PolicyDraft, Terms};
+pub use policy_spec::{BadSpec, PolicyDraft, PolicySpec};
 
 /// Policies made at run time, by name.
-pub type MadePolicies = BTreeMap<Arc<str>, Arc<MadePolicy>>;
+pub type DynamicPolicies = BTreeMap<Arc<str>, Arc<DynamicPolicy>>;
 /// The policies that routes pass because they were told to at run time, by route.
 pub type Assignments = BTreeMap<Arc<str>, Arc<str>>;
 
@@ -30,9 +30,9 @@ pub const CONSUMER: &str = "consumer";
 
 /// Everything that was set at run time.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Books {
+pub(crate) struct RuntimeConfig {
     pub(crate) overrides: Overrides,
-    pub(crate) made: Arc<MadePolicies>,
+    pub(crate) made: Arc<DynamicPolicies>,
     pub(crate) routes: Arc<Assignments>,
     /// Records that cannot be read.
     unreadable: BTreeMap<String, Vec<u8>>,
@@ -49,11 +49,11 @@ pub(crate) enum Subject<'r> {
     Route(&'r str),
 }
 
-/// One change of the books, and of the record that it is about. Without a value it removes.
+/// One change of the run-time configuration, and of its record. Without a value it removes.
 #[derive(Clone, Debug)]
 pub(crate) enum Edit {
     Override { rule: Arc<str>, key: String, plan: Option<Arc<Plan>> },
-    Policy { name: Arc<str>, policy: Option<Arc<MadePolicy>> },
+    Policy { name: Arc<str>, policy: Option<Arc<DynamicPolicy>> },
     Route { route: Arc<str>, policy: Option<Arc<str>> },
 }
 
@@ -108,7 +108,7 @@ impl LeftOut {
     }
 }
 
-impl Books {
+impl RuntimeConfig {
     /// The most policies that may be made at run time.
     pub(crate) const MOST_MADE: usize = 10_000;
     /// The most routes that may be told what they pass.
@@ -119,8 +119,8 @@ impl Books {
     /// Reads the records. What says the same as `before` is the same: stores know plans by their
     /// address.
     pub(crate) fn read(records: &[(String, Vec<u8>)], before: &Self, base: &Policies) -> Self {
-        let mut books = Self::default();
-        let (mut made, mut routes) = (MadePolicies::new(), Assignments::new());
+        let mut runtime = Self::default();
+        let (mut made, mut routes) = (DynamicPolicies::new(), Assignments::new());
         let mut names: HashMap<&str, Arc<str>> = HashMap::new();
         for (record, value) in records {
             let read = match Subject::of(record) {
@@ -129,13 +129,13 @@ impl Books {
                     let known = || base.rule(rule).map_or_else(|| rule.into(), |rule| Arc::clone(&rule.name));
                     let name = names.entry(rule).or_insert_with(known);
                     let plan = overrides::read(name, value, before.overrides.at(rule, key));
-                    plan.map(|plan| books.overrides.set(rule, key, plan))
+                    plan.map(|plan| runtime.overrides.set(rule, key, plan))
                 }
                 Some(Subject::Policy(name)) => {
                     let known = before.made.get(name).filter(|made| made.written() == value);
-                    let read = || MadePolicy::read(name, value).map(Arc::new);
+                    let read = || DynamicPolicy::read(name, value).map(Arc::new);
                     let policy = known.cloned().or_else(read);
-                    policy.map(|policy| drop(made.insert(Arc::clone(&policy.terms.name), policy)))
+                    policy.map(|policy| drop(made.insert(Arc::clone(&policy.spec.name), policy)))
                 }
                 Some(Subject::Route(route)) => {
                     let policy = std::str::from_utf8(value).ok();
@@ -143,10 +143,10 @@ impl Books {
                 }
             };
             if read.is_none() {
-                books.unreadable.insert(record.clone(), value.clone());
+                runtime.unreadable.insert(record.clone(), value.clone());
             }
         }
-        Self { made: Arc::new(made), routes: Arc::new(routes), ..books }
+        Self { made: Arc::new(made), routes: Arc::new(routes), ..runtime }
     }
 
     /// What the record of a policy or a route says, as far as is known.
