@@ -48,6 +48,8 @@ pub enum Reason {
     Forbidden,
     /// What it keeps under one of the keys cannot be read.
     Damaged,
+    /// Other callers kept one of the keys busy for too long.
+    Busy,
 }
 
 impl OnOutage {
@@ -100,8 +102,15 @@ impl Share {
 
 impl Reason {
     /// Every reason there is.
-    pub const ALL: [Self; 6] =
-        [Self::Timeout, Self::Unreachable, Self::Open, Self::Full, Self::Forbidden, Self::Damaged];
+    pub const ALL: [Self; 7] = [
+        Self::Timeout,
+        Self::Unreachable,
+        Self::Open,
+        Self::Full,
+        Self::Forbidden,
+        Self::Damaged,
+        Self::Busy,
+    ];
 
     /// Its name, fit for a metric's label.
     pub fn name(self) -> &'static str {
@@ -112,6 +121,7 @@ impl Reason {
             Self::Full => "full",
             Self::Forbidden => "forbidden",
             Self::Damaged => "damaged",
+            Self::Busy => "busy",
         }
     }
 }

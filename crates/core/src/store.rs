@@ -20,7 +20,11 @@ use crate::time::Timestamp;
 
 /// A place that keeps counters. It owns the time by which they age.
 pub trait Store: Send + Sync {
-    /// Takes all charges, or none, and writes down what came of it.
+    /// The store's time: the clock by which its counters age.
+    fn now(&self) -> Answer<'_, Timestamp>;
+
+    /// Takes all charges, or none, and writes down what came of it. Without charges it conforms, and the
+    /// outcome tells the time.
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()>;
 
     /// Says what [`Store::take`] would, and takes nothing.
@@ -156,6 +160,9 @@ pub enum StoreError {
         /// What the server said.
         reason: String,
     },
+    /// Other callers kept one of the keys busy for too long. Nobody's fault; nothing was done, and the
+    /// store is well.
+    Busy,
     /// The server's access rules forbid a command that this needs. The operator's fault; nothing was
     /// done. What does not need the command still works.
     Forbidden {
@@ -297,6 +304,7 @@ impl StoreError {
             Self::Full { .. } | Self::OutOfMemory { .. } => Some(Reason::Full),
             Self::Forbidden { .. } => Some(Reason::Forbidden),
             Self::Damaged { .. } => Some(Reason::Damaged),
+            Self::Busy => Some(Reason::Busy),
             Self::TimedOut => Some(Reason::Timeout),
             Self::PartUnavailable { .. } | Self::Refused { .. } | Self::Unavailable { .. } => {
                 Some(Reason::Unreachable)
@@ -353,6 +361,7 @@ impl fmt::Display for StoreError {
                 write!(f, "what the store keeps under `{key}` cannot be read: {reason}; delete it")
             }
             Self::OutOfMemory { reason } => write!(f, "the store is full: {reason}"),
+            Self::Busy => f.write_str("other callers kept one of the keys busy for too long"),
             Self::Forbidden { reason } => write!(f, "the store forbids a command that is needed: {reason}"),
             Self::PartUnavailable { reason } => write!(f, "a part of the store cannot be used: {reason}"),
             Self::TimedOut => f.write_str("the store did not answer in time"),

@@ -14,16 +14,14 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tollgate_core::store::Answer;
-use tollgate_core::{
-    Attempt, Charges, Decision, Listing, Lists, Outcome, Policies, Span, Store, Target, Ticket, Timestamp,
-};
+use tollgate_core::{Attempt, Decision, Listing, Lists, Policies, Span, Target, Ticket, Timestamp};
 
 pub(crate) use locked::{Ledgered, PREFIX as LOCKS};
 pub use setting::{ListFault, MOST_SET, Wish};
 
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::ListMeters;
+use crate::shared_store::time_of;
 use book::Book;
 pub(crate) use book::Counts;
 
@@ -190,15 +188,4 @@ impl Engine {
             ahead => Timestamp::from_micros(shared.gate.now().as_micros().saturating_add_signed(ahead)),
         }
     }
-}
-
-/// The time of a store that answers at once; the epoch if it cannot answer, when nothing has ended yet.
-fn time_of(store: &dyn Store) -> Timestamp {
-    let mut outcome = Outcome::default();
-    let nothing = Charges::new(Ticket(0), 0, None);
-    match store.peek(&nothing, &mut outcome) {
-        Answer::Ready(Some(Ok(()))) => {}
-        Answer::Ready(_) | Answer::Later(_) => return Timestamp::ZERO,
-    }
-    outcome.now
 }

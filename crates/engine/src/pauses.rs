@@ -7,17 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
-use tollgate_core::{Charges, Outcome, Plan, Receipt, ReceiptLine, Span, StoreError, Ticket, Timestamp};
+use tollgate_core::{Receipt, ReceiptLine, Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
 use crate::pacer::PauseFault;
 use crate::receipt::{Home, Kind, Seal};
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// All pauses.
@@ -250,7 +248,7 @@ impl Engine {
             return Ok(BTreeMap::new());
         }
         // The way back from the store lengthens a pause, and does not cut it short.
-        let there = self.look_at_time().await?;
+        let there = self.store.now().await?;
         let here = Instant::now();
         let pauses = pauses.into_iter().map(|(name, until, scope)| {
             let until = here + until.since(there).min(Span::MAX).into();
@@ -261,21 +259,7 @@ impl Engine {
 
     /// The store's time.
     pub async fn store_now(&self) -> Result<Timestamp, StoreError> {
-        self.ask(self.look_at_time()).await
-    }
-
-    /// The store's time, by looking at a counter that nobody uses.
-    async fn look_at_time(&self) -> Result<Timestamp, StoreError> {
-        static PLAN: OnceLock<Arc<Plan>> = OnceLock::new();
-        let plan = PLAN.get_or_init(|| {
-            let limit = "1/s".parse().expect("it is a limit");
-            Arc::new(Plan::new("now".into(), vec![limit]).expect("one limit does not clash"))
-        });
-        let mut charges = Charges::new(Ticket(0), 0, None);
-        charges.push(plan, "now", true);
-        let mut outcome = Outcome::default();
-        self.settle(&*self.store, Aim::Peek, &mut charges, &mut outcome).await?;
-        Ok(outcome.now)
+        self.ask(self.store.now()).await
     }
 }
 

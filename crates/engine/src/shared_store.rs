@@ -69,14 +69,13 @@ impl SharedStore {
         let (fallback, denied) = (fallback.store, Denied::new());
         Self { fallback, gate, denied, retractions, refunds, schedule, condition, meters }
     }
+}
 
-    /// The time of the counters in this process.
-    async fn now(&self) -> Timestamp {
-        let mut outcome = Outcome::default();
-        let nothing = Charges::new(Default::default(), 0, None);
-        // It has nothing to look up, so there is nothing that could fail.
-        let _ = self.fallback.peek(&nothing, &mut outcome).await;
-        outcome.now
+/// The time of a store that answers at once; the epoch if it cannot answer, when nothing has ended yet.
+pub(crate) fn time_of(store: &dyn Store) -> Timestamp {
+    match store.now() {
+        Answer::Ready(Some(Ok(now))) => now,
+        Answer::Ready(_) | Answer::Later(_) => Timestamp::ZERO,
     }
 }
 
@@ -221,18 +220,19 @@ impl Engine {
         decision.open(policy, ticket, attempt.cost, attempt.id);
         policy.charge_listed(attempt, local.roster(), &mut decision.charges).map_err(Fault::Mistake)?;
         if let Some(index) = decision.denied_in_outage() {
-            decision.refuse(index, reason, shared.now().await);
+            decision.refuse(index, reason, time_of(&*shared.fallback));
             return Ok(());
         }
         if decision.charges.is_empty() {
-            decision.outcome = Outcome { now: shared.now().await, allowed: true, ..Outcome::default() };
+            decision.outcome =
+                Outcome { now: time_of(&*shared.fallback), allowed: true, ..Outcome::default() };
             decision.conclude(Origin::Outage(reason));
             return Ok(());
         }
         let Decision { charges, outcome, .. } = &mut *decision;
         if self.settle(&*shared.fallback, aim, charges, outcome).await.is_err() {
             // There is no room here either.
-            decision.refuse(0, reason, shared.now().await);
+            decision.refuse(0, reason, time_of(&*shared.fallback));
             return Ok(());
         }
         let whole = pinned.policies.find(attempt.policy).map_err(Fault::Mistake)?;

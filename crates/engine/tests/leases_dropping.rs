@@ -27,6 +27,10 @@ enum Before {
 }
 
 impl Store for Meddled {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        self.memory.now()
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         self.memory.take(charges, outcome)
     }

@@ -43,6 +43,7 @@ fn each_reason_is_told_and_counted() {
         (Mode::Unreachable, Reason::Unreachable),
         (Mode::Full, Reason::Full),
         (Mode::Damaged, Reason::Damaged),
+        (Mode::Busy, Reason::Busy),
     ];
     for (mode, reason) in table {
         let node = Centre::new().node(one(&["10/hour"], "local 50%"));
@@ -53,6 +54,16 @@ fn each_reason_is_told_and_counted() {
             node.engine.store_meters().unwrap().degraded().iter().map(|(_, _, count)| count).sum();
         assert_eq!(total, 1, "{mode:?}");
     }
+}
+
+#[test]
+fn a_busy_key_does_not_open_the_breaker() {
+    let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+    node.link.set(Mode::Busy);
+    repeat(100, &node);
+    node.link.set(Mode::Up);
+    assert_eq!(node.decide("api", &IP), (true, Origin::Store), "the store is asked again at once");
+    assert_eq!(node.link.retracted.lock().len(), 0, "nothing was done, so nothing is undone");
 }
 
 #[test]

@@ -44,6 +44,10 @@ impl Body for Frames {
 struct Distant(MemoryStore);
 
 impl Store for Distant {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        self.0.now()
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         self.0.take(charges, outcome)
     }

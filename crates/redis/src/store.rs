@@ -129,6 +129,19 @@ impl RedisStore {
         Ok(reply)
     }
 
+    /// The time of the server that keeps the records.
+    async fn ask_time(&self) -> Result<Timestamp, StoreError> {
+        if let Some(clock) = &self.clock {
+            return Ok(clock.now());
+        }
+        let reply = self.command_until(&self.names.records(), &[b"TIME"], self.deadline()).await?;
+        let [seconds, micros] = reply.list().unwrap_or_default() else { return Err(nonsense()) };
+        let number = |part: &Reply| part.text().and_then(|text| text.parse::<u64>().ok());
+        let (seconds, micros) = number(seconds).zip(number(micros)).ok_or_else(nonsense)?;
+        let time = seconds.checked_mul(1_000_000).and_then(|time| time.checked_add(micros));
+        time.filter(|time| *time <= MAX_EXACT).map(Timestamp::from_micros).ok_or_else(nonsense)
+    }
+
     /// Until when to wait for what nobody's decision waits for.
     fn patience(&self) -> Instant {
         Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
@@ -193,6 +206,10 @@ fn nonsense() -> StoreError {
 }
 
 impl Store for RedisStore {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        Answer::Later(Box::pin(self.ask_time()))
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         Answer::Later(Box::pin(self.decide(charges, Mode::Take, outcome)))
     }

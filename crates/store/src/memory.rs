@@ -394,6 +394,10 @@ fn put_in(
 }
 
 impl Store for MemoryStore {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        Answer::ready(Ok(self.clock.now()))
+    }
+
     fn answers_at_once(&self) -> bool {
         true
     }

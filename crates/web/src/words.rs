@@ -63,6 +63,7 @@ pub(crate) fn excuse(reason: Reason) -> &'static str {
         Reason::Full => "the store is full",
         Reason::Forbidden => "the store forbids a command that this needs",
         Reason::Damaged => "what the store keeps there cannot be read",
+        Reason::Busy => "other callers kept the counter busy for too long",
     }
 }
 

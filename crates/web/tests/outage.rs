@@ -24,6 +24,10 @@ fn gone<'a, T>() -> Answer<'a, T> {
 }
 
 impl Store for Gone {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        gone()
+    }
+
     fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
         gone()
     }

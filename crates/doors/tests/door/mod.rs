@@ -395,6 +395,10 @@ impl Records for Notebook {
 }
 
 impl Store for Gone {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        gone()
+    }
+
     fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
         gone()
     }

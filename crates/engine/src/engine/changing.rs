@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use tollgate_core::store::Answer;
-use tollgate_core::{Charges, Limit, Outcome, Plan, Policies, Rule, StoreError, Ticket, Timestamp};
+use tollgate_core::{Limit, Plan, Policies, Rule, StoreError, Timestamp};
 
 use super::{ChangeFault, Engine, Snapshot};
 use crate::runtime_config::{BadSpec, Edit, LeftOut, RuntimeConfig, Subject, UNREADABLE};
@@ -160,9 +160,7 @@ impl Engine {
     /// The time by which things are written down.
     pub(super) async fn now(&self) -> Result<Timestamp, StoreError> {
         let store = self.shared.as_ref().map_or(&self.store, |shared| &shared.fallback);
-        let mut outcome = Outcome::default();
-        store.peek(&Charges::new(Ticket(0), 0, None), &mut outcome).await?;
-        Ok(outcome.now)
+        store.now().await
     }
 
     fn renew(&self, configured: &mut Configured) {

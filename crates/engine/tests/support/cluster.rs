@@ -28,6 +28,8 @@ pub(crate) enum Mode {
     Full,
     /// Says that something cannot be read.
     Damaged,
+    /// Says that other callers keep the key busy.
+    Busy,
     /// Passes it on, and keeps back records that were read until the mode is another.
     ReadsSlowly,
     /// Neither passes it on nor answers, until the mode is another.
@@ -139,6 +141,7 @@ impl Link {
             Mode::Unreachable => {
                 Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
             }
+            Mode::Busy => Answer::ready(Err(StoreError::Busy)),
             Mode::Full => Answer::ready(Err(StoreError::Full { max_keys: 1 })),
             Mode::Damaged => {
                 Answer::ready(Err(StoreError::Damaged { key: "k".into(), reason: "bent".into() }))
@@ -156,6 +159,10 @@ impl Link {
 }
 
 impl Store for Link {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        self.call(|| self.centre.memory.now())
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         self.call(move || self.centre.memory.take(charges, outcome))
     }

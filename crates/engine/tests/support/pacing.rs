@@ -148,6 +148,10 @@ impl SlowStore {
 }
 
 impl Store for SlowStore {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        self.later(|| self.memory.now())
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         self.takes.fetch_add(1, Ordering::Relaxed);
         Answer::Later(Box::pin(async move {

@@ -26,6 +26,7 @@ macro_rules! contract {
                     a_retry_time_waited_out_admits_and_a_microsecond_less_does_not,
                     a_peek_says_what_a_take_would_and_takes_nothing,
                     a_cost_of_nothing_never_creates_state,
+                    no_charges_conform_and_tell_the_time,
                     a_cost_above_the_capacity_never_passes,
                     refused_client_leaves_the_shared_limit_untouched,
                     an_observed_charge_never_refuses,

@@ -1,7 +1,7 @@
 //! Taking, looking, and forgetting.
 
 use tollgate_core::store::{Counter, Forget};
-use tollgate_core::{Outcome, Span, StoreError, When};
+use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket, When};
 
 use crate::bench::{Ask, Bench, KINDS, START, at, plan, remaining, wait};
 
@@ -49,6 +49,21 @@ pub(crate) fn a_peek_says_what_a_take_would_and_takes_nothing(bench: &dyn Bench)
         }
         let asked = Ask::one(&plan, "ada", 3).cost(7);
         assert_eq!(asked.peek(bench), asked.take(bench), "{kind}: both refuse alike");
+    }
+}
+
+pub(crate) fn no_charges_conform_and_tell_the_time(bench: &dyn Bench) {
+    let nothing = Charges::new(Ticket(1), 1, None);
+    for now in [at(1), at(2), START] {
+        bench.set_time(now);
+        assert_eq!(wait(bench.store().now()), Ok(now));
+        // What an earlier outcome left behind does not show.
+        let mut outcome = Ask::one(&plan("old", "10/min"), "ada", 1).at(now).peek(bench);
+        wait(bench.store().peek(&nothing, &mut outcome)).unwrap();
+        assert_eq!(outcome, Outcome { now, allowed: true, ..Outcome::default() });
+        let mut outcome = Ask::one(&plan("old", "10/min"), "ada", 1).at(now).peek(bench);
+        wait(bench.store().take(&nothing, &mut outcome)).unwrap();
+        assert_eq!(outcome, Outcome { now, allowed: true, ..Outcome::default() });
     }
 }
 
