@@ -14,6 +14,7 @@ use tollgate_core::store::Answer;
 use tollgate_core::{
     Attempt, Charges, Decision, Field, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
 };
+use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -89,7 +90,7 @@ pub fn policies() -> Policies {
 pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str, &str)]) -> bool {
     let attempt = Attempt { policy, fields, cost: 1, id: None };
     let mut decision = Decision::blank();
-    assert!(engine.decide_at_once(pinned, &attempt, &mut decision).unwrap());
+    ready(engine.decide_as(Manner::Take, pinned, &attempt, &mut decision)).unwrap();
     decision.allowed()
 }
 

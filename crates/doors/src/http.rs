@@ -43,7 +43,7 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
-use tollgate_engine::{Engine, Pacer};
+use tollgate_engine::{Admissions, Engine, Pacer};
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
@@ -56,9 +56,9 @@ pub use waiting::{LONGEST_WAIT, Patience};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
-    /// Who decides.
-    pub engine: Arc<Engine>,
-    /// Who lets attempts wait for their turn.
+    /// What decides.
+    pub admissions: Admissions,
+    /// Lets attempts wait for their turn.
     pub pacer: Pacer,
     /// Who may ask for what, for as long as nobody replaces them.
     pub keys: Arc<AccessKeys>,
@@ -77,6 +77,7 @@ pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What every request shares.
 pub(crate) struct App {
+    pub(crate) admissions: Admissions,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
     /// Places for those who wait.
@@ -102,11 +103,13 @@ pub fn router(parts: HttpParts) -> Router {
     let endpoints = all();
     let meters = metrics::HttpMeters::new(&endpoints);
     let mut registry = parts.registry;
-    metrics::register(&mut registry, &parts.engine, &parts.pacer, &meters);
+    let engine = &parts.admissions.engine;
+    metrics::register(&mut registry, engine, &parts.pacer, &meters);
     let openapi = openapi::document(&endpoints).to_string().into();
     let app = Arc::new(App {
-        engine: parts.engine,
-        pacer: parts.pacer,
+        engine: Arc::clone(engine),
+        pacer: parts.pacer.clone(),
+        admissions: Admissions { pacer: Some(parts.pacer), ..parts.admissions.clone() },
         places: Semaphore::new(waiting::MOST_WAITING),
         keys: parts.keys,
         reload: parts.reload,

@@ -20,6 +20,7 @@ use tollgate_core::{
 pub use change_fault::ChangeFault;
 pub(crate) use changing::Configured;
 pub(crate) use deciding::MOST_TURNS;
+pub use deciding::Manner;
 pub use making::Change;
 pub use snapshot::Snapshot;
 
@@ -323,6 +324,14 @@ fn taken_by<'a>(
         let rule = policies.rule(&line.rule)?;
         Some(((&**rule, rule.plan_at(&line.key)), line))
     })
+}
+
+impl Fault {
+    /// A store that answers at once, as it says, did not.
+    pub(crate) fn late() -> Self {
+        let reason = "it has to be waited for, though it says that it answers at once".to_owned();
+        Self::Store(StoreError::Unavailable { reason })
+    }
 }
 
 impl std::fmt::Display for Fault {

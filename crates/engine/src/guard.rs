@@ -25,7 +25,7 @@ pub use locks::{Lock, Standing};
 pub use notice::Notice;
 pub(crate) use watch::Watch;
 
-use crate::engine::{Engine, Fault, Snapshot};
+use crate::engine::{Engine, Fault, Manner, Snapshot};
 use crate::receipt::{Forged, Home, Kind};
 use mark::Mark;
 
@@ -116,7 +116,7 @@ impl Engine {
     ) -> Result<Begun<'a>, Fault> {
         let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
         let mut decision = Decision::for_caller(correlation);
-        self.decide_into(pinned, &attempt, &mut decision).await?;
+        self.decide_as(Manner::Take, pinned, &attempt, &mut decision).await?;
         let ticket = self.ticket(guard, &decision);
         if ticket.is_some() {
             // Boxed, since few attempts climb to where that matters.

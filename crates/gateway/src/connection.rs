@@ -124,7 +124,6 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
                 if !client.answer(visit, &answer, &request).await {
                     return None;
                 }
-                visit.worker.keep_spare(answer);
             }
             Passed::Refused(answer) => {
                 client.manner.close = true;

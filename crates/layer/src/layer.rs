@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::Extensions;
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::{Engine, Leases};
+use tollgate_engine::{Admissions, Engine, Leases};
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 use tower::Layer;
 
@@ -14,13 +14,16 @@ use crate::service::Tollgate;
 /// Limits a service by a policy.
 #[derive(Clone)]
 pub struct TollgateLayer {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) setup: Arc<Setup>,
 }
 
 /// What the layer and all its services share.
 #[derive(Clone)]
-pub(crate) struct Terms {
-    pub(crate) engine: Arc<Engine>,
+pub(crate) struct Setup {
+    pub(crate) admissions: Admissions,
+    /// Whether somebody looks after the leases: else what ends by itself, or has to be released
+    /// elsewhere, cannot be kept.
+    pub(crate) tended: bool,
     pub(crate) policy: Arc<str>,
     pub(crate) route: Arc<str>,
     pub(crate) answers: Answers,
@@ -28,16 +31,6 @@ pub(crate) struct Terms {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) aliases: Aliases,
     pub(crate) peer: Option<FindPeer>,
-    pub(crate) keeping: Keeping,
-}
-
-/// Who keeps what requests hold.
-#[derive(Clone)]
-pub(crate) enum Keeping {
-    /// Somebody who looks after it, wherever the counters are.
-    Tended(Arc<Leases>),
-    /// Nobody looks after it: what ends by itself, or has to be released elsewhere, cannot be kept.
-    Untended(Arc<Leases>),
 }
 
 /// The clock of what never ends by itself.
@@ -56,10 +49,11 @@ impl TollgateLayer {
     /// Requests pass this policy. The field `route` is the policy's name unless something else is said.
     pub fn new(engine: Arc<Engine>, policy: impl Into<Arc<str>>) -> Self {
         let policy = policy.into();
-        let leases = Leases::new(Arc::clone(&engine), Arc::new(Timeless));
+        let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(Timeless)));
         Self {
-            terms: Arc::new(Terms {
-                engine,
+            setup: Arc::new(Setup {
+                admissions: Admissions { engine, pacer: None, leases },
+                tended: false,
                 route: Arc::clone(&policy),
                 policy,
                 answers: Answers::default(),
@@ -67,7 +61,6 @@ impl TollgateLayer {
                 credentials: Arc::default(),
                 aliases: Aliases::default(),
                 peer: None,
-                keeping: Keeping::Untended(Arc::new(leases)),
             }),
         }
     }
@@ -76,38 +69,38 @@ impl TollgateLayer {
     #[must_use]
     pub fn route(self, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
-        self.with(|terms| terms.route = name)
+        self.with(|setup| setup.route = name)
     }
 
     /// How to find who is connected, in the extensions of a request. The field `ip` needs it.
     #[must_use]
     pub fn peer(self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        self.with(|terms| terms.peer = Some(Arc::new(find)))
+        self.with(|setup| setup.peer = Some(Arc::new(find)))
     }
 
     /// The proxies whose word on the client's address is taken. Nobody's is unless this is said.
     #[must_use]
     pub fn trusted_proxies(self, proxies: TrustedProxies) -> Self {
-        self.with(|terms| terms.proxies = proxies)
+        self.with(|setup| setup.proxies = proxies)
     }
 
     /// How clients prove who they are: API keys and tokens.
     #[must_use]
     pub fn credentials(self, credentials: impl Into<Arc<Credentials>>) -> Self {
         let credentials = credentials.into();
-        self.with(|terms| terms.credentials = credentials)
+        self.with(|setup| setup.credentials = credentials)
     }
 
     /// Other names for what rules can count by.
     #[must_use]
     pub fn fields(self, aliases: Aliases) -> Self {
-        self.with(|terms| terms.aliases = aliases)
+        self.with(|setup| setup.aliases = aliases)
     }
 
     /// How decisions are said.
     #[must_use]
     pub fn answers(self, answers: Answers) -> Self {
-        self.with(|terms| terms.answers = answers)
+        self.with(|setup| setup.answers = answers)
     }
 
     /// Who looks after what requests hold by rules with `at once`. Whoever made it has it
@@ -117,11 +110,14 @@ impl TollgateLayer {
     /// before it ends, or never.
     #[must_use]
     pub fn leases(self, leases: Arc<Leases>) -> Self {
-        self.with(|terms| terms.keeping = Keeping::Tended(leases))
+        self.with(|setup| {
+            setup.admissions.leases = leases;
+            setup.tended = true;
+        })
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
-        change(Arc::make_mut(&mut self.terms));
+    fn with(mut self, change: impl FnOnce(&mut Setup)) -> Self {
+        change(Arc::make_mut(&mut self.setup));
         self
     }
 }
@@ -130,18 +126,18 @@ impl<S> Layer<S> for TollgateLayer {
     type Service = Tollgate<S>;
 
     fn layer(&self, inner: S) -> Tollgate<S> {
-        Tollgate { inner, terms: Arc::clone(&self.terms) }
+        Tollgate { inner, setup: Arc::clone(&self.setup) }
     }
 }
 
 impl std::fmt::Debug for TollgateLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TollgateLayer").field("policy", &self.terms.policy).finish_non_exhaustive()
+        f.debug_struct("TollgateLayer").field("policy", &self.setup.policy).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Terms {
+impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Setup").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

@@ -27,6 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
+use tollgate_engine::Admissions;
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
@@ -158,8 +159,8 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, mut registry, flush, gateway, leases, pacer } =
-        assemble::assemble(&config).await?;
+    let Assembly { admissions, mut registry, flush, gateway, pacer } = assemble::assemble(&config).await?;
+    let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
     let told = Arc::new(Told::new(config.webhooks.clone()));
@@ -178,7 +179,7 @@ async fn serve(
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
-        engine: Arc::clone(&engine),
+        admissions,
         pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),

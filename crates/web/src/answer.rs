@@ -1,6 +1,5 @@
 //! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
 
-mod again;
 mod header_sink;
 pub mod headers;
 mod problem;
@@ -17,7 +16,6 @@ use tollgate_engine::Engine;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::json::Json;
 use crate::words;
-pub use again::Written;
 pub use header_sink::{HeaderSink, Lines, Name};
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
@@ -84,8 +82,6 @@ pub enum Exposure {
 /// How decisions are said.
 #[derive(Clone, Debug)]
 pub struct Answers {
-    /// Which these are: what was written by others is not gone by.
-    number: u64,
     media: Media,
     /// The beginning of the problem, up to the quote before its detail.
     opening: Box<[u8]>,
@@ -136,7 +132,6 @@ impl Answers {
         let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
         let body = body.map(|text| body_template(&text)).transpose()?;
         Ok(Self {
-            number: again::next_number(),
             media,
             opening: opening.into_bytes().into(),
             type_uri: type_uri.into(),

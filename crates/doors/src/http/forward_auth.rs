@@ -21,7 +21,7 @@ use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tollgate_core::{Attempt, Decision, Limit, Policy};
-use tollgate_engine::{Engine, Snapshot};
+use tollgate_engine::{Engine, Fault, NotAdmitted, Snapshot, Terms};
 use tollgate_web::facts::{Asked, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, Problem, TrustedProxies};
 
@@ -130,7 +130,7 @@ async fn decide(
     correlation: &Correlation,
 ) -> Result<http::Response<Bytes>, Problem> {
     let settings = app.forward_auth.0.load();
-    let pinned = app.engine.pin();
+    let pinned = app.admissions.pin();
     let policy = policy(&pinned, &parts.uri)?;
     let told = Forwarded::read(query.dialect, &parts.headers)?;
     let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
@@ -165,9 +165,14 @@ async fn decide(
     facts.ask_beside(policy, listed, &settings.aliases, &mut asked)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
-    let mut decision = Decision::for_caller(correlation.text());
-    app.engine.decide_into(&pinned, &attempt, &mut decision).await?;
-    Ok(settings.answer(&app.engine, &decision, correlation))
+    let terms = Terms { correlation: correlation.text(), ..Terms::default() };
+    let (answering, known) = (Arc::clone(&settings), correlation.clone());
+    let see = move |engine: &Engine, decision: &Decision<'_>| answering.answer(engine, decision, &known);
+    let admit = pinned.admit(&attempt, terms, see);
+    admit.await.map(|admission| admission.seen).map_err(|not_admitted| match not_admitted {
+        NotAdmitted::Fault(Fault::Mistake(mistake)) => Problem::about(mistake, &settings.aliases),
+        other => other.into(),
+    })
 }
 
 /// The policy that is asked for.

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
-use tollgate_core::{Attempt, Decision, Limit, Mistake, Rule};
+use tollgate_core::{Attempt, Limit, Mistake, Rule};
 
 use super::App;
 use super::answer::promise::{Allowed, Refused};
@@ -131,9 +131,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
-    let pinned = app.engine.pin();
-    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Always);
-    check::decide(&app, &pinned, &attempt, ask.correlation.text(), then).await
+    check::decide(&app, &ask, &attempt, IdShown::Always).await
 }
 
 async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {

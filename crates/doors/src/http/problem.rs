@@ -6,7 +6,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use tollgate_core::{Mistake, StoreError};
 use tollgate_engine::pacer::PauseFault;
-use tollgate_engine::{ChangeFault, Fault};
+use tollgate_engine::{ChangeFault, Fault, NotAdmitted};
 pub(crate) use tollgate_web::answer::PROBLEM_JSON;
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 use tollgate_web::json::Json;
@@ -123,11 +123,6 @@ impl Problem {
         }
     }
 
-    /// Somebody waits who cannot be served before the server ends.
-    pub(crate) fn ending() -> Self {
-        Self(tollgate_web::Problem::unavailable("the server is ending, and nothing was taken: ask again"))
-    }
-
     /// There is no memory for the body of a request now.
     pub(crate) fn no_room(why: &str) -> Self {
         Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))
@@ -181,6 +176,12 @@ impl From<PauseFault> for Problem {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
             }
         }
+    }
+}
+
+impl From<NotAdmitted> for Problem {
+    fn from(not_admitted: NotAdmitted) -> Self {
+        Self(not_admitted.into())
     }
 }
 

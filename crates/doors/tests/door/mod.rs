@@ -24,7 +24,7 @@ use tollgate_core::{
     Store, StoreError, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
-use tollgate_engine::{Engine, Fallback, Pacer, PacerOptions, Parts};
+use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -102,7 +102,11 @@ impl Door {
         let forward_auth = Arc::<ForwardAuth>::default();
         let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
         let parts = HttpParts {
-            engine: Arc::clone(&engine),
+            admissions: Admissions {
+                engine: Arc::clone(&engine),
+                pacer: None,
+                leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
+            },
             pacer: pacer.clone(),
             keys: Arc::clone(&keys),
             reload,

@@ -60,7 +60,7 @@ pub(crate) struct Link {
 
 /// One engine, its link, and its own counters.
 pub(crate) struct Node {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) link: Arc<Link>,
     pub(crate) local: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
@@ -101,7 +101,7 @@ impl Centre {
                 probe_every: Span::from_secs(10),
             }),
         };
-        let engine = block_on(Engine::start(policies, parts)).unwrap();
+        let engine = Arc::new(block_on(Engine::start(policies, parts)).unwrap());
         Node { engine, link, local, clock }
     }
 }

@@ -110,7 +110,7 @@ impl Guarded {
     /// Tells the engine how it ended. Nobody waits for that.
     fn end(self, visit: &Visit, ending: Ending) {
         let Some(ticket) = self.ticket else { return };
-        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.engine), ticket, ending));
+        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.admissions.engine), ticket, ending));
         // A store of this process has done it by then, so that it holds for whatever comes next.
         if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::task::spawn_local(ended);
@@ -191,7 +191,7 @@ impl Case<'_> {
         client: &mut C,
         note: &mut Note<'_>,
     ) -> Result<Weighed, Problem> {
-        let engine = &self.visit.worker.shared.engine;
+        let engine = &self.visit.worker.shared.admissions.engine;
         // For as long as it is held back: it ends as it began.
         let pinned = Guard::into_inner(engine.pin());
         if !pinned.policies.enabled {
@@ -275,12 +275,16 @@ impl Case<'_> {
         let mut left = login.guard.max_delay;
         loop {
             let Login { pinned, found, pairs, id, .. } = *login;
-            let begun =
-                worker.shared.engine.begin_guarded_as(pinned, found, pairs, id, self.given_id()).await;
+            let begun = worker
+                .shared
+                .admissions
+                .engine
+                .begin_guarded_as(pinned, found, pairs, id, self.given_id())
+                .await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
             note.decide(&begun.decision);
             if begun.allowed() {
-                return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.leases, &mut begun))));
+                return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.admissions.leases, &mut begun))));
             }
             let room = worker.meter.delayed.value() < MOST_DELAYED;
             let pause = pause(&begun).filter(|pause| *pause <= left && room);
@@ -310,10 +314,11 @@ impl Case<'_> {
 
     /// The answer to a login that is not let through.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
-        let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
+        let (answers, engine) =
+            (&self.local.plan.settings.answers, &self.visit.worker.shared.admissions.engine);
         let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
-            answer.text.add_line(captcha::LINE);
+            answer.lines.extend_from_slice(captcha::LINE);
         }
         answer
     }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::{AccessKey, ForwardAuthSettings};
-use tollgate_engine::{Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
+use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncing};
@@ -18,15 +18,14 @@ use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
 /// The parts of a running server.
 pub(crate) struct Assembly {
-    pub(crate) engine: Arc<Engine>,
+    /// What decides, at every door.
+    pub(crate) admissions: Admissions,
     pub(crate) registry: Registry,
     /// Saves what is not saved yet.
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
     /// The reverse proxy, which serves already.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// What connections and requests hold.
-    pub(crate) leases: Arc<Leases>,
-    /// Who lets attempts wait, at every door.
+    /// Lets attempts wait, at every door.
     pub(crate) pacer: Pacer,
 }
 
@@ -54,27 +53,17 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     // Whatever becomes of the gateway's threads, those who wait elsewhere wait on.
     let runtime = tokio::runtime::Handle::current();
     let pacer = Pacer::in_runtime(Arc::clone(&engine), PacerOptions::default(), runtime);
-    let start = |settings| start_gateway(settings, &engine, &leases, &pacer);
-    let gateway = config.gateway.as_ref().map(start).transpose()?;
+    let admissions = Admissions { engine, pacer: Some(pacer.clone()), leases };
+    let gateway = config.gateway.as_ref().map(|settings| start_gateway(settings, &admissions)).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
-        registry.register_collector(Box::new(leases.meters()));
+        registry.register_collector(Box::new(admissions.leases.meters()));
     }
-    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases, pacer })
+    Ok(Assembly { admissions, registry, flush: kept.flush, gateway, pacer })
 }
 
-fn start_gateway(
-    settings: &Settings,
-    engine: &Arc<Engine>,
-    leases: &Arc<Leases>,
-    pacer: &Pacer,
-) -> anyhow::Result<Arc<Gateway>> {
-    let parts = GatewayParts {
-        engine: Arc::clone(engine),
-        clock: Arc::new(SystemClock::new()),
-        pacer: pacer.clone(),
-        leases: Arc::clone(leases),
-    };
+fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {
+    let parts = GatewayParts { admissions: admissions.clone(), clock: Arc::new(SystemClock::new()) };
     Ok(Arc::new(Gateway::start(settings.clone(), parts).context("the gateway does not start")?))
 }
 

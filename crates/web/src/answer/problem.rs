@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use tollgate_core::{Listing, StoreError};
-use tollgate_engine::Fault;
+use tollgate_core::{Listing, Mistake, StoreError};
+use tollgate_engine::{Fault, NotAdmitted};
 
 use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation};
-use crate::facts::BadFact;
+use crate::facts::{Aliases, BadFact};
 use crate::host::BadHost;
 use crate::identity::BadCredential;
 use crate::json::Json;
@@ -173,6 +173,37 @@ impl From<Fault> for Problem {
         match fault {
             Fault::Mistake(mistake) => Self::bad_request(mistake.to_string()),
             Fault::Store(error) => error.into(),
+        }
+    }
+}
+
+impl Problem {
+    /// Why a request whose fields come from these sources cannot be decided. All HTTP doors say the same.
+    pub fn about(mistake: Mistake, aliases: &Aliases) -> Self {
+        let is_proved = |field: &String| aliases.source(field).is_some_and(|source| source.is_proved());
+        match mistake {
+            Mistake::NoRuleApplies { fields, .. } if fields.iter().any(is_proved) => {
+                Self::unauthorized("the request does not say who it comes from")
+            }
+            Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
+                Self::misconfigured(mistake.to_string())
+            }
+            mistake => Self::bad_request(mistake.to_string()),
+        }
+    }
+}
+
+impl From<NotAdmitted> for Problem {
+    fn from(not_admitted: NotAdmitted) -> Self {
+        match not_admitted {
+            NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. } => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "/problems/rate-limit-exceeded",
+                "Rate limit exceeded",
+                "too many requests wait for their turn already",
+            ),
+            NotAdmitted::Ended => Self::unavailable("the server is ending, and nothing was taken: ask again"),
+            NotAdmitted::Fault(fault) => fault.into(),
         }
     }
 }
