@@ -12,6 +12,7 @@ use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tollgate_doors::{HttpParts, router};
 use tollgate_engine::{Admissions, Leases, Pacer, PacerOptions};
+use tollgate_store::SteadyClock;
 
 use crate::contenders::engine;
 use crate::rounds::{line, measure};

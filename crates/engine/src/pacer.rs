@@ -158,8 +158,11 @@ impl Pacer {
     }
 }
 
+/// What a pacer answers to a caller that sees the decision.
+type Answer<T> = Result<Paced<T>, Unpaced<T>>;
+
 /// The same answer, in the words of every door.
-fn admitted<T>(answer: Result<Paced<(T, Taken)>, Unpaced<(T, Taken)>>) -> Admitted<T> {
+fn admitted<T>(answer: Answer<(T, Taken)>) -> Admitted<T> {
     let (waited, (seen, taken)) = match answer {
         Ok(Paced { waited, seen }) => (waited, seen),
         Err(Unpaced::Denied { seen, .. }) => (Span::ZERO, seen),

@@ -41,7 +41,10 @@ struct Owed {
 /// A refund under way. Awaited or dropped, it is made: a shared store that does not take it now is offered
 /// it again by [`Engine::tend`].
 #[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
-pub struct Refunding(Option<Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>>);
+pub struct Refunding(Option<Making>);
+
+/// A refund that its store is asked for.
+type Making = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
 
 /// What may be refunded of a take.
 #[derive(Debug)]
