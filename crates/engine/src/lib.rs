@@ -25,6 +25,7 @@ mod pauses;
 pub mod ranking;
 pub mod receipt;
 mod retract;
+mod retry;
 pub mod runtime_config;
 pub mod shared_store;
 pub mod taken;

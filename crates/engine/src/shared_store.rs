@@ -16,8 +16,8 @@ use crate::denied::{Denied, Trace};
 use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
 use crate::meter::StoreMeters;
 use crate::receipt::Home;
-use crate::retract::Retractions;
-use crate::taken::Refunds;
+use crate::retract::Unanswered;
+use crate::retry::Retries;
 use crate::tend::Schedule;
 
 /// What decides while the shared store cannot be used.
@@ -44,8 +44,7 @@ pub(crate) struct SharedStore {
     pub(crate) fallback: Arc<dyn Store>,
     pub(crate) gate: Arc<BreakerGate>,
     pub(crate) denied: Denied,
-    pub(crate) retractions: Retractions,
-    pub(crate) refunds: Refunds,
+    pub(crate) retries: Retries,
     pub(crate) schedule: Schedule,
     pub(crate) condition: Arc<Condition>,
     pub(crate) meters: StoreMeters,
@@ -61,13 +60,13 @@ pub(crate) enum Aim {
 impl SharedStore {
     pub(crate) fn new(fallback: Fallback) -> Self {
         let gate = Arc::new(BreakerGate::new(fallback.clock));
-        let (retractions, refunds) = (Retractions::default(), Refunds::default());
-        let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
+        let retries = Retries::default();
+        let dropped = [retries.retractions_dropped.clone(), retries.refunds_dropped.clone()];
         let condition = Arc::<Condition>::default();
         let meters = StoreMeters::new(Arc::clone(&gate), Arc::clone(&condition), dropped);
         let schedule = Schedule::new(gate.now(), fallback.probe_every);
         let (fallback, denied) = (fallback.store, Denied::new());
-        Self { fallback, gate, denied, retractions, refunds, schedule, condition, meters }
+        Self { fallback, gate, denied, retries, schedule, condition, meters }
     }
 }
 
@@ -204,10 +203,10 @@ impl Engine {
             decision.conclude(Origin::Store);
             return Ok(());
         }
-        let pending = shared.retractions.pending(&decision.charges, shared.gate.now());
+        let unanswered = Unanswered::new(shared, &decision.charges);
         let answer = self.settle_shared(shared, pass, Aim::Take, decision).await;
         if !answer.as_ref().is_err_and(StoreError::is_uncertain) {
-            pending.settled();
+            unanswered.settled();
         }
         if answer.is_ok() {
             shared.learn(&trace, decision);

@@ -3,14 +3,11 @@
 //! A rule may count only some outcomes. It charges at once all the same, so that attempts made side by side
 //! cannot slip through, and is refunded once the outcome turns out to be another.
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use parking_lot::Mutex;
-use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
 use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
@@ -20,7 +17,7 @@ use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
 use crate::leases::Lease;
 use crate::receipt::Home;
-use crate::shared_store::SharedStore;
+use crate::retry::Retry;
 
 /// What an attempt took. Dropped, what it holds ends, and the rest is kept or refunded as its terms say.
 #[derive(Debug, Default)]
@@ -65,18 +62,9 @@ struct Charged {
     counts: Option<Statuses>,
 }
 
-/// What a shared store did not take back, oldest first. It is offered again: a ticket is given back
-/// once, however often that is asked for.
-#[derive(Default)]
-pub(crate) struct Refunds {
-    queue: Mutex<VecDeque<Pending>>,
-    /// How many were dropped, and stayed counted, because there were too many.
-    pub(crate) dropped: Counter,
-}
-
 /// A refund that a shared store is asked for. Unless it is settled it is offered again, even if its caller
 /// has gone.
-struct Refund<E: Deref<Target = Engine>> {
+pub(crate) struct Refund<E: Deref<Target = Engine>> {
     engine: E,
     pending: Option<Pending>,
 }
@@ -170,28 +158,13 @@ impl Pending {
     }
 }
 
-impl Refunds {
-    /// How many are kept.
-    const MOST: usize = 10_000;
-
-    /// The oldest.
-    fn next(&self) -> Option<Pending> {
-        self.queue.lock().pop_front()
-    }
-
-    fn push(&self, pending: Pending) {
-        let mut queue = self.queue.lock();
-        if queue.len() >= Self::MOST {
-            queue.pop_front();
-            self.dropped.inc();
-        }
-        queue.push_back(pending);
-    }
-}
-
 impl<E: Deref<Target = Engine>> Refund<E> {
+    pub(crate) fn new(engine: E, pending: Pending) -> Self {
+        Self { engine, pending: Some(pending) }
+    }
+
     /// Asks the shared store.
-    async fn make(mut self) -> Result<(), StoreError> {
+    pub(crate) async fn make(mut self) -> Result<(), StoreError> {
         let Some(pending) = &self.pending else { return Ok(()) };
         let engine = &*self.engine;
         let pinned = engine.pin();
@@ -212,7 +185,7 @@ impl<E: Deref<Target = Engine>> Drop for Refund<E> {
         if let Some(pending) = self.pending.take()
             && let Some(shared) = &self.engine.shared
         {
-            shared.refunds.push(pending);
+            shared.retries.push(Retry::Refund(pending), shared.gate.now());
         }
     }
 }
@@ -221,8 +194,7 @@ impl Engine {
     /// Refunds from a store of this process at once; a shared store is asked when that is awaited.
     fn begin_refund(self: Arc<Self>, pending: Pending) -> Refunding {
         if self.shared.is_some() && pending.home == Home::Store {
-            let refund = Refund { engine: self, pending: Some(pending) };
-            return Refunding(Some(Box::pin(refund.make())));
+            return Refunding(Some(Box::pin(Refund::new(self, pending).make())));
         }
         let mut refund = Box::pin(async move { self.refund_here(&pending).await });
         match at_first_poll(refund.as_mut()) {
@@ -239,17 +211,6 @@ impl Engine {
         let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;
         self.freed(&charges);
         refunded.map(|_: Refunded| ())
-    }
-
-    /// Offers again what the shared store did not take back, a few at a time.
-    pub(crate) async fn refund_again(&self, shared: &SharedStore, most: usize) {
-        for _ in 0..most {
-            let Some(pending) = shared.refunds.next() else { return };
-            let refund = Refund { engine: self, pending: Some(pending) };
-            if refund.make().await.is_err() {
-                return;
-            }
-        }
     }
 }
 

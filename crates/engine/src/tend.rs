@@ -41,10 +41,6 @@ pub(crate) struct Kept {
 const RECORDS_EVERY: Span = Span::from_millis(500);
 /// What records are called in the log, beside those of the lists.
 const RECORDS: &str = "overrides, policies and routes";
-/// How many takes are undone at a time: records are to be followed meanwhile.
-const RETRACTIONS: usize = 256;
-/// How many charges that do not count are offered again at a time.
-const REFUNDS: usize = 256;
 
 impl Schedule {
     pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
@@ -93,8 +89,7 @@ impl Engine {
                 return self.forget_denials();
             }
             self.follow(shared).await;
-            self.retract(shared).await;
-            self.refund_again(shared, REFUNDS).await;
+            self.retry(shared).await;
         }
         self.count_denials().await;
         self.end_overdue().await;
@@ -175,26 +170,6 @@ impl Engine {
             self.pauses.follow(kept.pauses);
             if let Some(shared) = &self.shared {
                 shared.schedule.has_read(kept.version);
-            }
-        }
-    }
-
-    /// Undoes takes that nobody got.
-    async fn retract(&self, shared: &SharedStore) {
-        for _ in 0..RETRACTIONS {
-            let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
-            let charges = retraction.charges();
-            let undone = self.ask(self.store.retract(&charges)).await;
-            self.freed(&charges);
-            drop(charges);
-            match undone {
-                Err(error) if error.is_outage() => return shared.retractions.put_back(retraction),
-                // Those of other servers are not kept waiting.
-                Err(error) if error.is_passing() => {
-                    shared.retractions.put_last(retraction, shared.gate.now())
-                }
-                // What is damaged cannot be undone later either.
-                _ => {}
             }
         }
     }
