@@ -55,7 +55,7 @@ enum Weighed {
 }
 
 /// How a time came to its end for which a login is held back.
-enum Held {
+enum HeldBack {
     Over,
     /// The client went away.
     Gone,
@@ -292,22 +292,22 @@ impl Case<'_> {
             drop(begun);
             left -= pause;
             match self.hold_back(pause, client).await {
-                Held::Over => {}
-                Held::Gone => return Ok(None),
-                Held::Ending => return Err(Problem::unavailable(super::ENDING)),
+                HeldBack::Over => {}
+                HeldBack::Gone => return Ok(None),
+                HeldBack::Ending => return Err(Problem::unavailable(super::ENDING)),
             }
         }
     }
 
     /// Lets time pass, unless the client goes away or the gateway ends.
-    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Held {
+    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> HeldBack {
         let worker = &self.visit.worker;
         let _delayed = Delayed::new(worker);
         let (mut passing, mut ended) = (pin!(tokio::time::sleep(time)), pin!(worker.ended()));
         poll_fn(|cx| match (passing.as_mut().poll(cx), ended.as_mut().poll(cx)) {
-            (Poll::Ready(()), _) => Poll::Ready(Held::Over),
-            (Poll::Pending, Poll::Ready(())) => Poll::Ready(Held::Ending),
-            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| Held::Gone),
+            (Poll::Ready(()), _) => Poll::Ready(HeldBack::Over),
+            (Poll::Pending, Poll::Ready(())) => Poll::Ready(HeldBack::Ending),
+            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| HeldBack::Gone),
         })
         .await
     }

@@ -16,7 +16,7 @@ use crate::h1::write::Answer;
 use crate::proxy::limits::refusal;
 
 /// What a connection's limits say.
-pub(super) enum Entry {
+pub(super) enum ConnectionEntry {
     /// It may stay, and has this for as long.
     Open(Option<Lease>),
     /// It may not.
@@ -25,15 +25,19 @@ pub(super) enum Entry {
 
 impl Worker {
     /// Asks whether a connection may stay.
-    pub(super) async fn admit(&self, local: &Local, origin: &Origin) -> Entry {
-        let Some(policy) = &local.plan.settings.connections else { return Entry::Open(None) };
+    pub(super) async fn admit(&self, local: &Local, origin: &Origin) -> ConnectionEntry {
+        let Some(policy) = &local.plan.settings.connections else { return ConnectionEntry::Open(None) };
         match self.ask(policy, local, origin).await {
-            Ok(Admission { seen: None, mut taken, .. }) => Entry::Open(taken.lease()),
-            Ok(Admission { seen: Some(refusal), .. }) => Entry::Refused(refusal),
-            Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => Entry::Open(None),
+            Ok(Admission { seen: None, mut taken, .. }) => ConnectionEntry::Open(taken.lease()),
+            Ok(Admission { seen: Some(refusal), .. }) => ConnectionEntry::Refused(refusal),
+            Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
+                ConnectionEntry::Open(None)
+            }
             Err(fault) => {
                 tracing::error!(component = "gateway", policy = &**policy, %fault, "connections cannot be limited");
-                Entry::Refused(Box::new(Problem::from(fault).answer(&Correlation::default()).into()))
+                ConnectionEntry::Refused(Box::new(
+                    Problem::from(fault).answer(&Correlation::default()).into(),
+                ))
             }
         }
     }
