@@ -246,7 +246,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         let reply = door.put("/api/v1/ratelimits/sender/a@b", body.clone()).await;
         assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
     }
-    assert!(door.records.0.lock().is_empty(), "nothing was set");
+    assert!(door.recorded().is_empty(), "nothing was set");
 }
 
 #[tokio::test]

@@ -174,7 +174,7 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
         (refused.status, &*refused.detail()),
         (429, "sender a@example.com exceeded 2/hour; retry after 3600 s")
     );
-    let recorded = door.records.0.lock().get("override/sender/a@example.com").cloned();
+    let recorded = door.recorded().get("override/sender/a@example.com").cloned();
     assert_eq!(recorded.as_deref(), Some(&b"2/hour\n20/day"[..]));
 
     let store = Arc::new(MemoryStore::new(Arc::clone(&door.clock) as _, 1_000));
@@ -197,7 +197,7 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
     let removed = door.delete(&format!("{path}/override")).await;
     assert_eq!((removed.status, removed.json()), (200, json!({ "removed": true })));
     assert_eq!(door.delete(&format!("{path}/override")).await.json(), json!({ "removed": false }));
-    assert!(door.records.0.lock().is_empty());
+    assert!(door.recorded().is_empty());
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);
 }
 
@@ -245,7 +245,7 @@ async fn in_our_own_form_no_limit_is_the_word_and_not_zero() {
             "{refused:?}"
         );
     }
-    assert!(door.records.0.lock().is_empty());
+    assert!(door.recorded().is_empty());
     assert_eq!(door.put(path, json!({ "limits": "unlimited" })).await.status, 200);
 }
 
@@ -265,7 +265,7 @@ async fn the_name_of_a_rule_is_no_domain() {
     let reply = door.put("/api/v1/ratelimits/sender", json!({ "limits": ["1/hour"] })).await;
     assert_eq!(reply.status, 400);
     assert!(reply.detail().contains("`sender` is a rule"), "{}", reply.detail());
-    assert!(door.records.0.lock().is_empty(), "nothing was set");
+    assert!(door.recorded().is_empty(), "nothing was set");
 }
 
 #[tokio::test]

@@ -93,13 +93,18 @@ impl Condition {
     /// Takes note of the version of records, which only grows unless they were deleted.
     pub(crate) fn note_version(&self, which: &'static str, known: Option<u64>, found: u64) {
         if known.is_some_and(|known| found < known) {
-            self.records_missing.inc();
-            tracing::error!(
-                component = "store",
-                records = which,
-                "records are missing from the store: set them again, or restore a backup of the server"
-            );
+            self.note_missing(which);
         }
+    }
+
+    /// Takes note that records are gone without a change that removed them.
+    pub(crate) fn note_missing(&self, which: &'static str) {
+        self.records_missing.inc();
+        tracing::error!(
+            component = "store",
+            records = which,
+            "records are missing from the store: set them again, or restore a backup of the server"
+        );
     }
 
     /// Takes note of records that are there and cannot be read.

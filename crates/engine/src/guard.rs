@@ -7,6 +7,7 @@
 //! can end what another began.
 
 mod episode;
+mod lock_records;
 mod locks;
 mod mark;
 mod notice;
@@ -21,6 +22,7 @@ use tollgate_core::{
     Timestamp,
 };
 
+pub(crate) use lock_records::LockRecords;
 pub use locks::{Lock, Standing};
 pub use notice::Notice;
 pub(crate) use watch::Watch;

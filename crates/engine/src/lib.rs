@@ -12,6 +12,7 @@ pub mod calendar;
 mod condition;
 mod denied;
 pub mod engine;
+mod followed;
 pub mod guard;
 pub mod journal;
 pub mod leases;

@@ -216,15 +216,15 @@ fn records_that_are_deleted_or_damaged_are_told() {
     let before = looks();
     wait_until("it looks at its records", || looks() >= before + 6);
     let missing = || metric(&server, "tollgate_records_missing_total");
-    let records = redis.command(&["HKEYS", "tollgate/records"]);
+    let records = redis.command(&["HKEYS", "tollgate/{config}"]);
     let record = records.parts().iter().map(|name| name.text()).find(|name| name.contains("bob")).unwrap();
-    order(&redis, &["HDEL", "tollgate/records", &record]);
+    order(&redis, &["HDEL", "tollgate/{config}", &record]);
     wait_until("one that is gone is told", || missing() == 1.0);
     wait_until("what is left is in force", || server.remaining("window", "bob") == 1000);
     assert_eq!(server.remaining("window", "ada"), 7);
-    order(&redis, &["DEL", "tollgate/records"]);
+    order(&redis, &["DEL", "tollgate/{config}"]);
     wait_until("all that are gone are told", || missing() == 2.0);
-    order(&redis, &["SET", "tollgate/records", "not ours"]);
+    order(&redis, &["SET", "tollgate/{config}", "not ours"]);
     wait_until("damage is told", || metric(&server, "tollgate_records_damaged_total") == 1.0);
     let lines = store_lines(&server.log());
     let errors = |words: &str| {

@@ -1,0 +1,38 @@
+-- What the scripts about records begin with: the map of one namespace. KEYS: a hash, and a sorted set of
+-- the entries that end. ARGV: the time (0: the server's), and how many changes the map remembers.
+--
+-- The hash holds each entry as `entry:NAME`, the `version`, and under `change:VERSION` the name of the
+-- entry that changed with it.
+local key, ends, kept = KEYS[1], KEYS[2], tonumber(ARGV[2])
+local time = redis.call('TIME')
+local clock = time[1] * 1000000 + time[2]
+local now = tonumber(ARGV[1])
+if now == 0 then
+  now = clock
+end
+local version = tonumber(redis.call('HGET', key, 'version') or 0) or 0
+
+-- Numbers a change.
+local function note(name)
+  version = version + 1
+  redis.call('HSET', key, 'version', string.format('%.0f', version), string.format('change:%.0f', version), name)
+  redis.call('HDEL', key, string.format('change:%.0f', version - kept))
+end
+
+-- Removes entries that have ended, some at a time. A server that accepts no writes keeps them for now.
+local function expire()
+  local ended = redis.call('ZRANGEBYSCORE', ends, '-inf', string.format('%.0f', now), 'LIMIT', 0, 1000)
+  if #ended == 0 or type(redis.pcall('HSET', key, 'version', string.format('%.0f', version))) == 'table' then
+    return
+  end
+  for _, name in ipairs(ended) do
+    redis.call('ZREM', ends, name)
+    if redis.call('HDEL', key, 'entry:' .. name) == 1 then
+      note(name)
+    end
+  end
+end
+
+local function size()
+  return redis.call('HLEN', key) - math.min(version, kept) - math.min(version, 1)
+end
