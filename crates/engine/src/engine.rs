@@ -19,7 +19,7 @@ use tollgate_core::{
 
 pub use change_fault::ChangeFault;
 pub(crate) use changing::Configured;
-pub(crate) use deciding::MOST_TURNS;
+pub(crate) use deciding::Aim;
 pub use deciding::Manner;
 pub use making::Change;
 pub use snapshot::Snapshot;

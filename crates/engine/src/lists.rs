@@ -122,24 +122,15 @@ impl Engine {
         self.barrier.in_force.load()
     }
 
-    /// Begins a decision: an attempt that is barred is decided by that, and nothing is charged.
+    /// Whether anything is on a list.
     #[inline]
-    pub(crate) fn open<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.barrier.any.load(Ordering::Acquire) && self.bar(pinned, attempt, ticket, decision)? {
-            return Ok(());
-        }
-        pinned.open(attempt, ticket, decision)
+    pub(crate) fn has_lists(&self) -> bool {
+        self.barrier.any.load(Ordering::Acquire)
     }
 
     /// Bars an attempt, if somebody it is from is on the blocklist. Answers whether they are.
     #[inline(never)]
-    fn bar<'a>(
+    pub(crate) fn bar<'a>(
         &self,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,

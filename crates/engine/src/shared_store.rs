@@ -13,7 +13,7 @@ use crate::breaker::Pass;
 use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
 use crate::denied::{Denied, Trace};
-use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
+use crate::engine::{Aim, Engine, Fault, Snapshot};
 use crate::meter::StoreMeters;
 use crate::receipt::Home;
 use crate::retract::Unanswered;
@@ -48,13 +48,6 @@ pub(crate) struct SharedStore {
     pub(crate) schedule: Schedule,
     pub(crate) condition: Arc<Condition>,
     pub(crate) meters: StoreMeters,
-}
-
-/// Whether charges are taken, or only looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
-    Take,
-    Peek,
 }
 
 impl SharedStore {
@@ -258,31 +251,6 @@ impl Engine {
             _ => decision.conclude(Origin::Local(reason)),
         }
         Ok(())
-    }
-
-    /// Takes or looks, and asks again with the calendar around the store's time if it has left the
-    /// pages known here.
-    pub(crate) async fn settle(
-        &self,
-        store: &dyn Store,
-        aim: Aim,
-        charges: &mut Charges<'_>,
-        outcome: &mut Outcome,
-    ) -> Result<(), StoreError> {
-        self.calendars.fill(charges);
-        for _ in 0..MOST_TURNS {
-            let answer = match aim {
-                Aim::Take => store.take(charges, outcome).await,
-                Aim::Peek => store.peek(charges, outcome).await,
-            };
-            let Err(StoreError::Stale { now }) = answer else { return answer };
-            self.calendars.turn(charges, now);
-            self.calendars.fill(charges);
-        }
-        match aim {
-            Aim::Take => store.take(charges, outcome).await,
-            Aim::Peek => store.peek(charges, outcome).await,
-        }
     }
 
     /// Gives back to the counters of this process what was taken from them.

@@ -3,22 +3,28 @@
 use std::sync::Arc;
 
 use tollgate_core::{
-    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, StoreError, Ticket, Timestamp, Verdict,
-    When,
+    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, Store, StoreError, Ticket, Timestamp,
+    Verdict, When,
 };
 
 use super::{Engine, Fault, Snapshot};
 use crate::journal::Entry;
 use crate::meter::Meters;
 use crate::receipt::Home;
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
-pub(crate) const MOST_TURNS: usize = 3;
+const MOST_TURNS: usize = 3;
 
 /// What stands for a rule's name where somebody is refused who is on the blocklist.
 const BLOCKLIST: &str = "blocklist";
+
+/// Whether charges are taken, or only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Take,
+    Peek,
+}
 
 /// How an attempt is decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,6 +115,45 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// Begins a decision: bars the attempt if it is on the blocklist, or works out its charges.
+    fn open<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.has_lists() && self.bar(pinned, attempt, ticket, decision)? {
+            return Ok(());
+        }
+        pinned.open(attempt, ticket, decision)
+    }
+
+    /// Takes or looks, and asks again with the calendar around the store's time if that has left the
+    /// pages known here.
+    #[inline]
+    pub(crate) async fn settle(
+        &self,
+        store: &dyn Store,
+        aim: Aim,
+        charges: &mut Charges<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let mut turns = 0;
+        loop {
+            self.calendars.fill(charges);
+            let answer = match aim {
+                Aim::Take => store.take(charges, outcome).await,
+                Aim::Peek => store.peek(charges, outcome).await,
+            };
+            match answer {
+                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
+                answer => return answer,
+            }
+            turns += 1;
+        }
     }
 
     /// What every limit of a rule shows at a key.

@@ -13,9 +13,9 @@ use tollgate_core::{
     Rule, Span, StoreError, Timestamp,
 };
 
+use crate::engine::Aim;
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::receipt::{Home, Kind};
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How somebody stands on the ladder of one rule.
