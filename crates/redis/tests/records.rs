@@ -120,3 +120,13 @@ fn records_of_the_first_layout_are_moved_to_their_namespaces() {
     let _ = wait(node.store.change(Namespace::Lists, &[Edit::remove("203.0.113.7")])).unwrap();
     assert_eq!(changes(&Node::patient(&server.url(), "old"), None).entries, [], "it is moved once");
 }
+
+#[test]
+fn a_user_that_may_not_write_all_of_a_change_writes_nothing_of_it_and_can_read() {
+    let server = Server::redis().users("user default on nopass ~* &* +@all -zrem\n").start();
+    let node = Node::patient(&server.url(), "half");
+    let refused = wait(node.store.change(Namespace::Lists, &[write("a")])).unwrap_err();
+    assert!(matches!(&refused, StoreError::Forbidden { reason } if reason.contains("zrem")), "{refused}");
+    assert_eq!(server.command(&["EXISTS", "half/{lists}"]).number(), 0);
+    assert_eq!(changes(&node, None).entries, []);
+}
