@@ -48,6 +48,12 @@ fn a_key_that_another_program_wrote_is_named_and_left_alone() {
     assert_eq!(server.command(&["GET", "other/{lists}"]).text(), "not ours");
     assert!(wait(store.changes(Namespace::Locks, None)).is_ok(), "other namespaces are well");
     let _ = server.command(&["DEL", "other/{lists}"]);
+    let _ = server.command(&["SET", "other/{lists}:ends", "not ours"]).ok();
+    for answer in [read(), written()] {
+        let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{answer:?}") };
+        assert_eq!(key, "other/{lists}:ends");
+    }
+    let _ = server.command(&["DEL", "other/{lists}:ends"]);
     written().unwrap();
     assert_eq!(changes(&node, None).entries.len(), 1);
 }

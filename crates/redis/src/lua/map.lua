@@ -31,6 +31,10 @@ end
 
 -- Removes entries that have ended, some at a time. A server that accepts no writes keeps them for now.
 local function expire()
+  local kind = redis.call('TYPE', ends).ok
+  if kind ~= 'zset' and kind ~= 'none' then
+    error({ err = 'DAMAGED 2' })
+  end
   local ended = redis.call('ZRANGEBYSCORE', ends, '-inf', string.format('%.0f', now), 'LIMIT', 0, 1000)
   -- Without a version there are no entries: another program deleted the hash.
   if #ended == 0 or version == 0 or forbidden() then
