@@ -1,6 +1,5 @@
 //! The versioned map: a reader that follows its changes knows what is in it, and conditions, ends and the
 //! bound hold.
-#![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 use std::collections::BTreeMap;
 

@@ -140,7 +140,7 @@ fn what_has_ended_is_removed_on_every_node_and_what_is_set_anew_stays() {
 }
 
 #[test]
-fn a_ledger_that_lost_entries_is_read_anew() {
+fn lists_that_lost_entries_are_read_anew() {
     let centre = Centre::new();
     let node = centre.node(base());
     for number in 0..5 {

@@ -243,6 +243,22 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
 }
 
 #[test]
+fn after_an_outage_the_run_time_configuration_is_read_again_though_its_version_is_the_same() {
+    let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+    let number = || node.engine.pin().policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number();
+    block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    // As a failover to a replica that was behind does it, when another node has set something since.
+    *node.link.replaced.lock() = Some(("override/ip/192.0.2.1".to_owned(), b"5/hour".to_vec()));
+    node.tend_later();
+    assert_eq!(number(), 2);
+    node.link.set(Mode::Unreachable);
+    node.tend_later();
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!((node.engine.health(), number()), (Health::Up, 5));
+}
+
+#[test]
 fn a_receipt_goes_back_to_where_it_was_taken() {
     let node = Centre::new().node(one(&["2/hour"], "local 50%"));
     node.link.set(Mode::Unreachable);

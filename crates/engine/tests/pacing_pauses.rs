@@ -9,7 +9,7 @@ use std::time::Duration;
 use support::pacing::{SlowStore, Track, ask, begin, in_virtual_time, waiting};
 use support::{policies, rule};
 use tokio::time::{Instant, sleep, sleep_until};
-use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Records, Span};
+use tollgate_core::{Attempt, Mistake, OnExceed, Policies, Span};
 use tollgate_engine::pacer::{Bound, PauseFault, Paused, Permit, Scope, Unpaced};
 use tollgate_engine::{Ask, PacerOptions};
 

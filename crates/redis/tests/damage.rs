@@ -4,7 +4,7 @@
 
 mod stage;
 
-use stage::{Ask, Node, plan, shared, wait};
+use stage::{Ask, Node, plan, shared};
 use tollgate_core::StoreError;
 use tollgate_testbed::Server;
 

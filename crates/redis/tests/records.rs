@@ -48,6 +48,12 @@ fn a_key_that_another_program_wrote_is_named_and_left_alone() {
     assert_eq!(server.command(&["GET", "other/{lists}"]).text(), "not ours");
     assert!(wait(store.changes(Namespace::Locks, None)).is_ok(), "other namespaces are well");
     let _ = server.command(&["DEL", "other/{lists}"]);
+    let _ = server.command(&["SET", "other/{lists}:ends", "not ours"]).ok();
+    for answer in [read(), written()] {
+        let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{answer:?}") };
+        assert_eq!(key, "other/{lists}:ends");
+    }
+    let _ = server.command(&["DEL", "other/{lists}:ends"]);
     written().unwrap();
     assert_eq!(changes(&node, None).entries.len(), 1);
 }
@@ -119,4 +125,14 @@ fn records_of_the_first_layout_are_moved_to_their_namespaces() {
     assert_eq!(server.command(&["EXISTS", "old/records", "old/ledger"]).number(), 0);
     let _ = wait(node.store.change(Namespace::Lists, &[Edit::remove("203.0.113.7")])).unwrap();
     assert_eq!(changes(&Node::patient(&server.url(), "old"), None).entries, [], "it is moved once");
+}
+
+#[test]
+fn a_user_that_may_not_write_all_of_a_change_writes_nothing_of_it_and_can_read() {
+    let server = Server::redis().users("user default on nopass ~* &* +@all -zrem\n").start();
+    let node = Node::patient(&server.url(), "half");
+    let refused = wait(node.store.change(Namespace::Lists, &[write("a")])).unwrap_err();
+    assert!(matches!(&refused, StoreError::Forbidden { reason } if reason.contains("zrem")), "{refused}");
+    assert_eq!(server.command(&["EXISTS", "half/{lists}"]).number(), 0);
+    assert_eq!(changes(&node, None).entries, []);
 }

@@ -55,6 +55,8 @@ pub(crate) struct Link {
     pub(crate) impairments: Mutex<Vec<Impairment>>,
     /// An entry of the lists that is gone, without the version telling.
     pub(crate) lost: Mutex<Option<String>>,
+    /// A record that is another, without the version telling.
+    pub(crate) replaced: Mutex<Option<(String, Vec<u8>)>>,
 }
 
 /// One engine, its link, and its own counters.
@@ -88,6 +90,7 @@ impl Centre {
             retracted: Mutex::default(),
             impairments: Mutex::default(),
             lost: Mutex::default(),
+            replaced: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
         let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
@@ -210,6 +213,10 @@ impl Records for Link {
             {
                 changes.entries.retain(|(name, _)| name != lost);
                 changes.size -= 1;
+            }
+            if let Some((name, value)) = &*self.replaced.lock() {
+                let same = changes.entries.iter_mut().filter(|(own, _)| own == name);
+                same.for_each(|(_, own)| *own = Some(value.clone()));
             }
             Ok(changes)
         };

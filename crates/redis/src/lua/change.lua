@@ -8,6 +8,10 @@ local deadline, most = tonumber(ARGV[3]), tonumber(ARGV[4])
 if deadline ~= 0 and clock > deadline then
   return { clock, -1 }
 end
+local missing = forbidden()
+if missing then
+  return redis.error_reply('FORBIDDEN ' .. missing)
+end
 expire()
 local room = most - size()
 if room < (#ARGV - 4) / 4 then
