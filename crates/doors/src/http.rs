@@ -5,6 +5,7 @@
 //! listening, TLS and timeouts, which belong to whoever serves the router.
 
 mod acquire;
+mod aliases;
 mod answer;
 mod audit;
 mod auth;
@@ -12,6 +13,7 @@ mod bans;
 mod body;
 mod check;
 mod consumers;
+mod counters;
 mod endpoint;
 mod exposition;
 mod forward_auth;
@@ -28,7 +30,6 @@ mod pages;
 mod path;
 mod policies;
 mod problem;
-mod ratelimits;
 mod refund;
 mod routes;
 mod shown;
@@ -123,6 +124,9 @@ pub fn router(parts: HttpParts) -> Router {
     let mut router = Router::new();
     for (index, endpoint) in endpoints.into_iter().enumerate() {
         router = router.route(endpoint.pattern, (endpoint.serve)(index));
+        if let Some(earlier) = aliases::earlier(endpoint.pattern) {
+            router = router.route(&earlier, (endpoint.serve)(index));
+        }
     }
     router
         .fallback(|State(app): State<Arc<App>>, request: Request| {
@@ -144,7 +148,7 @@ fn all() -> Vec<Endpoint> {
         refund::endpoints(),
         guards::endpoints(),
         holds::endpoints(),
-        ratelimits::endpoints(),
+        counters::endpoints(),
         bans::endpoints(),
         policies::endpoints(),
         routes::endpoints(),

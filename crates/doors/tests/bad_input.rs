@@ -118,7 +118,7 @@ async fn every_mistake_is_told_from_every_other() {
     }
     let reply = door.send(Method::POST, "/api/v1/check", &[], b"{\"policy\":\"\xff\"}".to_vec()).await;
     assert_eq!((reply.status, &*reply.detail()), (400, "the body is not UTF-8 text after 11 bytes"));
-    let counts = door.get("/api/v1/ratelimits/global/global").await.json();
+    let counts = door.get("/api/v1/counters/global/global").await.json();
     assert_eq!(counts["hourly_count"], 0, "nothing was charged");
 }
 
@@ -171,8 +171,7 @@ async fn numbers_and_booleans_stand_for_their_text() {
 #[tokio::test]
 async fn paths_and_methods_that_do_not_exist_are_problems_too() {
     let door = Door::open();
-    for path in
-        ["/", "/api/v1", "/api/v1/chek", "/api/v1/holds/jobs", "/api/v1/ratelimits/", "/api/v1/check/"]
+    for path in ["/", "/api/v1", "/api/v1/chek", "/api/v1/holds/jobs", "/api/v1/counters/", "/api/v1/check/"]
     {
         let reply = door.get(path).await;
         assert_eq!(reply.status, 404, "{path}");
@@ -181,7 +180,7 @@ async fn paths_and_methods_that_do_not_exist_are_problems_too() {
     let reply = door.post("/api/v1/holds/jobs/a/1", json!({})).await;
     assert_eq!(reply.status, 404, "only `/renew` can be posted there");
     for (method, path) in
-        [(Method::GET, "/api/v1/check"), (Method::PATCH, "/api/v1/ratelimits/a/b"), (Method::POST, "/livez")]
+        [(Method::GET, "/api/v1/check"), (Method::PATCH, "/api/v1/counters/a/b"), (Method::POST, "/livez")]
     {
         let reply = door.send(method, path, &[], Vec::new()).await;
         assert_eq!((reply.status, &reply.json()["title"]), (405, &json!("Method not allowed")), "{path}");
@@ -193,26 +192,26 @@ async fn paths_and_methods_that_do_not_exist_are_problems_too() {
 async fn bad_places_and_bad_limits_are_told_apart() {
     let door = Door::open();
     let get = [
-        ("/api/v1/ratelimits/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
+        ("/api/v1/counters/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
         (
-            "/api/v1/ratelimits/ip/nonsense",
+            "/api/v1/counters/ip/nonsense",
             400,
             "that is no key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
         ),
-        ("/api/v1/ratelimits/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
+        ("/api/v1/counters/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
         (
-            "/api/v1/ratelimits/global/other",
+            "/api/v1/counters/global/other",
             400,
             "that is no key of rule `global`, whose keys are its own name, `global`",
         ),
-        ("/api/v1/ratelimits/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
+        ("/api/v1/counters/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
         ("/api/v1/holds/sender/a@b", 404, "rule `sender` has no limit `at once` at this key"),
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/top?limit=1&limit=2", 400, "`limit` stands in the query twice"),
         ("/api/v1/bans?author=%FF", 400, "the query is not UTF-8 once it is decoded"),
-        ("/api/v1/rate-limits?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
+        ("/api/v1/policies?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
         ("/api/v1/top?lmit=5", 400, "`lmit` cannot stand in the query here; limit can"),
     ];
     for (path, status, detail) in get {
@@ -243,7 +242,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         ),
     ];
     for (body, detail) in put {
-        let reply = door.put("/api/v1/ratelimits/sender/a@b", body.clone()).await;
+        let reply = door.put("/api/v1/counters/sender/a@b", body.clone()).await;
         assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
     }
     assert!(door.records.0.lock().is_empty(), "nothing was set");
@@ -254,7 +253,7 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     let door = Door::open();
     for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
         let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });
-        let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
+        let reply = door.put("/api/v1/counters/sender/a@b", limits).await;
         let detail = format!(
             "`5 {field} per attempt` bounds `{field}`, which is part of the key of rule `{rule}` in policy `mail.accept`: a number that is bounded needs a field of its own"
         );
@@ -262,7 +261,7 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     }
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@b", "ip": "10.0.0.1" })).await.status, 200);
     let limits = json!({ "limits": ["5 account per attempt"] });
-    let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
+    let reply = door.put("/api/v1/counters/sender/a@b", limits).await;
     assert_eq!(reply.status, 200, "a key of another policy is just a name");
 }
 
@@ -297,11 +296,11 @@ fn paths() -> impl Strategy<Value = String> {
         "/api/v1/holds",
         "/api/v1/holds/jobs",
         "/api/v1/holds/slots/a/1/renew",
-        "/api/v1/ratelimits",
-        "/api/v1/ratelimits/domain",
-        "/api/v1/ratelimits/orders",
-        "/api/v1/ratelimits/global/global",
-        "/api/v1/ratelimits/ip/10.0.0.1/override",
+        "/api/v1/counters",
+        "/api/v1/counters/domain",
+        "/api/v1/counters/orders",
+        "/api/v1/counters/global/global",
+        "/api/v1/counters/ip/10.0.0.1/override",
         "/api/v1/decisions",
         "/api/v1/top",
         "/metrics",

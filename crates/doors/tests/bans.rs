@@ -63,7 +63,7 @@ async fn whoever_is_barred_gets_403_without_rate_limit_headers_and_takes_nothing
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(reply.header("retry-after"), Some("3600"));
     assert!(reply.headers_like("x-ratelimit").is_empty() && reply.headers_like("ratelimit").is_empty());
-    let counts = door.get("/api/v1/ratelimits/orders/%2F,203.0.113.7").await.json();
+    let counts = door.get("/api/v1/counters/orders/%2F,203.0.113.7").await.json();
     assert_eq!(counts["limits"][0]["used"], 0);
     door.advance(3_600);
     assert_eq!(door.check("orders", json!({ "route": "/", "ip": "203.0.113.7" })).await.status, 200);
@@ -334,7 +334,7 @@ async fn a_ban_by_a_rule_is_seen_in_the_lists_the_journal_and_the_metrics() {
     ] {
         assert!(page.contains(line), "{line}");
     }
-    let configured = door.get("/api/v1/ratelimits").await.json();
+    let configured = door.get("/api/v1/counters").await.json();
     assert_eq!(configured["rules"]["login"]["ban"], "after 2 denials in 10m ban 1h up to 1d");
 }
 

@@ -17,7 +17,7 @@ mod limits;
 pub mod pages;
 pub mod pause;
 pub mod peek;
-pub mod rate_limits;
+pub mod policies;
 pub mod refund;
 pub mod reload;
 pub mod reset;
@@ -104,8 +104,9 @@ pub enum Remote {
     Unban(Asking<unban::Unban>),
     /// Show who is on the blocklist and the allowlist
     Bans(Asking<bans::Bans>),
-    /// List, make, change or delete policies while the server runs
-    RateLimits(Asking<rate_limits::RateLimits>),
+    /// List, create, change or delete policies while the server runs
+    #[command(alias = "rate-limits")]
+    Policies(Asking<policies::Policies>),
     /// List routes, and say which policy they pass
     Routes(Asking<routes::Routes>),
     /// List consumers with limits of their own, and set or remove them
@@ -170,7 +171,7 @@ impl Remote {
             Self::Ban(asking) => &asking.reach,
             Self::Unban(asking) => &asking.reach,
             Self::Bans(asking) => &asking.reach,
-            Self::RateLimits(asking) => &asking.reach,
+            Self::Policies(asking) => &asking.reach,
             Self::Routes(asking) => &asking.reach,
             Self::Consumers(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
@@ -195,7 +196,7 @@ impl Remote {
             Self::Ban(asking) => asking.command.run(session),
             Self::Unban(asking) => asking.command.run(session),
             Self::Bans(asking) => asking.command.run(session),
-            Self::RateLimits(asking) => asking.command.run(session),
+            Self::Policies(asking) => asking.command.run(session),
             Self::Routes(asking) => asking.command.run(session),
             Self::Consumers(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),

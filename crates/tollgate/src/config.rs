@@ -71,7 +71,7 @@ pub const STARTER: &str = include_str!("config/starter.yaml");
 const MOST_FILE_MIB: u64 = 32;
 
 /// Where settings go that are too many for a file.
-const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
+const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/counters/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
 
 /// What a configuration means.
 ///

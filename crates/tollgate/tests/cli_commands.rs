@@ -146,7 +146,7 @@ fn no_limit_at_all_is_the_word_and_not_zero() {
         &["set", "sender", "bob", "0"],
         &["set", "sender", "bob", "5/day", "0/hour"],
         &["set", "sender", "bob", "null"],
-        &["rate-limits", "create", "search", "0"],
+        &["policies", "create", "search", "0"],
         &["consumers", "set", "bob", "0"],
     ];
     for arguments in commands {
@@ -183,14 +183,14 @@ fn peek_shows_the_counters_of_a_key() {
     let server = Responder::always(Reply::Json(200, COUNTERS));
     let run = server.run(&["peek", "sender", "user@example.com"]);
     assert_eq!((run.code, run.out.as_str()), (0, COUNTERS_IN_WORDS));
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits/sender/user%40example.com");
+    assert_eq!(server.only().line, "GET /api/v1/counters/sender/user%40example.com");
 }
 
 #[test]
 fn a_key_with_slashes_stays_one_part_of_the_path() {
     let server = Responder::always(Reply::Json(200, COUNTERS));
     server.run(&["peek", "orders", "/a b/%2F,10.0.0.1"]);
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits/orders/%2Fa%20b%2F%252F%2C10.0.0.1");
+    assert_eq!(server.only().line, "GET /api/v1/counters/orders/%2Fa%20b%2F%252F%2C10.0.0.1");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn set_puts_limits_and_unset_removes_them() {
     let run = server.run(&["set", "sender", "user@example.com", "2000/hour", "10/s burst 50"]);
     assert_eq!((run.code, run.out.as_str()), (0, COUNTERS_IN_WORDS));
     let asked = server.only();
-    assert_eq!(asked.line, "PUT /api/v1/ratelimits/sender/user%40example.com");
+    assert_eq!(asked.line, "PUT /api/v1/counters/sender/user%40example.com");
     assert_eq!(asked.body, r#"{"limits":["2000/hour","10/s burst 50"]}"#);
 
     for (answer, expected) in [
@@ -209,7 +209,7 @@ fn set_puts_limits_and_unset_removes_them() {
         let server = Responder::always(Reply::Json(200, answer));
         let run = server.run(&["set", "sender", "u", "--unset"]);
         assert_eq!((run.code, run.out.as_str()), (0, expected));
-        assert_eq!(server.only().line, "DELETE /api/v1/ratelimits/sender/u/override");
+        assert_eq!(server.only().line, "DELETE /api/v1/counters/sender/u/override");
     }
 }
 
@@ -226,15 +226,15 @@ fn a_limit_that_is_none_is_shown_where_it_goes_wrong_and_not_sent() {
 #[test]
 fn reset_names_exactly_what_is_forgotten() {
     let table: [(&[&str], &str, &str); 3] = [
-        (&["sender", "u"], "/sender/u", "reset: sender u starts afresh\n"),
-        (&["--rule", "sender"], "/sender", "reset: every key of sender starts afresh\n"),
-        (&["--all", "--yes"], "", "reset: every key of every rule starts afresh\n"),
+        (&["sender", "u"], "/sender/u", "reset the counts of sender u\n"),
+        (&["--rule", "sender"], "/sender", "reset the counts of every key of sender\n"),
+        (&["--all", "--yes"], "", "reset the counts of every key of every rule\n"),
     ];
     for (arguments, path, expected) in table {
         let server = Responder::always(Reply::Json(200, r#"{"reset":true}"#));
         let run = server.run(&[&["reset"], arguments].concat());
         assert_eq!((run.code, run.out.as_str()), (0, expected));
-        assert_eq!(server.only().line, format!("DELETE /api/v1/ratelimits{path}"));
+        assert_eq!(server.only().line, format!("DELETE /api/v1/counters{path}"));
     }
 }
 
@@ -359,7 +359,7 @@ policy       rules
 mail.accept  global, domain
 "
     );
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits");
+    assert_eq!(server.only().line, "GET /api/v1/counters");
 }
 
 #[test]

@@ -301,7 +301,7 @@ fn files_that_cannot_be_read_are_refused_by_name() {
         ("latin.yaml", "latin.yaml: is not UTF-8 text from byte 7 on: save it as UTF-8\n"),
         (
             "huge.yaml",
-            "huge.yaml: the file is larger than 32 MiB: set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`\n",
+            "huge.yaml: the file is larger than 32 MiB: set overrides with `tollgate set` or `PUT /api/v1/counters/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`\n",
         ),
         ("empty.yaml", &format!("empty.yaml: {empty}\n")),
         ("comments.yaml", &format!("comments.yaml: {empty}\n")),

@@ -47,7 +47,7 @@ fn clients_without_a_token_get_no_memory_for_bodies() {
         ("GET", "/api/v1/openapi.json"),
         ("POST", "/api/v1/check"),
         ("POST", "/api/v1/acquire"),
-        ("PUT", "/api/v1/ratelimits/one/ada"),
+        ("PUT", "/api/v1/counters/one/ada"),
         ("POST", "/api/v1/forward-auth/p"),
         ("POST", "/api/v1/nowhere"),
         ("PATCH", "/api/v1/check"),

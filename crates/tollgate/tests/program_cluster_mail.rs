@@ -71,12 +71,12 @@ fn three_nodes_share_a_count_fall_back_to_full_limits_and_share_again() {
         assert!(!home.path("tollgate.redb").exists(), "the store of the file is not opened");
     }
     let made = nodes[0].1.post(
-        "/api/v1/rate-limits",
+        "/api/v1/policies",
         &json!({ "name": "probe", "limits": "10/day", "by": ["ip"], "on_exceed": "reject" }),
     );
     assert_eq!(made.json()["effective_on_outage"], "local 100%", "{}", made.text());
     for (_, server) in &nodes {
-        wait_until("the policy is everywhere", || server.get("/api/v1/rate-limits/probe").status == 200);
+        wait_until("the policy is everywhere", || server.get("/api/v1/policies/probe").status == 200);
     }
 
     assert_eq!(admitted(&nodes, "192.0.2.1", "store").iter().sum::<usize>(), 50, "one count");

@@ -83,7 +83,7 @@ fn peek_set_and_reset_show_and_change_one_key() {
     assert!(desk.says(0, &["set", "user", "ada", "--unset"]).starts_with("removed"));
     assert_eq!(desk.json(0, &["set", "user", "ada", "--unset"])["removed"], false);
     assert_eq!(desk.server.remaining("user", "ada"), 1, "counts are kept");
-    assert!(desk.says(0, &["reset", "user", "ada"]).contains("starts afresh"));
+    assert!(desk.says(0, &["reset", "user", "ada"]).contains("reset the counts of user ada"));
     assert_eq!(desk.server.remaining("user", "ada"), 3);
     assert_eq!(desk.json(0, &["reset", "user", "ada"])["reset"], "key");
     let wrong = desk.says(2, &["peek", "usr", "ada"]);

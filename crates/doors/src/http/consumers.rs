@@ -14,12 +14,12 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Whole};
+use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::limits::{self, Written};
 use super::page::{self, Page};
 use super::path::{self, Place};
 use super::problem::Problem;
-use super::ratelimits::Removed;
 use super::shown::{self, json};
 
 const ALL: &str = "/api/v1/consumers";

@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::aliases::ALIASES;
 use super::endpoint::{Endpoint, Operation};
 use super::problem::{PROBLEM_JSON, ProblemBody};
 
@@ -33,7 +34,7 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "tollgate",
-            "description": "Rate limits for everything a team runs. Roles: check < read < admin.",
+            "description": about_the_api(),
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
@@ -48,6 +49,15 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
             },
         },
     })
+}
+
+fn about_the_api() -> String {
+    let names = ALIASES.map(|(now, before)| format!("`{before}` is `{now}`"));
+    format!(
+        "Rate limits for everything a team runs. Roles: check < read < admin. \
+         Earlier names of paths still work: {}.",
+        names.join(", ")
+    )
 }
 
 fn describe(

@@ -1,4 +1,4 @@
-//! Policies made over the API: `/api/v1/rate-limits`.
+//! Policies made over the API: `/api/v1/policies`.
 
 use std::ops::Bound;
 use std::str::FromStr;
@@ -27,8 +27,8 @@ use super::problem::Problem;
 use super::routes::Users;
 use super::shown::{self, Moment, json};
 
-const ALL: &str = "/api/v1/rate-limits";
-const ONE: &str = "/api/v1/rate-limits/{name}";
+const ALL: &str = "/api/v1/policies";
+const ONE: &str = "/api/v1/policies/{name}";
 
 /// The two bodies that say what a policy is like differ in whether its name must be there.
 macro_rules! policy_body {
@@ -83,7 +83,7 @@ macro_rules! policy_body {
 policy_body! {
     /// A policy to be made: limits by client and route unless `by` says otherwise, and beside them those
     /// of the consumer.
-    #[schemars(rename = "RateLimitRequest")]
+    #[schemars(rename = "PolicyRequest")]
     struct NewBody {
         /// What it is called: 1 to 64 of `a-z 0-9 _ . -`.
         #[serde(borrow)]
@@ -94,7 +94,7 @@ policy_body! {
 
 policy_body! {
     /// What a policy is to be from now on, all of it: what is left out is as if it had never been said.
-    #[schemars(rename = "RateLimitChange")]
+    #[schemars(rename = "PolicyChange")]
     struct ChangeBody {
         /// Its name, if it is to be said again. It cannot be changed.
         #[serde(borrow, default)]
@@ -104,7 +104,7 @@ policy_body! {
 
 /// A policy made over the API.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimit")]
+#[schemars(rename = "Policy")]
 struct PolicyShown<'p> {
     /// What it is known by: its name.
     id: &'p str,
@@ -145,10 +145,10 @@ struct PolicyShown<'p> {
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimitPage")]
+#[schemars(rename = "PolicyPage")]
 struct PageShown<'p> {
     /// Policies made over the API, by name.
-    rate_limits: Vec<PolicyShown<'p>>,
+    policies: Vec<PolicyShown<'p>>,
     /// What `after` is for the next page; null on the last one.
     next: Option<String>,
 }
@@ -188,7 +188,7 @@ async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
     let made = app.engine.make_policy(body.spec(body.name.as_str())?).await?;
     let after = Some(in_words(&app, &made));
     let name = &*made.spec.name;
-    Change { action: "rate-limit.create", what: name, after, ..Change::default() }.tell(&ask);
+    Change { action: "policy.create", what: name, after, ..Change::default() }.tell(&ask);
     let mut response = show(&app, &made);
     *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(format!("{ALL}/{name}")).expect("names fit into a header");
@@ -206,7 +206,7 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
     let changed = app.engine.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
     let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
-    Change { action: "rate-limit.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
+    Change { action: "policy.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
     Ok(show(&app, &change.after))
 }
 
@@ -218,7 +218,7 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let deleted = app.engine.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
     let made = deleted.map_err(|fault| refused(&app, fault))?;
     let before = Some(in_words(&app, &made));
-    Change { action: "rate-limit.delete", what: &name, before, ..Change::default() }.tell(&ask);
+    Change { action: "policy.delete", what: &name, before, ..Change::default() }.tell(&ask);
     Ok(json(&Deleted { deleted: &name }))
 }
 
@@ -235,8 +235,8 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let from = page.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let made = pinned.made().range::<str, _>((from, Bound::Unbounded)).take(page.limit + 1);
     let made: Vec<PolicyShown<'_>> = made.map(|(_, made)| PolicyShown::of(made, &pinned, &users)).collect();
-    let (rate_limits, next) = page.cut(made, |shown| shown.name);
-    Ok(json(&PageShown { rate_limits, next }))
+    let (policies, next) = page.cut(made, |shown| shown.name);
+    Ok(json(&PageShown { policies, next }))
 }
 
 impl<'p> PolicyShown<'p> {

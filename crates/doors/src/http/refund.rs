@@ -1,5 +1,4 @@
-//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once. `/api/v1/give` is
-//! its earlier name.
+//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,14 +40,10 @@ struct RefundAnswer {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let one = |path, summary| {
-        let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
-        Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)
-    };
-    vec![
-        one("/api/v1/refund", "Give back what an allowed attempt took, or a part of it, once"),
-        one("/api/v1/give", "The earlier name of `/api/v1/refund`"),
-    ]
+    let path = "/api/v1/refund";
+    let summary = "Refund what an allowed attempt took, or a part of it, once";
+    let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
+    vec![Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)]
 }
 
 async fn refund(app: Arc<App>, ask: Ask) -> Answered {

@@ -14,10 +14,10 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Text};
+use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::path;
 use super::problem::Problem;
-use super::ratelimits::Removed;
 use super::shown::json;
 
 const ALL: &str = "/api/v1/routes";

@@ -83,7 +83,7 @@ impl Bench {
 
 /// The policy that is meant where none is said: the only one there is, or the starter's.
 fn usual_policy(session: &Session<'_>) -> anyhow::Result<String> {
-    let answer = match session.client.get(&Path::new(&["ratelimits"])) {
+    let answer = match session.client.get(&Path::new(&["counters"])) {
         Err(fault @ Fault::Refused { .. }) => return Err(anyhow::Error::new(fault).context(WHICH)),
         answer => answer?,
     };

@@ -25,7 +25,7 @@ Exit codes: 0 shown, 2 an error.";
 
 impl ShowConfig {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.get(&Path::new(&["ratelimits"]))?;
+        let answer = session.client.get(&Path::new(&["counters"]))?;
         session.show(&answer, put)?;
         Ok(ExitCode::SUCCESS)
     }

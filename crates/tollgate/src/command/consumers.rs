@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::limits::LimitArgs;
-use super::rate_limits::{Listing, more};
+use super::policies::{Listing, more};
 use super::table::{Sheet, Tone};
 use super::{Session, words};
 use crate::client::Path;

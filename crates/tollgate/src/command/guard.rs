@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::check::field;
-use super::rate_limits::Listing;
+use super::policies::Listing;
 use super::table::{Sheet, Tone, or_dash};
 use super::{DENIED, Session, words};
 use crate::client::Path;

@@ -45,20 +45,19 @@ Limits and overrides stay as they are. Exit codes: 0 reset, 2 an error.";
 impl Reset {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let (path, what) = match (&self.rule, &self.key, &self.whole_rule) {
-            (Some(rule), Some(key), _) => (
-                Path::new(&["ratelimits", rule, key]),
-                format!("{} {}", words::plain(rule), words::plain(key)),
-            ),
+            (Some(rule), Some(key), _) => {
+                (Path::new(&["counters", rule, key]), format!("{} {}", words::plain(rule), words::plain(key)))
+            }
             (_, _, Some(rule)) => {
-                (Path::new(&["ratelimits", rule]), format!("every key of {}", words::plain(rule)))
+                (Path::new(&["counters", rule]), format!("every key of {}", words::plain(rule)))
             }
             _ => {
                 self.confirm(session)?;
-                (Path::new(&["ratelimits"]), "every key of every rule".to_owned())
+                (Path::new(&["counters"]), "every key of every rule".to_owned())
             }
         };
         let answer = session.client.delete(&path)?;
-        session.show(&answer, |_: &Value, out| writeln!(out, "reset: {what} starts afresh"))?;
+        session.show(&answer, |_: &Value, out| writeln!(out, "reset the counts of {what}"))?;
         Ok(ExitCode::SUCCESS)
     }
 

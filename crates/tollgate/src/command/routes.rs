@@ -27,7 +27,7 @@ enum Action {
     Assign {
         /// The route's name
         route: String,
-        /// The policy's name, whether it was made with `rate-limits` or is configured
+        /// The policy's name, whether it was made with `policies` or is configured
         policy: String,
     },
     /// Make a route pass what it is configured to

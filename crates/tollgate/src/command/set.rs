@@ -41,14 +41,14 @@ impl Set {
         if self.unset {
             return self.remove(session);
         }
-        let path = Path::new(&["ratelimits", &self.rule, &self.key]);
+        let path = Path::new(&["counters", &self.rule, &self.key]);
         let answer = session.client.put(&path, &json!({ "limits": self.limits }))?;
         session.show(&answer, peek::put)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn remove(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.delete(&Path::new(&["ratelimits", &self.rule, &self.key, "override"]))?;
+        let answer = session.client.delete(&Path::new(&["counters", &self.rule, &self.key, "override"]))?;
         session.show(&answer, |answer: &Removed, out| {
             let (rule, key) = (words::plain(&self.rule), words::plain(&self.key));
             if answer.removed {

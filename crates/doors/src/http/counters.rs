@@ -21,13 +21,13 @@ use super::path::{self, Place};
 use super::problem::Problem;
 use super::shown::{self, Moment, Shown, json};
 
-const ALL: &str = "/api/v1/ratelimits";
-const RULE: &str = "/api/v1/ratelimits/{rule}";
-const KEY: &str = "/api/v1/ratelimits/{rule}/{*key}";
+const ALL: &str = "/api/v1/counters";
+const RULE: &str = "/api/v1/counters/{rule}";
+const KEY: &str = "/api/v1/counters/{rule}/{*key}";
 
 /// Everything that is configured; the sections of a mail server stand beside the rules.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimits")]
+#[schemars(rename = "Rules")]
 struct AllShown<'p> {
     /// Whether limits are enforced at all.
     enabled: bool,
@@ -144,7 +144,7 @@ pub(crate) struct Removed {
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
-    let key = "/api/v1/ratelimits/{rule}/{key}";
+    let key = "/api/v1/counters/{rule}/{key}";
     let list = Operation::new(ALL, "Tell what is configured").answers::<AllShown<'_>>();
     let look = Operation::new(key, "Tell what a rule shows at a key").answers::<KeyShown<'_>>();
     let set = Operation::new(key, "Give one key limits of its own")
@@ -156,7 +156,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let reset_all = Operation::new(ALL, "Reset all counts").answers::<ResetShown<'_>>();
     let reset_rule = Operation::new(RULE, "Reset all counts of a rule").answers::<ResetShown<'_>>();
     let reset = Operation::new(key, "Reset the counts of one key").answers::<ResetShown<'_>>();
-    let path = "/api/v1/ratelimits/{rule}/{key}/override";
+    let path = "/api/v1/counters/{rule}/{key}/override";
     let remove = Operation::new(path, "Take back the limits of one key").answers::<Removed>();
     vec![
         Endpoint::new(Method::GET, ALL, read, show_all).does(list),

@@ -1,4 +1,4 @@
-//! `tollgate rate-limits`: policies that are made while the server runs.
+//! `tollgate policies`: policies that are made while the server runs.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,12 +12,12 @@ use super::limits::LimitArgs;
 use super::table::{Sheet, Tone};
 use super::{Session, words};
 use crate::client::Path;
-use crate::client::wire::{self, RateLimit};
+use crate::client::wire::{self, Policy};
 
 /// What is done with policies.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct RateLimits {
+pub struct Policies {
     #[command(subcommand)]
     action: Action,
 }
@@ -79,39 +79,39 @@ struct Saying {
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate rate-limits create partners '10/s burst 50' --description 'what partners may do'
-  tollgate rate-limits list
-  tollgate rate-limits set partners '20/s burst 100'
+  tollgate policies create partners '10/s burst 50' --description 'what partners may do'
+  tollgate policies list
+  tollgate policies set partners '20/s burst 100'
   tollgate routes assign checkout partners
-  tollgate rate-limits delete partners
+  tollgate policies delete partners
 
 A policy made here counts each client on each route (--by says otherwise), and beside that each consumer
 by what `tollgate consumers` says. It holds at once, on every node within a second, and survives reloads,
-and restarts unless the store is `memory`. `tollgate rate-limits create --help` tells more.
+and restarts unless the store is `memory`. `tollgate policies create --help` tells more.
 Exit codes: 0 done, 2 an error.";
 
 const CREATING: &str = "\
 Examples:
-  tollgate rate-limits create partners '10/s burst 50'
-  tollgate rate-limits create partners --requests-per-second 10 --burst-size 50     (the same)
-  tollgate rate-limits create uploads 100/hour '5 at once for 30s' --by subject
-  tollgate rate-limits create search '30/min burst 10' --on-exceed 'wait 2s'
+  tollgate policies create partners '10/s burst 50'
+  tollgate policies create partners --requests-per-second 10 --burst-size 50     (the same)
+  tollgate policies create uploads 100/hour '5 at once for 30s' --by subject
+  tollgate policies create search '30/min burst 10' --on-exceed 'wait 2s'
 
 Exit codes: 0 made, 2 an error, such as a name that is taken.";
 
 const SETTING: &str = "\
 Examples:
-  tollgate rate-limits set partners '20/s burst 100'
-  tollgate rate-limits set partners --description 'what partners may do' --on-exceed observe
+  tollgate policies set partners '20/s burst 100'
+  tollgate policies set partners --description 'what partners may do' --on-exceed observe
 
 Counts go on as far as kind and period of a limit stay. Whoever changes the same policy in between is not
 overwritten: that is an error. Exit codes: 0 changed, 2 an error.";
 
-impl RateLimits {
+impl Policies {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         match &self.action {
             Action::List(listing) => {
-                let path = Path::new(&["rate-limits"]).page(listing.limit, listing.after.as_deref());
+                let path = Path::new(&["policies"]).page(listing.limit, listing.after.as_deref());
                 let answer = session.client.get(&path)?;
                 session.show(&answer, put_all)?;
             }
@@ -123,7 +123,9 @@ impl RateLimits {
             Action::Set(saying) => saying.set(session)?,
             Action::Delete(Named { name }) => {
                 let answer = session.client.delete(&one(name))?;
-                session.show(&answer, |_: &Value, out| writeln!(out, "deleted {}", words::plain(name)))?;
+                session.show(&answer, |_: &Value, out| {
+                    writeln!(out, "deleted the policy {}", words::plain(name))
+                })?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -136,7 +138,7 @@ impl Saying {
         let mut body = Map::new();
         body.insert("name".to_owned(), json!(self.name));
         self.say(&mut body);
-        let answer = session.client.post(&Path::new(&["rate-limits"]), &Value::Object(body))?;
+        let answer = session.client.post(&Path::new(&["policies"]), &Value::Object(body))?;
         session.show(&answer, put)?;
         Ok(())
     }
@@ -145,7 +147,7 @@ impl Saying {
     fn set(&self, session: &mut Session<'_>) -> anyhow::Result<()> {
         let path = one(&self.name);
         let seen = session.client.get(&path)?;
-        let was: RateLimit = seen.read(session.client.server())?;
+        let was: Policy = seen.read(session.client.server())?;
         let mut body = Map::new();
         for (member, value) in [
             ("description", json!(was.description)),
@@ -186,12 +188,12 @@ impl Saying {
 }
 
 fn one(name: &str) -> Path {
-    Path::new(&["rate-limits", name])
+    Path::new(&["policies", name])
 }
 
-fn put_all(page: &wire::RateLimits, out: &mut dyn Write) -> io::Result<()> {
+fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = Sheet::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
-    for policy in &page.rate_limits {
+    for policy in &page.policies {
         let (tone, off) = if policy.in_force { (Tone::Normal, "") } else { (Tone::Faint, " (not in force)") };
         let by = policy.by.join(", ");
         let (limits, routes) = (policy.limits.join(", "), words::number(policy.routes));
@@ -203,7 +205,7 @@ fn put_all(page: &wire::RateLimits, out: &mut dyn Write) -> io::Result<()> {
         return writeln!(out, "no policies were made over the API");
     }
     write!(out, "{sheet}")?;
-    more(page.next.as_deref(), "rate-limits", out)
+    more(page.next.as_deref(), "policies", out)
 }
 
 /// Says how to see the rest of a list.
@@ -214,7 +216,7 @@ pub(super) fn more(next: Option<&str>, command: &str, out: &mut dyn Write) -> io
     }
 }
 
-fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
+fn put(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
     let off = if policy.in_force { "" } else { ", which is not in force: the configuration is in its way" };
     writeln!(out, "{}{off}\n", words::plain(&policy.name))?;
     let lines = [
@@ -235,7 +237,7 @@ fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn without_the_store(policy: &RateLimit) -> String {
+fn without_the_store(policy: &Policy) -> String {
     match &policy.on_outage {
         Some(on_outage) => on_outage.clone(),
         None => format!("{}, by default", policy.effective_on_outage),
