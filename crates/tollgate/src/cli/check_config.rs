@@ -34,7 +34,7 @@ Examples:
   tollgate check-config tollgate.yaml
   tollgate check-config --strict
 
-Exit codes: 0 the configuration can be used, 2 it cannot, or with --strict it has warnings.";
+Exit codes: 0 valid, 2 invalid, or with --strict there are warnings.";
 
 pub(super) fn run(
     path: Option<&Path>,

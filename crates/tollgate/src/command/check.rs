@@ -18,16 +18,16 @@ use crate::client::wire::{Decision, LimitLine, RuleLine};
 pub struct Check {
     /// The policy that the attempt passes
     policy: String,
-    /// What is known of the attempt, as in `ip=10.0.0.1`
+    /// The fields of the attempt, as in `ip=10.0.0.1`
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// How much it takes; 0 only looks
+    /// How much to charge; 0 only looks
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
-    /// Hold under this id what is limited at once; an id that is held already takes nothing
+    /// The id of holds at `at once` limits; an id that is already held is charged nothing
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Decide, but take nothing
+    /// Decide, but charge nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -38,7 +38,7 @@ Examples:
   tollgate check mail.accept sender=user@example.com --cost 3 --dry-run
   tollgate check login user=ada && ./let-in
 
-Exit codes: 0 allowed, 1 denied, to wait or deferred, 2 an error.";
+Exit codes: 0 allowed, 1 denied, told to wait, or deferred, 2 an error.";
 
 const GOOD: Style = AnsiColor::Green.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();

@@ -20,7 +20,7 @@ Examples:
   tollgate config
   tollgate config --json | jq .rules.sender.overrides
 
-Overrides made with `tollgate set` are included. `tollgate check-config` explains a file instead.
+Overrides from `tollgate set` are included. `tollgate check-config` explains a file instead.
 Exit codes: 0 shown, 2 an error.";
 
 impl ShowConfig {

@@ -23,16 +23,16 @@ pub struct Consumers {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the consumers that have limits of their own
+    /// List the consumers with limits of their own
     List(Listing),
     /// Show the limits of a consumer
     Show {
         /// The consumer
         id: String,
     },
-    /// Give a consumer limits of its own
+    /// Set limits for a consumer
     Set(Setting),
-    /// Remove a consumer's own limits
+    /// Remove the limits of a consumer
     Unset {
         /// The consumer
         id: String,
@@ -55,8 +55,8 @@ Examples:
   tollgate consumers list
   tollgate consumers unset acme
 
-A consumer's limits hold beside those of the policy it passes, on all routes together: an attempt takes
-from both or from neither. `tollgate peek consumer acme` shows what is used. Exit codes: 0 done, 2 an error.";
+A consumer's limits apply in addition to those of the policy, to all routes together. An attempt is charged
+to both or to neither. `tollgate peek consumer acme` shows the counts. Exit codes: 0 done, 2 an error.";
 
 impl Consumers {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

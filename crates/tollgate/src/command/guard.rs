@@ -23,17 +23,17 @@ pub struct Guarding {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Begin a login: ask whether it may be tried, and count it as a failure until it is finished
+    /// Begin a login: check whether it is allowed, and count it as a failure until it is finished
     Begin(About),
-    /// Say how a login ended
+    /// Report the result of a login
     Finish(Finish),
     /// List the guards
     List,
-    /// Show who is locked
+    /// List the locks
     Locks(Page),
-    /// Show how somebody stands
+    /// Show the failures and locks of a user
     Inspect(About),
-    /// Forget somebody's failures, and so let them in
+    /// Forget the failures of a user, which ends their lock
     Unlock(About),
 }
 
@@ -42,7 +42,7 @@ enum Action {
 struct About {
     /// The guard
     guard: String,
-    /// What is known of them, as in `user=ada ip=192.0.2.1`
+    /// The fields of the login, as in `user=ada ip=192.0.2.1`
     #[arg(value_name = "FIELD=VALUE", value_parser = field, required = true)]
     fields: Vec<(String, String)>,
 }
@@ -50,9 +50,9 @@ struct About {
 /// A login, and how it ended.
 #[derive(Args, Clone, Debug)]
 struct Finish {
-    /// The ticket that came when it began
+    /// The ticket that `guard begin` printed
     ticket: String,
-    /// How it ended
+    /// The result
     #[arg(value_enum)]
     outcome: Outcome,
 }
@@ -81,7 +81,7 @@ Examples:
   tollgate guard inspect login user=ada ip=192.0.2.1
   tollgate guard unlock login user=ada
 
-Exit codes: 0 done or allowed, 1 refused, 2 an error.";
+Exit codes: 0 done or allowed, 1 denied, 2 an error.";
 
 impl Guarding {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

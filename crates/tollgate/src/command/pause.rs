@@ -16,18 +16,18 @@ use crate::client::wire::{Paced, Paused, Resumed};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("what").required(true).args(["lasts", "end", "show"]))]
 pub struct Pause {
-    /// The policy whose attempts wait
+    /// The policy of the calls
     policy: String,
-    /// Whom it is about, as in `chat=4711`; the whole policy if this is left out
+    /// Which calls, as in `chat=4711`; by default the whole policy
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// How long to stand still
+    /// How long to pause
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Span>,
-    /// Let everything of the policy go on
+    /// End all pauses of the policy
     #[arg(long, conflicts_with = "fields")]
     end: bool,
-    /// Show who waits and what stands still
+    /// Show waiting calls and pauses
     #[arg(long, conflicts_with = "fields")]
     show: bool,
 }
@@ -39,8 +39,8 @@ Examples:
   tollgate pause telegram --show
   tollgate pause telegram --end
 
-It holds for `tollgate acquire` and for requests that wait at the gateway: on this node at once, on
-all others within a second. A longer pause is not cut short.
+A pause applies to `tollgate acquire` and to requests that wait at the gateway: on this node at once, on
+all others within a second. A new pause never shortens a longer one.
 Exit codes: 0 done, 2 an error.";
 
 impl Pause {

@@ -24,27 +24,27 @@ pub struct Policies {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the policies that were made
+    /// List the policies that were created over the API
     List(Listing),
     /// Show one of them
     Show(Named),
-    /// Make a policy
+    /// Create a policy
     #[command(after_help = CREATING)]
     Create(Saying),
-    /// Change a policy: what is said replaces what was, and the rest stays
+    /// Change some settings of a policy; the others stay
     #[command(after_help = SETTING)]
     Set(Saying),
-    /// Delete a policy that no route passes
+    /// Delete a policy that no route uses; counts are not reset
     Delete(Named),
 }
 
 /// Which page of a list is shown.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Listing {
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(super) limit: usize,
-    /// Show those that come after this one
+    /// Show entries after this one
     #[arg(long, value_name = "NAME")]
     pub(super) after: Option<String>,
 }
@@ -63,7 +63,7 @@ struct Saying {
     name: String,
     #[command(flatten)]
     limits: LimitArgs,
-    /// The fields that make its key, separated by commas; `route,ip` unless said otherwise
+    /// The fields that make its key, separated by commas; by default `route,ip`
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     by: Option<Vec<String>>,
     /// What it is for
@@ -72,7 +72,7 @@ struct Saying {
     /// What happens when a limit is exceeded: `reject`, `wait 5s`, `defer` or `observe`
     #[arg(long, value_name = "WHAT", value_parser = on_exceed)]
     on_exceed: Option<String>,
-    /// What happens while a shared store cannot be used: `local 50%`, `allow` or `deny`
+    /// What happens while a shared store is down: `local 50%`, `allow` or `deny`
     #[arg(long, value_name = "WHAT", value_parser = on_outage)]
     on_outage: Option<String>,
 }
@@ -85,9 +85,9 @@ Examples:
   tollgate routes assign checkout partners
   tollgate policies delete partners
 
-A policy made here counts each client on each route (--by says otherwise), and beside that each consumer
-by what `tollgate consumers` says. It holds at once, on every node within a second, and survives reloads,
-and restarts unless the store is `memory`. `tollgate policies create --help` tells more.
+A policy counts each client on each route, unless --by names other fields. It also counts each consumer
+with limits set by `tollgate consumers`. It takes effect at once, and on every node within a second. It
+survives reloads, and also restarts unless the store is `memory`. To reset counts, use `tollgate reset`.
 Exit codes: 0 done, 2 an error.";
 
 const CREATING: &str = "\
@@ -97,15 +97,15 @@ Examples:
   tollgate policies create uploads 100/hour '5 at once for 30s' --by subject
   tollgate policies create search '30/min burst 10' --on-exceed 'wait 2s'
 
-Exit codes: 0 made, 2 an error, such as a name that is taken.";
+Exit codes: 0 created, 2 an error, such as a name that is taken.";
 
 const SETTING: &str = "\
 Examples:
   tollgate policies set partners '20/s burst 100'
   tollgate policies set partners --description 'what partners may do' --on-exceed observe
 
-Counts go on as far as kind and period of a limit stay. Whoever changes the same policy in between is not
-overwritten: that is an error. Exit codes: 0 changed, 2 an error.";
+A limit keeps its counts if its kind and period stay the same. If another change comes in between, this
+one fails instead of overwriting it. Exit codes: 0 changed, 2 an error.";
 
 impl Policies {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

@@ -20,13 +20,13 @@ pub struct Reset {
     /// The rule of the key
     #[arg(value_name = "RULE", requires = "key", conflicts_with_all = ["whole_rule", "all"])]
     rule: Option<String>,
-    /// The key whose counts are forgotten; the rule's own name for a rule without key
+    /// The key whose counts are reset; the rule's own name for a rule without key
     #[arg(value_name = "KEY")]
     key: Option<String>,
-    /// Forget the counts of every key of this rule
+    /// Reset the counts of every key of this rule
     #[arg(long = "rule", value_name = "RULE")]
     whole_rule: Option<String>,
-    /// Forget every count there is; asks first
+    /// Reset all counts of the server; asks first
     #[arg(long)]
     all: bool,
     /// Do not ask
@@ -40,7 +40,8 @@ Examples:
   tollgate reset --rule sender
   tollgate reset --all --yes
 
-Limits and overrides stay as they are. Exit codes: 0 reset, 2 an error.";
+Only counts are reset: policies, limits and overrides stay. `tollgate policies delete` deletes a policy.
+Exit codes: 0 reset, 2 an error.";
 
 impl Reset {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
