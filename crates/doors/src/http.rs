@@ -57,30 +57,30 @@ pub use waiting::{LONGEST_WAIT, Patience};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
-    /// Who decides.
+    /// Decides attempts.
     pub engine: Arc<Engine>,
-    /// Who lets attempts wait for their turn.
+    /// Lets attempts wait for their turn.
     pub pacer: Pacer,
-    /// Who may ask for what, for as long as nobody replaces them.
+    /// The access keys; they can be replaced while the router serves.
     pub keys: Arc<AccessKeys>,
-    /// Reads the configuration again, or says what is wrong with it.
+    /// Reloads the configuration, or returns its errors.
     pub reload: Reload,
-    /// The routes that there are; none where nobody routes.
+    /// The routes of the gateway; none if there is no gateway.
     pub routes: KnownRoutes,
-    /// What the door for proxies is told, for as long as nobody replaces it.
+    /// The settings of forward-auth; they can be replaced while the router serves.
     pub forward_auth: Arc<ForwardAuth>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
 
-/// Reads the configuration again, or says what is wrong with it.
+/// Reloads the configuration, or returns its errors.
 pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What every request shares.
 pub(crate) struct App {
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
-    /// Places for those who wait.
+    /// Places for waiting requests.
     pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
@@ -94,7 +94,7 @@ pub(crate) struct App {
     pub(crate) bodies: incoming::Gauge,
     /// Whether each endpoint takes a body.
     pub(crate) takes_body: Vec<bool>,
-    /// What may stand in the query of each endpoint.
+    /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
 }
 

@@ -114,7 +114,7 @@ async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
     let reply = acquire(&door, pace("400ms")).await;
     let expected = json!({
         "type": "/problems/wait-too-long", "title": "Wait too long", "status": 429,
-        "detail": "it would have to wait 1s, which is longer than its caller waits; retry after 1 s",
+        "detail": "the wait would be 1s, longer than the caller allows; retry after 1 s",
         "correlationId": "…", "error": "wait too long", "allowed": false, "verdict": "wait", "policy": "pace",
         "retry_after": 1, "retryAfter": 1, "retry_after_ms": 1_000, "waited_ms": 0,
     });

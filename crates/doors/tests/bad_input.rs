@@ -19,7 +19,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (r#"{policy:"mail.accept"}"#, "expected the name of a member, in quotes, at line 1 column 2"),
     (r#"{"policy":"mail.accept",}"#, "nothing follows the comma, at line 1 column 25"),
-    (r#"{"policy":"\ud800"}"#, "that escape stands for no character, at line 1 column 18"),
+    (r#"{"policy":"\ud800"}"#, "this escape is not valid, at line 1 column 18"),
     (r#"{"policy":"mail.accept"} x"#, "the body goes on after its end, at line 1 column 26"),
     ("[\"mail.accept\"]", "expected an object, not a list, at line 1 column 1"),
     ("7", "expected an object, not the number 7, at line 1 column 1"),
@@ -34,7 +34,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (
         r#"{"policy":"mail.accept","x":{}}"#,
-        "`x` is not known here; there may be `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 27",
+        "`x` is not known here; known are: `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 27",
     ),
     (r#"{"policy":"mail.accept","policy":"x"}"#, "`policy` is written twice, at line 1 column 32"),
     (
@@ -72,7 +72,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     (r#"{"policy":"mail.accept","fields":{"sender":"a","sender":"b"}}"#, "the field `sender` was sent twice"),
     (
         r#"{"policy":"mail.accept","fields":{"sender":"a\u0000@example.com"}}"#,
-        "the value of `sender` is not a mail address: before the `@` stands a character that has to be quoted, or is not allowed; write it as in `user@example.com`",
+        "the value of `sender` is not a mail address: a character before the `@` must be quoted, or is not allowed; write it as in `user@example.com`",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"sender":"a@example.com","domain":"example.com "}}"#,
@@ -99,8 +99,8 @@ const BAD_CHECKS: &[(&str, &str)] = &[
         r#"{"policy":"jobs"}"#,
         "no rule of policy `jobs` applies: its rules need some of the fields account; set `allow_unmatched` to let such attempts pass",
     ),
-    (r#"{"policy":"mail.accept","attempts":[]}"#, "beside `attempts` there may be nothing else"),
-    (r#"{"cost":1,"attempts":[]}"#, "beside `attempts` there may be nothing else"),
+    (r#"{"policy":"mail.accept","attempts":[]}"#, "no other member is allowed with `attempts`"),
+    (r#"{"cost":1,"attempts":[]}"#, "no other member is allowed with `attempts`"),
     (r#"{"attempts":{}}"#, "expected a list of at most 100, not an object, at line 1 column 13"),
 ];
 
@@ -196,29 +196,29 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         (
             "/api/v1/counters/ip/nonsense",
             400,
-            "that is no key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
+            "this is not a key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
         ),
-        ("/api/v1/counters/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
+        ("/api/v1/counters/orders/alone", 400, "this is not a key of rule `orders`, whose keys are route,ip"),
         (
             "/api/v1/counters/global/other",
             400,
-            "that is no key of rule `global`, whose keys are its own name, `global`",
+            "this is not a key of rule `global`, whose keys are its own name, `global`",
         ),
         ("/api/v1/counters/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
         ("/api/v1/holds/sender/a@b", 404, "rule `sender` has no limit `at once` at this key"),
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
-        ("/api/v1/top?limit=1&limit=2", 400, "`limit` stands in the query twice"),
+        ("/api/v1/top?limit=1&limit=2", 400, "`limit` is in the query twice"),
         ("/api/v1/bans?author=%FF", 400, "the query is not UTF-8 once it is decoded"),
         ("/api/v1/policies?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
-        ("/api/v1/top?lmit=5", 400, "`lmit` cannot stand in the query here; limit can"),
+        ("/api/v1/top?lmit=5", 400, "`lmit` is not a query parameter here; known are: limit"),
     ];
     for (path, status, detail) in get {
         let reply = door.get(path).await;
         assert_eq!((reply.status, &*reply.detail()), (status, detail), "{path}");
     }
-    let empty = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, or messages_per_hour, messages_per_day, recipients_per_message";
+    let empty = "limits are missing: give `{\"limits\":[\"2000/hour\"]}`, or `unlimited`, or messages_per_hour, messages_per_day, recipients_per_message";
     let put = [
         (json!({}), empty),
         (json!({ "limits": [] }), empty),
@@ -231,7 +231,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
             "`2/hour` is of the same kind and period as another limit here: keep one of them",
         ),
         (json!({ "limits": ["1/day calendar in Mars/Base"] }), "there is no time zone `Mars/Base`"),
-        (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "beside `limits` there may be nothing else"),
+        (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "no other member is allowed with `limits`"),
         (
             json!({ "messages_per_hour": -1 }),
             "expected a whole number of at least 0, not the number -1, at line 1 column 23",

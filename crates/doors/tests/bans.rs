@@ -236,7 +236,7 @@ async fn bad_input_is_a_400_that_says_what_would_be_right() {
         (json!({ "target": "10.0.0.1", "until": "1h" }), "`until` is not known here"),
         (json!({ "target": format!("account={mebibyte}") }), "bytes long"),
         (json!({ "bans": [{ "target": "10.0.0.1" }, { "target": "10.0.0.1/8" }] }), "bans[1]: "),
-        (json!({ "bans": [], "target": "10.0.0.1" }), "beside `bans`"),
+        (json!({ "bans": [], "target": "10.0.0.1" }), "with `bans`"),
         (json!({ "bans": vec![json!({ "target": "10.0.0.1" }); 1_001] }), "1000"),
         (json!({ "bans": [["10.0.0.1"]] }), "an object"),
     ];
@@ -345,7 +345,7 @@ async fn every_address_is_blocked_only_by_force() {
         let refused = ban(&door, json!({ "target": target })).await;
         assert_eq!(refused.status, 400, "{refused:?}");
         assert!(
-            refused.detail().contains("would block every address: add `\"force\":true` if that is meant")
+            refused.detail().contains("would block every address: add `\"force\":true` if you mean that")
         );
         let listed =
             ban(&door, json!({ "bans": [{ "target": "192.0.2.1" }, { "target": target, "force": false }] }))

@@ -153,7 +153,7 @@ async fn a_hold_needs_an_id() {
     assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing, at line 1 column 45"));
     let reply = door.post("/api/v1/holds", json!({ "policy": "jobs", "id": "1", "dry_run": true })).await;
     assert!(
-        reply.detail().starts_with("`dry_run` is not known here; there may be `policy`,"),
+        reply.detail().starts_with("`dry_run` is not known here; known are: `policy`,"),
         "{}",
         reply.detail()
     );
@@ -178,7 +178,7 @@ async fn a_receipt_gives_back_once() {
         let reply = door.post("/api/v1/refund", json!({ "receipt": unreadable })).await;
         assert_eq!(
             (reply.status, &*reply.detail()),
-            (400, "that is no receipt of this server"),
+            (400, "this is not a receipt of this server"),
             "{unreadable}"
         );
     }

@@ -254,7 +254,10 @@ async fn a_reset_with_a_query_resets_nothing() {
     let door = Door::open();
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);
     let reply = door.delete("/api/v1/counters?rule=ip").await;
-    assert_eq!((reply.status, &*reply.detail()), (400, "`rule` cannot stand in the query here; nothing can"));
+    assert_eq!(
+        (reply.status, &*reply.detail()),
+        (400, "`rule` is not a query parameter here; known are: nothing")
+    );
     let counted = door.get("/api/v1/counters/sender/a@example.com").await;
     assert_eq!(counted.json()["hourly_count"], 1);
 }

@@ -94,7 +94,7 @@ async fn a_policy_that_cannot_be_is_refused_with_the_place_of_the_mistake() {
     let door = Door::open();
     let table: &[(Value, &str)] = &[
         (json!({ "limits": "9/hour" }), "`name` is missing"),
-        (json!({ "name": "a" }), "say which limits"),
+        (json!({ "name": "a" }), "limits are missing"),
         (json!({ "name": "a", "limits": "10/s burst 0" }), "`10/s burst 0`, character 12: "),
         (json!({ "name": "a", "limits": ["9/hour", "9/fortnight"] }), "`9/fortnight`, character 3: "),
         (json!({ "name": "a", "limits": [] }), "an empty list"),
@@ -102,9 +102,12 @@ async fn a_policy_that_cannot_be_is_refused_with_the_place_of_the_mistake() {
         (json!({ "name": "a", "limits": "9/day calendar in Europe/Berin" }), "no time zone `Europe/Berin`"),
         (json!({ "name": "a", "requestsPerSecond": 10, "burstSize": 0 }), "`burstSize` is at least 1"),
         (json!({ "name": "a", "requestsPerSecond": 0, "burstSize": 5 }), "`requestsPerSecond` is at least 1"),
-        (json!({ "name": "a", "requestsPerSecond": 10 }), "there must be `burstSize`"),
-        (json!({ "name": "a", "burstSize": 10 }), "there must be `requestsPerSecond`"),
-        (json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 1, "limits": "9/hour" }), "say it once"),
+        (json!({ "name": "a", "requestsPerSecond": 10 }), "`requestsPerSecond` needs `burstSize`"),
+        (json!({ "name": "a", "burstSize": 10 }), "`burstSize` needs `requestsPerSecond`"),
+        (
+            json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 1, "limits": "9/hour" }),
+            "give either `limits`",
+        ),
         (json!({ "name": "a", "requestsPerSecond": -1, "burstSize": 1 }), "a whole number of at least 0"),
         (
             json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 9_007_199_255_u64 }),

@@ -1,5 +1,5 @@
 //! Takes that nobody got: the store was asked, and no answer came, so they may have been taken. They
-//! are undone once the store can be used again, as far as a ticket tells what they took.
+//! are undone once the store is up again, as far as a ticket tells what they took.
 
 use std::collections::VecDeque;
 

@@ -24,11 +24,11 @@ use crate::service::Body;
 
 /// What is known of a request that passed.
 pub(crate) struct Passed {
-    /// What is said on its answer.
+    /// The headers for its answer.
     pub(crate) headers: Headers,
-    /// What is given back if the answer does not count.
+    /// Charges to refund if the answer does not count.
     pub(crate) pending: Option<Pending>,
-    /// What it holds until its answer has left.
+    /// Its holds until its answer is sent.
     pub(crate) lease: Option<Lease>,
 }
 
@@ -46,7 +46,7 @@ impl Headers {
 }
 
 impl Terms {
-    /// Lets a request pass, or says why not.
+    /// Decides a request.
     pub(crate) async fn pass(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
         let decided = self.decide(parts).await;
         decided.map_err(|refusal| if is_grpc(parts) { as_grpc(refusal) } else { refusal })
@@ -103,7 +103,7 @@ impl Terms {
         Ok(Passed { headers: Headers(headers), pending: self.engine.pending(&decision), lease })
     }
 
-    /// Who keeps what a request of this policy holds; nobody if it holds nothing.
+    /// How the holds of this policy are kept; `None` if it has none.
     fn leases(&self, policy: &Policy) -> Result<Option<&Leases>, Problem> {
         match (policy.holding(), &self.keeping) {
             (Holding::Nothing, _) => Ok(None),
@@ -112,13 +112,14 @@ impl Terms {
                 Ok(Some(leases))
             }
             (_, Keeping::Untended(_)) => {
-                let detail = "a rule limits what is `at once`, and nobody looks after what is held: tell the layer who does, by `TollgateLayer::leases`";
+                let detail =
+                    "a rule has an `at once` limit that needs leases: set them with `TollgateLayer::leases`";
                 Err(Problem::misconfigured(detail))
             }
         }
     }
 
-    /// Who sent the request: as an earlier layer says, or else by what it proves itself with.
+    /// The identity of the caller: from an earlier layer, or else from its credentials.
     fn identity(&self, parts: &Parts) -> Result<Identity, Problem> {
         if let Some(identity) = parts.extensions.get::<Identity>() {
             return Ok(identity.clone());
@@ -127,7 +128,7 @@ impl Terms {
         recognised.map_err(|bad| Problem::unauthorized(bad.to_string()))
     }
 
-    /// Who is connected.
+    /// The peer's address.
     fn peer(&self, parts: &Parts) -> Option<IpAddr> {
         self.peer.as_ref().and_then(|find| find(&parts.extensions))
     }
@@ -138,7 +139,8 @@ impl Terms {
             return Ok(self.proxies.client(peer, &parts.headers));
         }
         if policy.fields().any(|field| self.aliases.source(field) == Some(Source::Ip)) {
-            let detail = "a rule counts by `ip`, and nobody says who is connected: tell the layer how to find it, by `TollgateLayer::peer`";
+            let detail =
+                "a rule counts by `ip`, but the peer's address is unknown: set it with `TollgateLayer::peer`";
             return Err(Problem::misconfigured(detail));
         }
         Ok(Ipv4Addr::UNSPECIFIED.into())
@@ -147,7 +149,7 @@ impl Terms {
     fn fault(&self, fault: &Fault, policy: &Policy, identity: &Identity) -> Problem {
         match fault {
             Fault::Mistake(Mistake::NoRuleApplies { .. }) if self.asks_who(policy, identity) => {
-                Problem::unauthorized("say who you are: this is limited by caller")
+                Problem::unauthorized("credentials are required: this is limited by caller")
             }
             Fault::Mistake(mistake @ (Mistake::NoRuleApplies { .. } | Mistake::BadValue { .. })) => {
                 Problem::bad_request(mistake.to_string())
@@ -193,12 +195,12 @@ fn is_grpc(parts: &Parts) -> bool {
     parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The same refusal as gRPC says it: in headers alone, under the status that clients know.
+/// The same denial for gRPC: only headers, with a gRPC status.
 fn as_grpc(refusal: Response<Bytes>) -> Response<Bytes> {
     let (mut parts, _) = refusal.into_parts();
     let (status, message) = match parts.status {
         StatusCode::TOO_MANY_REQUESTS => ("8", "rate limit exceeded"),
-        StatusCode::UNAUTHORIZED => ("16", "who is calling is not known"),
+        StatusCode::UNAUTHORIZED => ("16", "the caller is unknown"),
         StatusCode::FORBIDDEN => ("7", "the caller is not admitted"),
         StatusCode::BAD_REQUEST => ("3", "the request cannot be limited"),
         StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limiter cannot be used"),

@@ -51,11 +51,9 @@ impl ConfigFile {
         match usual.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one.into())),
-            several => anyhow::bail!(
-                "there are {} here: say which one, as in `-c {}`",
-                several.join(" and "),
-                several[0]
-            ),
+            several => {
+                anyhow::bail!("found {} here: choose one, as in `-c {}`", several.join(" and "), several[0])
+            }
         }
     }
 }

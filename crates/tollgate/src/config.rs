@@ -168,7 +168,7 @@ pub fn load(
     let source = path.display().to_string();
     let fail = |message: String| ConfigError::of_source(&source, message);
     let format = Format::of(path).ok_or_else(|| {
-        fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
+        fail("the name of a configuration file must end in `.yaml`, `.yml` or `.toml`".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
     let tree = read_tree(&text, format, &source)?;

@@ -68,7 +68,7 @@ fn a_policy_is_made_from_limits_or_from_two_numbers() {
 fn what_makes_no_policy_is_not_sent() {
     let server = Responder::always(Reply::Json(201, POLICY));
     let table: [(&[&str], &str); 7] = [
-        (&[], "say which limits"),
+        (&[], "limits are missing"),
         (&["10/s brust 50"], "\n    10/s brust 50\n         ^"),
         (&["--requests-per-second", "10"], "--burst-size"),
         (&["--burst-size", "10"], "--requests-per-second"),
@@ -135,7 +135,7 @@ more: tollgate policies list --after old
     );
     assert_eq!(server.only().line, "GET /api/v1/policies?limit=2&after=a%26b");
     let server = Responder::always(Reply::Json(200, r#"{"policies":[],"next":null}"#));
-    assert_eq!(server.run(&["policies", "list"]).out, "no policies were made over the API\n");
+    assert_eq!(server.run(&["policies", "list"]).out, "no policies were created over the API\n");
     assert_eq!(server.only().line, "GET /api/v1/policies?limit=100");
 
     let server = Responder::always(Reply::Json(200, POLICY));
@@ -178,8 +178,8 @@ e      (there is no such route)  q       assigned
     assert_eq!(asked.line, "PUT /api/v1/routes/a%20b/rate-limit");
     assert_eq!(asked.body, r#"{"policy":"q"}"#);
     for (answer, expected) in [
-        (r#"{"removed":true}"#, "a passes what it is configured to\n"),
-        (r#"{"removed":false}"#, "a was not assigned anything\n"),
+        (r#"{"removed":true}"#, "a uses its configured policy\n"),
+        (r#"{"removed":false}"#, "a had no assigned policy\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         assert_eq!(server.run(&["routes", "unassign", "a"]).out, expected);
@@ -213,8 +213,8 @@ more: tollgate consumers list --after b
     let server = Responder::always(Reply::Json(200, acme));
     assert_eq!(server.run(&["consumers", "show", "acme"]).out, "acme: 10/s burst 50\n");
     for (answer, expected) in [
-        (r#"{"removed":true}"#, "removed: what was set for acme holds no more\n"),
-        (r#"{"removed":false}"#, "nothing was set for acme\n"),
+        (r#"{"removed":true}"#, "removed the limits of acme\n"),
+        (r#"{"removed":false}"#, "acme has no limits of its own\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         assert_eq!(server.run(&["consumers", "unset", "acme"]).out, expected);

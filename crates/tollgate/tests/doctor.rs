@@ -100,7 +100,7 @@ fn a_server_that_throws_keys_out_is_warned_of() {
 fn what_a_restart_forgets_is_noted() {
     let table = [
         (["--save", "", "--appendonly", "no"], "none: a restart of the server forgets every limit"),
-        (["--save", "60 1", "--appendonly", "no"], "snapshots: a crash of the server forgets"),
+        (["--save", "60 1", "--appendonly", "no"], "snapshots: a crash of the server loses"),
         (["--save", "", "--appendonly", "yes"], "append-only file: a crash forgets about a second"),
     ];
     for (arguments, expected) in table {

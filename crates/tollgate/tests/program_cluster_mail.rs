@@ -93,7 +93,7 @@ fn three_nodes_share_a_count_fall_back_to_full_limits_and_share_again() {
 
     proxy.heal();
     for (_, server) in &nodes {
-        wait_until("the store can be used again", || nodes::readiness(server) == "ready");
+        wait_until("the store is up again", || nodes::readiness(server) == "ready");
     }
     assert_eq!(admitted(&nodes, "192.0.2.3", "store").iter().sum::<usize>(), 50, "one count again");
 }

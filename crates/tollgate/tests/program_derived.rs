@@ -127,7 +127,7 @@ fn check_config_explains_derived_fields_and_refuses_impossible_ones() {
             "a domain is derived from a mail address, and a network from an IP address",
         ),
         ("{ domain: { of: domain } }", "`domain` is derived itself"),
-        ("{ domain: {} }", "an empty table says nothing: write `ip` or `of`"),
+        ("{ domain: {} }", "an empty table has no effect: write `ip` or `of`"),
         ("{ domain: { of: 'a b' } }", "cannot name a field"),
     ] {
         let bad = Home::with(&format!(

@@ -120,10 +120,7 @@ cart   /cart    partners  assigned
 free   /free/*  partners  assigned
 ";
     assert_eq!(done(&home, &server, &["routes", "list"]), list);
-    assert_eq!(
-        done(&home, &server, &["routes", "unassign", "cart"]),
-        "cart passes what it is configured to\n"
-    );
+    assert_eq!(done(&home, &server, &["routes", "unassign", "cart"]), "cart uses its configured policy\n");
     done(&home, &server, &["routes", "unassign", "free"]);
     let list = "\
 route  path     policy  because
@@ -174,7 +171,7 @@ fn a_configuration_that_takes_a_name_goes_before_and_a_server_of_nothing_else_ca
     assert_eq!(done(&home, &server, &["reload"]), "reloaded\n");
     assert_eq!(server.check(&attempt("partners", "a", "acme")).status, 200);
     home.configure("store: memory\nlog: { format: json }\nrules: { partners: { by: ip, limits: 9/hour } }\npolicies: { partners: [partners] }\n");
-    server.wait_for_log("what was set at run time does not fit and is left out");
+    server.wait_for_log("a run-time change conflicts with the configuration and is not in force");
     assert_eq!(server.check(&json!({ "policy": "partners", "fields": { "ip": "192.0.2.1" } })).status, 200);
     assert_eq!(server.remaining("partners", "192.0.2.1"), 8);
     assert_eq!(server.get("/api/v1/policies/partners").ok()["in_force"], false);

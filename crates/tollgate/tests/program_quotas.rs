@@ -62,8 +62,7 @@ fn every_answer_that_names_the_rule_has_its_code() {
         let run = market.homes[0]
             .run(market.node(0), &["check", "deals.create", "advertiser=ads", "channel=c", "--id", "more"]);
         let said = text(&run.stdout).lines().next().unwrap_or_default();
-        let expected =
-            "denied by active_deals ads (MAX_ACTIVE_DEALS), and waiting alone does not help: 10 at once";
+        let expected = "denied by active_deals ads (MAX_ACTIVE_DEALS), and waiting does not help: 10 at once";
         assert_eq!((run.status.code(), said), (Some(1), expected));
         let journal = market.node(0).get("/api/v1/decisions?limit=1").ok();
         assert_eq!(journal["decisions"][0]["code"], "MAX_ACTIVE_DEALS", "{journal}");

@@ -122,15 +122,15 @@ fn about(status: &str) -> &'static str {
     match status {
         "200" => "Done",
         "201" => "Made",
-        "403" => "Banned; or, with `dialect=nginx`, refused with the status that X-Tollgate-Status tells",
+        "403" => "Blocked; or, with `dialect=nginx`, denied with the status in X-Tollgate-Status",
         "422" => "The configuration has problems; the old policies stay in force",
         "429" => "Some limit is exceeded",
-        "500" => "The proxy asks wrongly",
+        "500" => "The proxy is misconfigured",
         "503" => {
             "The store cannot be used, and some rule denies without it; or the server ends, or has too many \
              request bodies in memory"
         }
-        _ => "Anything else is a problem (RFC 9457)",
+        _ => "Every other answer is a problem (RFC 9457)",
     }
 }
 

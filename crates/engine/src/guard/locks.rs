@@ -231,7 +231,7 @@ impl Engine {
         let value = format!("{start}{sealed}").into_bytes();
         let written = self.enter_all(&[Edit { name, to: Entry::Written(value) }]).await;
         if let Err(error) = written {
-            tracing::warn!(component = "guard", %error, "a lock could not be written down");
+            tracing::warn!(component = "guard", %error, "a lock could not be recorded");
         }
     }
 

@@ -277,7 +277,7 @@ impl Book {
                 component = "lists",
                 record,
                 records,
-                "entries of the lists cannot be read and are left out"
+                "entries of the lists cannot be read and are ignored"
             );
         }
     }

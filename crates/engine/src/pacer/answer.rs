@@ -95,10 +95,10 @@ impl<T> fmt::Display for Unpaced<T> {
             Self::Denied { refusal: Refusal { rule: Some(rule), .. }, .. } => write!(f, "denied by {rule}"),
             Self::Denied { .. } => f.write_str("denied"),
             Self::TooLate { wait, bound: Bound::Caller, .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than its caller waits")
+                write!(f, "the wait would be {wait}, longer than the caller allows")
             }
             Self::TooLate { wait, bound: Bound::Rule(rule), .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than {rule} lets anybody wait")
+                write!(f, "the wait would be {wait}, longer than {rule} allows")
             }
             Self::Full { waiting } => write!(f, "{waiting} wait already"),
             Self::Fault(fault) => write!(f, "{fault}"),

@@ -304,7 +304,7 @@ impl Case<'_> {
                     .iter()
                     .any(|field| aliases.source(field).is_some_and(|source| source.is_proved())) =>
             {
-                Problem::unauthorized("the request does not say who it comes from")
+                Problem::unauthorized("the client's address is unknown")
             }
             Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
                 Problem::misconfigured(mistake.to_string())

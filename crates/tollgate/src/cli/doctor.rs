@@ -63,7 +63,7 @@ pub(super) fn run(
 fn examine(config: &Config) -> anyhow::Result<Inspection> {
     let mut inspection = match &config.store {
         StoreConfig::Memory { .. } => {
-            let words = "counters are in the memory of the server: there is nothing to look at from outside";
+            let words = "counters are in the server's memory: there is nothing to check from outside";
             Inspection { findings: vec![Finding::note("store", words)], servers: Vec::new() }
         }
         StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },

@@ -64,7 +64,7 @@ impl FromStr for Server {
             return wrong("a server starts with http:// or https://, as in http://127.0.0.1:8080");
         }
         let Ok(uri) = text.parse::<Uri>() else {
-            return wrong("this is no address; write it as in http://127.0.0.1:8080");
+            return wrong("this is not an address; write it as in http://127.0.0.1:8080");
         };
         let Some(authority) = uri.authority() else {
             return wrong("the host is missing; write it as in http://127.0.0.1:8080");

@@ -114,7 +114,7 @@ fn put(bans: &Bans, out: &mut dyn Write) -> io::Result<()> {
 
 fn in_words(ban: &Shown) -> String {
     let target = words::plain(&ban.target);
-    let what = if ban.kind == "allow" { "is never barred" } else { "is barred" };
+    let what = if ban.kind == "allow" { "is never blocked" } else { "is blocked" };
     match &ban.until {
         Some(until) => format!("{target} {what}, until {}", words::plain(until)),
         None => format!("{target} {what}"),

@@ -72,7 +72,7 @@ impl Bans {
 
 fn put(bans: &wire::Bans, out: &mut dyn Write) -> io::Result<()> {
     if bans.bans.is_empty() {
-        return writeln!(out, "nobody is listed");
+        return writeln!(out, "the lists are empty");
     }
     let mut sheet = Sheet::new(&["target", "kind", "until", "author", "reason"]);
     for ban in &bans.bans {

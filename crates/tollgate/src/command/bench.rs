@@ -44,7 +44,7 @@ pub struct Bench {
 }
 
 /// What to do where no policy can be guessed.
-const WHICH: &str = "say with --policy which policy to ask about";
+const WHICH: &str = "name a policy with --policy";
 
 /// The policy of the starter configuration that suits a load.
 const STARTERS: &str = "api";

@@ -82,9 +82,9 @@ impl Consumers {
                 session.show(&answer, |answer: &Removed, out| {
                     let id = words::plain(id);
                     if answer.removed {
-                        writeln!(out, "removed: what was set for {id} holds no more")
+                        writeln!(out, "removed the limits of {id}")
                     } else {
-                        writeln!(out, "nothing was set for {id}")
+                        writeln!(out, "{id} has no limits of its own")
                     }
                 })?;
             }

@@ -113,7 +113,8 @@ fn put_reasons(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
             let [target, author, reason] =
                 [&listing.target, &listing.author, &listing.reason].map(|text| words::plain(text));
             let until = listing.until.as_deref();
-            let until = until.map_or("for good".to_owned(), |until| format!("until {}", words::plain(until)));
+            let until =
+                until.map_or("permanently".to_owned(), |until| format!("until {}", words::plain(until)));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             writeln!(out, "blocked by the entry {target}, set by {author}, {until}{why}")?;
         }

@@ -143,7 +143,7 @@ impl Finish {
         let answer = session.client.post(&Path::new(&["guards", "finish"]), &body)?;
         session.show(&answer, |finished: &Finished, out| match finished.finished.as_str() {
             "now" => writeln!(out, "finished as {outcome} at {}", words::plain(&finished.guard)),
-            "already" => writeln!(out, "it was finished before, and what was said then holds"),
+            "already" => writeln!(out, "it was finished before; the first outcome stands"),
             _ => writeln!(out, "the ticket is no longer known: nothing was changed"),
         })?;
         Ok(())
@@ -158,7 +158,7 @@ fn put_begun(begun: &Begun, out: &mut dyn Write) -> io::Result<()> {
     } else if begun.origin.as_deref() == Some("barred") {
         writeln!(out, "barred")?;
     } else {
-        writeln!(out, "refused{by}{}", asked(&begun.advice))?;
+        writeln!(out, "denied{by}{}", asked(&begun.advice))?;
     }
     if let Some(next) = begun.if_failed.as_ref().map(asked).filter(|next| !next.is_empty()) {
         writeln!(out, "if it fails, the next one is{}", next.trim_start_matches(','))?;
@@ -198,7 +198,7 @@ fn put_guards(guards: &Guards, out: &mut dyn Write) -> io::Result<()> {
 
 fn put_locks(guard: &str, locks: &Locks, out: &mut dyn Write) -> io::Result<()> {
     if locks.locks.is_empty() && locks.next.is_none() {
-        return writeln!(out, "nobody is locked");
+        return writeln!(out, "there are no locks");
     }
     let mut sheet = Sheet::new(&["rule", "key", ">failures", "locked until"]);
     for lock in &locks.locks {
@@ -244,7 +244,7 @@ fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
 
 fn put_unlocked(unlocked: &Unlocked, out: &mut dyn Write) -> io::Result<()> {
     if unlocked.unlocked.is_empty() {
-        return writeln!(out, "nobody like that is locked");
+        return writeln!(out, "no such user is locked");
     }
     for key in &unlocked.unlocked {
         writeln!(out, "forgot the failures of {} {}", words::plain(&key.rule), words::plain(&key.key))?;

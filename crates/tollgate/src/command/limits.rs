@@ -33,7 +33,7 @@ impl LimitArgs {
     /// Fails if none are said.
     pub(super) fn must_be_there(&self) -> anyhow::Result<()> {
         if self.is_empty() {
-            anyhow::bail!("say which limits, as in '10/s burst 50' or 1000/hour; `unlimited` is none at all");
+            anyhow::bail!("limits are missing, as in '10/s burst 50', 1000/hour or `unlimited`");
         }
         Ok(())
     }

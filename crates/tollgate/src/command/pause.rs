@@ -53,15 +53,15 @@ impl Pause {
             session.show(&answer, |paused: &Paused, out| {
                 let lasts = words::span(paused.retry_after_ms);
                 match paused.keys {
-                    0 => writeln!(out, "{} stands still for {lasts}", words::plain(&paused.policy)),
-                    1 => writeln!(out, "1 key stands still for {lasts}"),
-                    keys => writeln!(out, "{keys} keys stand still for {lasts}"),
+                    0 => writeln!(out, "{} is paused for {lasts}", words::plain(&paused.policy)),
+                    1 => writeln!(out, "1 key is paused for {lasts}"),
+                    keys => writeln!(out, "{keys} keys are paused for {lasts}"),
                 }
             })?;
         } else if self.end {
             let answer = session.client.delete(&report)?;
             session.show(&answer, |resumed: &Resumed, out| match resumed.resumed {
-                0 => writeln!(out, "nothing stood still"),
+                0 => writeln!(out, "nothing was paused"),
                 1 => writeln!(out, "1 pause ended"),
                 many => writeln!(out, "{many} pauses ended"),
             })?;
@@ -80,7 +80,7 @@ fn put(paced: &Paced, out: &mut dyn Write) -> io::Result<()> {
             (Some(rule), Some(key)) => format!("{} {}", words::plain(rule), words::plain(key)),
             _ => words::plain(&paced.policy),
         };
-        writeln!(out, "{what} stands still for {}", words::span(pause.retry_after_ms))?;
+        writeln!(out, "{what} is paused for {}", words::span(pause.retry_after_ms))?;
     }
     Ok(())
 }

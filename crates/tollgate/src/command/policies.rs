@@ -202,7 +202,7 @@ fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
         sheet.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
     }
     if sheet.is_empty() {
-        return writeln!(out, "no policies were made over the API");
+        return writeln!(out, "no policies were created over the API");
     }
     write!(out, "{sheet}")?;
     more(page.next.as_deref(), "policies", out)
@@ -217,7 +217,7 @@ pub(super) fn more(next: Option<&str>, command: &str, out: &mut dyn Write) -> io
 }
 
 fn put(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
-    let off = if policy.in_force { "" } else { ", which is not in force: the configuration is in its way" };
+    let off = if policy.in_force { "" } else { ", not in force: it conflicts with the configuration" };
     writeln!(out, "{}{off}\n", words::plain(&policy.name))?;
     let lines = [
         ("limits", policy.limits.join(", ")),

@@ -43,9 +43,9 @@ impl Refund {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let answer = session.client.post(&Path::new(&["refund"]), &self.body())?;
         let given = session.show(&answer, |given: &Refunded, out| match given.given.as_str() {
-            "back" => writeln!(out, "given back"),
-            "already" => writeln!(out, "was given back before"),
-            "too_old" => writeln!(out, "too old to be given back"),
+            "back" => writeln!(out, "refunded"),
+            "already" => writeln!(out, "was refunded before"),
+            "too_old" => writeln!(out, "too old to be refunded"),
             other => writeln!(out, "{}", words::plain(other)),
         })?;
         Ok(if given.given == "too_old" { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })

@@ -68,11 +68,11 @@ impl Reset {
         }
         let stdin = io::stdin();
         if !stdin.is_terminal() {
-            anyhow::bail!("--all needs --yes where nobody can be asked");
+            anyhow::bail!("--all needs --yes if standard input is not a terminal");
         }
         // The question goes to standard error, so that --json prints nothing but JSON.
         let mut stderr = io::stderr();
-        write!(stderr, "Forget every count on {}? Type yes: ", session.client.server())?;
+        write!(stderr, "Reset all counts on {}? Type yes: ", session.client.server())?;
         stderr.flush()?;
         let mut typed = String::new();
         stdin.lock().read_line(&mut typed)?;

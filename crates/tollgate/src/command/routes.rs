@@ -65,9 +65,9 @@ impl Routes {
                 session.show(&answer, |answer: &Removed, out| {
                     let route = words::plain(route);
                     if answer.removed {
-                        writeln!(out, "{route} passes what it is configured to")
+                        writeln!(out, "{route} uses its configured policy")
                     } else {
-                        writeln!(out, "{route} was not assigned anything")
+                        writeln!(out, "{route} had no assigned policy")
                     }
                 })?;
             }

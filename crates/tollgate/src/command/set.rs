@@ -52,7 +52,7 @@ impl Set {
         session.show(&answer, |answer: &Removed, out| {
             let (rule, key) = (words::plain(&self.rule), words::plain(&self.key));
             if answer.removed {
-                writeln!(out, "removed: the limits of rule {rule} hold for {key} again")
+                writeln!(out, "removed: the limits of rule {rule} apply to {key} again")
             } else {
                 writeln!(out, "{key} had no limits of its own in rule {rule}")
             }

@@ -1,4 +1,4 @@
-//! Refusals that are said again and again.
+//! Denials that repeat an earlier one.
 //!
 //! Whoever floods a service is told nearly the same each time: all that changes is the id, and the time
 //! to wait. So a door that writes refusals as text keeps the last one with what it was about, and of the
