@@ -130,11 +130,11 @@ fn statuses_that_let_a_guesser_through_are_warned_of() {
         assert_eq!(of(fine), [""; 0], "{fine}");
     }
     for (doubtful, about) in [
-        ("success: 3xx", "route r: 301 alone clears"),
-        ("success: [200, 308]", "route r: 308 alone clears"),
-        ("success: { status: 302, method: POST }", "route r: 302 alone clears"),
-        ("success: 303, neutral: [404, 422]", "route r: a login that is answered with 422 is given back"),
-        ("success: 303, neutral: 308", "route r: a login that is answered with 308 is given back"),
+        ("success: 3xx", "route r: 301 clears"),
+        ("success: [200, 308]", "route r: 308 clears"),
+        ("success: { status: 302, method: POST }", "route r: 302 clears"),
+        ("success: 303, neutral: [404, 422]", "route r: a login that is answered with 422 is refunded"),
+        ("success: 303, neutral: 308", "route r: a login that is answered with 308 is refunded"),
     ] {
         let told = of(doubtful);
         assert!(told.len() == 1 && told[0].starts_with(about), "{doubtful}: {told:?}");

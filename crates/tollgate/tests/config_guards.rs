@@ -100,7 +100,7 @@ fn what_is_wrong_is_found_where_it_is() {
         (recommended("by user"), "there is a policy `login` already"),
         ("guards: { login: user }".to_owned(), "as in `by user`"),
         ("guards: { login: { by: [] } }".to_owned(), "would lock all of them"),
-        ("guards: { login: { by: user, ladder: 5/day } }".to_owned(), "`5/day` is no ladder"),
+        ("guards: { login: { by: user, ladder: 5/day } }".to_owned(), "`5/day` is not a ladder"),
         ("guards: { login: { by: user, ladder: ladder 4 lok 1h } }".to_owned(), "guards.login.ladder"),
         ("guards: { Login: { by: user } }".to_owned(), "cannot be part of a name"),
         ("guards: { login: { by: user, notify: x } }".to_owned(), "notify"),

@@ -111,14 +111,14 @@ fn reset_forgets_a_rule_or_everything_when_told_so_clearly() {
 }
 
 #[test]
-fn give_takes_a_receipt_once() {
+fn refund_takes_a_receipt_once_under_either_name() {
     let desk = Desk::new();
     let receipt = desk.json(0, &["check", "p", "user=ada"])["receipt"].as_str().unwrap().to_owned();
-    assert_eq!(desk.says(0, &["give", &receipt]), "refunded\n");
+    assert_eq!(desk.says(0, &["refund", &receipt]), "refunded\n");
     assert_eq!(desk.server.remaining("user", "ada"), 3);
     assert_eq!(desk.says(0, &["give", &receipt]), "was refunded before\n");
-    assert_eq!(desk.json(0, &["give", &receipt])["given"], "already");
-    desk.says(2, &["give", "no-receipt"]);
+    assert_eq!(desk.json(0, &["refund", &receipt])["given"], "already");
+    desk.says(2, &["refund", "no-receipt"]);
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn a_lock_survives_a_kill_and_an_operator_lifts_it() {
         };
         let (code, said) = run(&["guard", "begin", "login", "user=ada", "ip=192.0.2.1"]);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.starts_with("refused by login, locked until 20"), "{said}");
+        assert!(said.starts_with("denied by login, locked until 20"), "{said}");
         let (_, said) = run(&["guard", "locks", "login"]);
         assert!(said.contains("login  #") && said.lines().count() == 2, "{said}");
         let (_, said) = run(&["guard", "inspect", "login", "user=ada", "ip=192.0.2.1"]);

@@ -150,7 +150,7 @@ fn eviction_is_warned_of_at_the_start() {
     let redis = Redis::redis().max_memory("100mb", "allkeys-lru").start();
     let home = home(&redis.url(), PATIENT, &RULES);
     let server = home.start();
-    server.wait_for_log("allkeys-lru will forget limits");
+    server.wait_for_log("allkeys-lru evicts counters");
     assert_eq!(readiness(&server), "ready", "it is a warning and no outage");
 }
 
