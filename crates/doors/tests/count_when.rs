@@ -35,7 +35,7 @@ async fn an_override_that_is_held_at_once_is_refused() {
     let held = door.put("/api/v1/counters/guesses/ada", json!({ "limits": ["5/hour", "2 at once"] })).await;
     assert_eq!(held.status, 400);
     let told = held.json()["detail"].as_str().unwrap().to_owned();
-    assert!(told.contains("`2 at once` holds for as long as something lasts"), "{told}");
+    assert!(told.contains("`2 at once` cannot be combined with `count_when`"), "{told}");
     let more = door.put("/api/v1/counters/guesses/ada", json!({ "limits": ["9/hour"] })).await;
     assert_eq!((more.status, &more.json()["overridden"]), (200, &Value::Bool(true)));
 }

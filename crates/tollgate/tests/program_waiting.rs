@@ -203,7 +203,7 @@ fn the_command_line_waits_and_says_at_once_when_it_would_be_too_long() {
     assert!(code == Some(0), "{code:?} {said}");
     let (code, said) = run(&["pause", "send", "--show"]);
     assert!(code == Some(0) && said.starts_with("0 waiting\nchat a is paused for "), "{code:?} {said}");
-    assert_eq!(run(&["pause", "send", "--for", "7s"]), (Some(0), "send stands still for 7s\n".into()));
+    assert_eq!(run(&["pause", "send", "--for", "7s"]), (Some(0), "send is paused for 7s\n".into()));
     assert_eq!(run(&["pause", "send", "--end"]), (Some(0), "2 pauses ended\n".into()));
     assert_eq!(run(&["pause", "send", "--end"]), (Some(0), "nothing was paused\n".into()));
     let (code, said) = run(&["acquire", "sent", "chat=a"]);

@@ -42,7 +42,7 @@ pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'stati
     let consequence = if policy.starts_with("allkeys") {
         "evicts counters when memory is full, also those of denied keys, and overrides too"
     } else if policy.starts_with("volatile") {
-        "will forget limits when memory is full, since every counter has an expiry"
+        "evicts counters when memory is full, because every counter has an expiry"
     } else {
         return None;
     };
