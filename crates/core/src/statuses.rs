@@ -207,7 +207,7 @@ fn mistaken(word: &str) -> String {
             let spelled = word.to_ascii_lowercase();
             match entry_of(&spelled) {
                 Some(_) => format!("`{word}` is written `{spelled}`"),
-                None => format!("`{word}` is no status: {FORMS}"),
+                None => format!("`{word}` is not a status: {FORMS}"),
             }
         }
     }

@@ -329,7 +329,7 @@ impl std::fmt::Display for NotAdmitted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::TooLate { wait, bound, .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than {bound}")
+                write!(f, "the wait would be {wait}, longer than {bound} allows")
             }
             Self::Full { waiting } => write!(f, "{waiting} wait already"),
             Self::Ended => f.write_str("the process ends"),

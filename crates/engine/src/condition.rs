@@ -81,7 +81,7 @@ impl Condition {
                         component = "store",
                         records = which,
                         %error,
-                        "records of the store cannot be read: what was read last stays in force"
+                        "records of the store cannot be read: the last ones that were read stay in force"
                     );
                 }
             }
@@ -133,7 +133,7 @@ fn tell_begin(Impairment { kind, detail }: &Impairment) {
             component = "store",
             reason,
             detail,
-            "a part of the store cannot be used: attempts with keys there are decided by `on_outage`"
+            "a part of the store is down: attempts with keys there are decided by `on_outage`"
         ),
         ImpairmentKind::Evicting => {
             tracing::warn!(component = "store", detail, "the store drops counters when its memory is full");
@@ -149,7 +149,7 @@ fn tell_end(kind: ImpairmentKind) {
             tracing::info!(component = "store", "the store permits all commands again");
         }
         ImpairmentKind::PartUnavailable => {
-            tracing::info!(component = "store", "all parts of the store can be used again");
+            tracing::info!(component = "store", "all parts of the store are up again");
         }
         ImpairmentKind::Evicting => tracing::info!(component = "store", "the store no longer drops counters"),
     }

@@ -176,7 +176,7 @@ impl Engine {
             let outcome = match self.look_in(opened.home, plan, key).await {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    tracing::warn!(component = "guard", %guard, %error, "whether somebody is locked is not known");
+                    tracing::warn!(component = "guard", %guard, %error, "the state of a lock is unknown");
                     self.watch.meters.missed.inc();
                     continue;
                 }
@@ -310,7 +310,7 @@ impl Begun<'_> {
 impl std::fmt::Display for FinishFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Forged => f.write_str("that is no ticket of this server"),
+            Self::Forged => f.write_str("this is not a ticket of this server"),
             Self::Receipt => f.write_str("that is a receipt, and no ticket of a guard: give it back instead"),
             Self::Store(error) => error.fmt(f),
         }

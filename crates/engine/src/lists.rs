@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// The fields that the lists look at, beyond those of its policy, and that every attempt may bring;
-    /// `None` while nobody is listed. A door that knows such a field of an attempt brings it along.
+    /// `None` while the lists are empty. A door that knows such a field of an attempt brings it along.
     #[inline]
     pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())

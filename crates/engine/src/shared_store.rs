@@ -409,7 +409,5 @@ impl Snapshot {
 }
 
 fn not_asked() -> StoreError {
-    StoreError::Unavailable {
-        reason: "it failed a moment ago, and is asked again once it answers".to_owned(),
-    }
+    StoreError::Unavailable { reason: "it failed a moment ago; it is used again when it answers".to_owned() }
 }

@@ -44,7 +44,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listens on http://{}", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    // Ended in order, so that a store with a file is dropped, which saves it.
+    // A graceful shutdown drops the store; a store with a file is saved then.
     let ended = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
     Ok(())
@@ -76,7 +76,7 @@ async fn open(config: &StoreConfig) -> Result<Parts, Box<dyn Error>> {
             Ok(Parts { store: store.clone(), records: store, fallback: None })
         }
         StoreConfig::Redis(settings) => {
-            // What decides while Redis cannot be used.
+            // Decides while Redis is down.
             let fallback = Fallback {
                 store: Arc::new(MemoryStore::new(clock, 1_000_000)),
                 clock: Arc::new(SteadyClock::new()),
@@ -88,8 +88,8 @@ async fn open(config: &StoreConfig) -> Result<Parts, Box<dyn Error>> {
     }
 }
 
-/// Does what is due beside deciding: asks for a store that is gone, follows what other nodes set, bans
-/// whom rules keep denying.
+/// The engine's background work: it probes a store that is down, follows changes of other nodes, and bans
+/// keys that are denied too often.
 async fn tend(engine: Arc<Engine>) {
     loop {
         engine.tend().await;
@@ -97,7 +97,7 @@ async fn tend(engine: Arc<Engine>) {
     }
 }
 
-/// What the engine counts.
+/// The metrics of the engine.
 fn registry(engine: &Engine) -> Registry {
     let mut registry = Registry::default();
     let help = "How long decisions took; one in 64 is timed";

@@ -1,4 +1,4 @@
-//! What a call comes to.
+//! The future of a call.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -1,4 +1,4 @@
-//! The layer: which policy holds, and what it needs to know of requests.
+//! The layer: its policy, and how it finds the fields of requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -42,11 +42,11 @@ impl Clock for Timeless {
     }
 }
 
-/// Finds who is connected, in what the server put into the extensions of a request.
+/// Finds the peer's address in the extensions of a request, where the server put it.
 type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 impl TollgateLayer {
-    /// Requests pass this policy. The field `route` is the policy's name unless something else is said.
+    /// Limits requests by this policy. The field `route` is the policy's name unless [`Self::route`] sets it.
     pub fn new(engine: Arc<Engine>, policy: impl Into<Arc<str>>) -> Self {
         let policy = policy.into();
         let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(Timeless)));
@@ -65,49 +65,48 @@ impl TollgateLayer {
         }
     }
 
-    /// What the field `route` is: one counter for each route, where several share a rule.
+    /// Sets the field `route`, so that layers that share a rule count separately.
     #[must_use]
     pub fn route(self, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
         self.with(|setup| setup.route = name)
     }
 
-    /// How to find who is connected, in the extensions of a request. The field `ip` needs it.
+    /// Sets how to find the peer's address in the extensions of a request. The field `ip` needs it.
     #[must_use]
     pub fn peer(self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         self.with(|setup| setup.peer = Some(Arc::new(find)))
     }
 
-    /// The proxies whose word on the client's address is taken. Nobody's is unless this is said.
+    /// Sets the proxies that may name the client's address. By default no proxy is trusted.
     #[must_use]
     pub fn trusted_proxies(self, proxies: TrustedProxies) -> Self {
         self.with(|setup| setup.proxies = proxies)
     }
 
-    /// How clients prove who they are: API keys and tokens.
+    /// Sets how clients prove who they are: API keys and tokens.
     #[must_use]
     pub fn credentials(self, credentials: impl Into<Arc<Credentials>>) -> Self {
         let credentials = credentials.into();
         self.with(|setup| setup.credentials = credentials)
     }
 
-    /// Other names for what rules can count by.
+    /// Sets other names for the fields of a request.
     #[must_use]
     pub fn fields(self, aliases: Aliases) -> Self {
         self.with(|setup| setup.aliases = aliases)
     }
 
-    /// How decisions are said.
+    /// How denials are written.
     #[must_use]
     pub fn answers(self, answers: Answers) -> Self {
         self.with(|setup| setup.answers = answers)
     }
 
-    /// Who looks after what requests hold by rules with `at once`. Whoever made it has it
-    /// [run](Leases::run); several layers may share it. Without, a policy may only have `at once` without
-    /// `for`, on a store of this process: there is nothing to renew, and releasing waits for nobody. A
-    /// request of any other that holds something is answered with 500, since its place might be free
-    /// before it ends, or never.
+    /// Sets the leases that renew and release holds of rules with `at once`. The caller must
+    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for` on
+    /// a store of this process works: it needs no renewal. With any other `at once` limit, requests get 500,
+    /// because their holds could expire before they end, or never.
     #[must_use]
     pub fn leases(self, leases: Arc<Leases>) -> Self {
         self.with(|setup| {

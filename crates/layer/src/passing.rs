@@ -24,7 +24,7 @@ use crate::service::Body;
 
 /// What is known of a request that passed.
 pub(crate) struct Passed {
-    /// What is said on its answer.
+    /// The headers for its answer.
     pub(crate) headers: Headers,
     /// What it took.
     pub(crate) taken: Taken,
@@ -126,13 +126,14 @@ impl Setup {
             _ if self.tended => Ok(()),
             Holding::UntilReleased if self.admissions.engine.answers_at_once() => Ok(()),
             _ => {
-                let detail = "a rule limits what is `at once`, and nobody looks after what is held: tell the layer who does, by `TollgateLayer::leases`";
+                let detail =
+                    "a rule has an `at once` limit that needs leases: set them with `TollgateLayer::leases`";
                 Err(Problem::misconfigured(detail))
             }
         }
     }
 
-    /// Who sent the request: as an earlier layer says, or else by what it proves itself with.
+    /// The identity of the caller: from an earlier layer, or else from its credentials.
     fn identity(&self, parts: &Parts) -> Result<Identity, Problem> {
         if let Some(identity) = parts.extensions.get::<Identity>() {
             return Ok(identity.clone());
@@ -141,7 +142,7 @@ impl Setup {
         recognised.map_err(|bad| Problem::unauthorized(bad.to_string()))
     }
 
-    /// Who is connected.
+    /// The peer's address.
     fn peer(&self, parts: &Parts) -> Option<IpAddr> {
         self.peer.as_ref().and_then(|find| find(&parts.extensions))
     }
@@ -152,7 +153,8 @@ impl Setup {
             return Ok(self.proxies.client(peer, &parts.headers));
         }
         if policy.fields().any(|field| self.aliases.source(field) == Some(Source::Ip)) {
-            let detail = "a rule counts by `ip`, and nobody says who is connected: tell the layer how to find it, by `TollgateLayer::peer`";
+            let detail =
+                "a rule counts by `ip`, but the peer's address is unknown: set it with `TollgateLayer::peer`";
             return Err(Problem::misconfigured(detail));
         }
         Ok(Ipv4Addr::UNSPECIFIED.into())
@@ -188,12 +190,12 @@ fn is_grpc(parts: &Parts) -> bool {
     parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The same refusal as gRPC says it: in headers alone, under the status that clients know.
+/// The same denial for gRPC: only headers, with a gRPC status.
 fn as_grpc(refusal: Response<Bytes>) -> Response<Bytes> {
     let (mut parts, _) = refusal.into_parts();
     let (status, message) = match parts.status {
         StatusCode::TOO_MANY_REQUESTS => ("8", "rate limit exceeded"),
-        StatusCode::UNAUTHORIZED => ("16", "who is calling is not known"),
+        StatusCode::UNAUTHORIZED => ("16", "the caller is unknown"),
         StatusCode::FORBIDDEN => ("7", "the caller is not admitted"),
         StatusCode::BAD_REQUEST => ("3", "the request cannot be limited"),
         StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limiter cannot be used"),

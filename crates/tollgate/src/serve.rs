@@ -74,7 +74,7 @@ fn warn_of_doubts(config: &Config) {
             policy,
             warning = message,
             remedy,
-            "the configuration may not do what is meant"
+            "the configuration may not do what you mean"
         );
     }
 }
@@ -107,10 +107,7 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 fn warn_of_trust(store: &StoreConfig) {
     let StoreConfig::Redis(settings) = store else { return };
     if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
-        tracing::warn!(
-            component = "store",
-            "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
-        );
+        tracing::warn!(component = "store", "the identity of Redis is not checked: `tls_insecure` is set");
     }
 }
 
@@ -122,7 +119,7 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
         tracing::warn!(
             component = "config",
             policies = policies.join(", "),
-            "the rules of these policies lie apart in the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`"
+            "the rules of these policies are in different slots of the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`"
         );
     }
 }

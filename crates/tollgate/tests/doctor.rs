@@ -90,7 +90,7 @@ fn a_server_that_throws_keys_out_is_warned_of() {
         let patient = Patient::at(&server.url());
         let (words, code) = patient.words();
         assert_eq!(code, 1, "{words}");
-        assert!(words.contains(&format!("{policy} will forget limits when memory is full")), "{words}");
+        assert!(words.contains(&format!("{policy} evicts counters when memory is full")), "{words}");
         assert!(words.contains("remedy: CONFIG SET maxmemory-policy noeviction"), "{words}");
         assert_eq!(patient.json()["verdict"], "warning");
     }
@@ -100,7 +100,7 @@ fn a_server_that_throws_keys_out_is_warned_of() {
 fn what_a_restart_forgets_is_noted() {
     let table = [
         (["--save", "", "--appendonly", "no"], "none: a restart of the server forgets every limit"),
-        (["--save", "60 1", "--appendonly", "no"], "snapshots: a crash of the server forgets"),
+        (["--save", "60 1", "--appendonly", "no"], "snapshots: a crash of the server loses"),
         (["--save", "", "--appendonly", "yes"], "append-only file: a crash forgets about a second"),
     ];
     for (arguments, expected) in table {

@@ -1,4 +1,4 @@
-//! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
+//! Decisions over HTTP: headers, denials, and problems of every other kind.
 
 mod header_sink;
 pub mod headers;
@@ -44,7 +44,7 @@ pub struct AnswerSettings {
     /// number that there is none of is `null`. A text that says a number or a period among other things,
     /// where there is none, is the usual detail instead.
     pub body: Option<String>,
-    /// Which headers say what is left.
+    /// The rate-limit headers to send.
     pub headers: HeaderSets,
     /// Whether scripts of other origins may read these headers (CORS).
     pub expose: Exposure,
@@ -60,7 +60,7 @@ pub enum Media {
     Json,
 }
 
-/// Which headers say what is left.
+/// The rate-limit headers to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderSets {
     /// `X-RateLimit-Limit`, `-Burst`, `-Remaining`, `-Reset` and `-Type`.
@@ -79,7 +79,7 @@ pub enum Exposure {
     Exposed,
 }
 
-/// How decisions are said.
+/// How decisions are written as HTTP answers.
 #[derive(Clone, Debug)]
 pub struct Answers {
     media: Media,
@@ -143,7 +143,7 @@ impl Answers {
         })
     }
 
-    /// Says what is left. What somebody else said under the same names is replaced.
+    /// Writes the rate-limit headers. It replaces headers of the same names.
     pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl HeaderSink) {
         self.say_left(decision, decision.binding_of_rule(), headers);
     }
@@ -289,7 +289,7 @@ fn body_template(text: &str) -> Result<Template, BadTemplate> {
         });
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json.into_bytes()) {
             let problem = format!(
-                "once it is filled in this is not JSON ({error}); placeholders of text stand inside of quotes, as in \"{{detail}}\""
+                "once it is filled in this is not JSON ({error}); placeholders of text must be inside quotes, as in \"{{detail}}\""
             );
             return Err(BadTemplate { setting: "body", character: None, problem });
         }

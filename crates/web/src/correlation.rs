@@ -5,7 +5,7 @@ use std::cell::Cell;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::{Decision, Ticket};
 
-/// Where the id stands.
+/// The header of the correlation id.
 pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The id by which a caller finds a request again.

@@ -36,22 +36,22 @@ struct AcquireBody<'b> {
     policy: Text<'b>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise.
+    /// How much to charge; 1 by default.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// The longest to wait, as in `5s`, and at most `1m`; as long as the rules allow, up to a minute, if it
     /// is left out.
     #[serde(borrow, default)]
     max_wait: Option<Text<'b>>,
-    /// Whoever has a higher one goes first, from -100 to 100; 0 unless said otherwise.
+    /// From -100 to 100, 0 by default; a higher priority goes first.
     #[serde(default)]
     priority: Option<Priority>,
 }
 
-/// An attempt whose turn comes too late, or for which there is no room to wait.
+/// An attempt whose turn comes too late, or that finds the queue full.
 #[derive(Serialize, JsonSchema)]
 struct Unserved<'u> {
     /// `/problems/wait-too-long` or `/problems/queue-full`.
@@ -74,10 +74,10 @@ struct Unserved<'u> {
     verdict: &'u str,
     /// The policy.
     policy: &'u str,
-    /// The rule that lets nobody wait so long; absent if it is the caller who does not.
+    /// The rule that does not allow so long a wait; absent if the caller does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_by: Option<&'u str>,
-    /// Whole seconds until its turn, as far as the queue tells, rounded up.
+    /// Whole seconds until its turn, estimated from the queue, rounded up.
     retry_after: u64,
     /// The same as `retry_after`.
     #[serde(rename = "retryAfter")]
@@ -89,7 +89,7 @@ struct Unserved<'u> {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let operation = Operation::new(PATH, "Wait until an attempt may pass, and take what it asks for")
+    let operation = Operation::new(PATH, "Wait until an attempt may pass, then charge it")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<AcquireBody<'_>>()
         .answers::<Allowed>()
@@ -142,7 +142,7 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     }
 }
 
-/// The longest that somebody waits.
+/// The longest wait.
 fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     let most = Span::from(LONGEST_WAIT);
     let Some(said) = said else { return Ok(most) };
@@ -153,7 +153,7 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     };
     let span = parsed.map_err(|error| Problem::bad_request(format!("`max_wait`: {error}")))?;
     if span > most {
-        let detail = format!("`max_wait` is `{span}`; at most `{most}` is waited for: sleep, and ask again");
+        let detail = format!("`max_wait` is `{span}`; the maximum is `{most}`: sleep, and ask again");
         return Err(Problem::bad_request(detail));
     }
     Ok(span)

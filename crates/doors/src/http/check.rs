@@ -42,16 +42,16 @@ struct CheckBody<'b, A> {
     policy: Option<Text<'b>>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise, and 0 only looks.
+    /// How much to charge; 1 by default, and 0 only looks.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
     #[serde(default)]
     dry_run: bool,
-    /// Up to 100 attempts, decided one after the other; then nothing else may stand beside them.
+    /// Up to 100 attempts, decided one after the other; no other member is allowed with them.
     #[serde(default)]
     attempts: Option<AtMost<MOST_ATTEMPTS, A>>,
 }
@@ -66,10 +66,10 @@ pub(crate) struct AttemptBody<'b> {
     pub(crate) policy: Text<'b>,
     #[serde(borrow, default)]
     pub(crate) fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise, and 0 only looks.
+    /// How much to charge; 1 by default, and 0 only looks.
     #[serde(default)]
     pub(crate) cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     pub(crate) id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
@@ -91,7 +91,7 @@ impl<'b, A: Deserialize<'b>> Asked<'b, A> {
             (None, Some(attempts)) if fields.0.is_empty() && cost.is_none() && id.is_none() && !dry_run => {
                 Ok(Self::Several(attempts.0))
             }
-            (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
+            (_, Some(_)) => Err(Problem::bad_request("no other member is allowed with `attempts`")),
             (None, None) => {
                 Err(Problem::bad_request("`policy` is missing: which policy does the attempt pass?"))
             }

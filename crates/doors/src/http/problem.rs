@@ -82,11 +82,11 @@ impl Problem {
     }
 
     pub(crate) fn no_such_path() -> Self {
-        Self::not_found("there is nothing at this path; /api/v1/openapi.json tells what there is")
+        Self::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths")
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let detail = "this path does not know that method; /api/v1/openapi.json tells which it knows";
+        let detail = "this path does not support the method; /api/v1/openapi.json lists the methods";
         let (kind, title) = ("/problems/method-not-allowed", "Method not allowed");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, kind, title, detail)
     }

@@ -161,14 +161,14 @@ impl Engine {
                 if let Some(shared) = &self.shared {
                     shared.condition.note_unreadable(1);
                 }
-                tracing::error!(component = "engine", record, "a record cannot be read and is left out");
+                tracing::error!(component = "engine", record, "a record cannot be read and is ignored");
                 continue;
             }
             tracing::warn!(
                 component = "engine",
                 record,
                 why,
-                "what was set at run time does not fit and is left out"
+                "a run-time change conflicts with the configuration and is not in force"
             );
         }
     }

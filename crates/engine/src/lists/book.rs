@@ -197,7 +197,7 @@ impl Book {
                 component = "lists",
                 record,
                 records,
-                "entries of the lists cannot be read and are left out"
+                "entries of the lists cannot be read and are ignored"
             );
         }
     }

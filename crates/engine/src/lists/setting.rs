@@ -192,7 +192,7 @@ impl fmt::Display for ListFault {
             }
             Self::UnknownField { field, near } => {
                 let hint = near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                write!(f, "no rule knows the field `{field}`, so no attempt brings it{hint}")
+                write!(f, "no rule uses the field `{field}`, so no attempt brings it{hint}")
             }
             Self::Secret { field, rule } => {
                 write!(

@@ -95,7 +95,7 @@ impl<T> fmt::Display for Unpaced<T> {
             Self::Denied { refusal: Refusal { rule: Some(rule), .. }, .. } => write!(f, "denied by {rule}"),
             Self::Denied { .. } => f.write_str("denied"),
             Self::TooLate { wait, bound, .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than {bound}")
+                write!(f, "the wait would be {wait}, longer than {bound} allows")
             }
             Self::Full { waiting } => write!(f, "{waiting} wait already"),
             Self::Fault(fault) => write!(f, "{fault}"),
@@ -107,8 +107,8 @@ impl<T> fmt::Display for Unpaced<T> {
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Caller => f.write_str("its caller waits"),
-            Self::Rule(rule) => write!(f, "{rule} lets anybody wait"),
+            Self::Caller => f.write_str("the caller"),
+            Self::Rule(rule) => f.write_str(rule),
         }
     }
 }

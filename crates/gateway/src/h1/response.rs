@@ -97,7 +97,7 @@ impl ResponseHead {
                 Kind::TransferEncoding if line.value.eq_ignore_ascii_case(b"chunked") && !chunked => {
                     chunked = true
                 }
-                Kind::TransferEncoding => return Err("the Transfer-Encoding is not `chunked` alone"),
+                Kind::TransferEncoding => return Err("the Transfer-Encoding is not exactly `chunked`"),
                 Kind::Connection => {
                     for word in words(line.value) {
                         match word {

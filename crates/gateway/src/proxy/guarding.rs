@@ -131,7 +131,7 @@ async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
             _ => return,
         }
     }
-    tracing::warn!(component = "gateway", "the store was not told how a login ended");
+    tracing::warn!(component = "gateway", "the result of a login could not be stored");
 }
 
 impl Case<'_> {
@@ -257,9 +257,9 @@ impl Case<'_> {
         let missing = fields.filter(|name| !known(name)).map(origin).find(|name| !known(name));
         let Some(source) = missing.and_then(|name| guard.fields.source(name)) else { return Ok(()) };
         Err(if source.is_proved() {
-            Problem::unauthorized("the request does not say who it comes from")
+            Problem::unauthorized("credentials are required: this is limited by caller")
         } else {
-            Problem::bad_request(format!("the request does not say who logs in: there is no `{source}`"))
+            Problem::bad_request(format!("the request does not name the account: there is no `{source}`"))
         })
     }
 

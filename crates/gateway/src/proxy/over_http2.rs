@@ -54,7 +54,7 @@ impl Case<'_> {
         let scheme = if self.pool().upstream.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let head =
             self.with_forwarded(shared.place, admitted, |forwarded| forwarded.request(self.request, scheme));
-        let malformed = Failure::ClientMalformed("the head cannot be said in HTTP/2");
+        let malformed = Failure::ClientMalformed("the head cannot be expressed in HTTP/2");
         let head = head.ok_or(H2Refusal::Final(malformed))?;
         let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };
         let mut server = H2Upstream::new(&mut shared.trunk, head, has_body).map_err(H2Refusal::Unseen)?;

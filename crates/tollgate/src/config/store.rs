@@ -81,7 +81,7 @@ impl StoreConfig {
         (!directory.is_dir()).then(|| Warning {
             policy: None,
             message: format!(
-                "the store's file is to be in {}, and there is no such directory: the server would not start",
+                "the store's file should be in {}, but there is no such directory: the server would not start",
                 directory.display()
             ),
             remedy: "make the directory, where the server runs, for the user that it runs as".to_owned(),
@@ -116,7 +116,7 @@ pub(super) fn mean(
         }
         Some(StoreForm::Word(word)) => {
             let near = hint(nearest(word, ["memory"].into_iter()));
-            findings.value(&path, format!("`{}` is no store: write {FORMS}{near}", shown(word)));
+            findings.value(&path, format!("`{}` is not a store: write {FORMS}{near}", shown(word)));
             None
         }
         Some(StoreForm::Table(table)) => mean_table(table, &path, environment, findings),
@@ -160,7 +160,7 @@ fn mean_table(
                 .map(|settings| StoreConfig::Redis(Box::new(settings)))
         }
         (None, None, None) => {
-            findings.value(path, format!("say where: {FORMS}"));
+            findings.value(path, format!("name the store: {FORMS}"));
             None
         }
         _ => {
@@ -170,7 +170,7 @@ fn mean_table(
     }
 }
 
-const OF_REDIS: &str = "this is a setting of stores in Redis: write `redis` and its address beside it";
+const OF_REDIS: &str = "this is a setting of stores in Redis: add `redis` with its address";
 
 /// Refuses each setting that was written and belongs to another store.
 fn refuse(settings: &[(&str, bool)], path: &Path, findings: &mut Findings<'_>, message: &str) {

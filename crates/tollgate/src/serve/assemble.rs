@@ -47,7 +47,7 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let parts = Parts { store: kept.store, records: kept.records, fallback: kept.fallback };
     let engine = Engine::start(config.policies.clone(), parts)
         .await
-        .context("cannot read what was set at run time")?;
+        .context("cannot read run-time changes from the store")?;
     let engine = Arc::new(engine);
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
     // Whatever becomes of the gateway's threads, those who wait elsewhere wait on.
@@ -114,10 +114,10 @@ fn tell_opened(path: &Path, report: &OpenReport) {
     let file = path.display();
     if let Some(aside) = &report.set_aside {
         let (to, reason) = (aside.to.display(), &aside.reason);
-        tracing::error!(component = "store", %file, %to, reason, "the file is damaged and was set aside; counting starts afresh");
+        tracing::error!(component = "store", %file, %to, reason, "the file is damaged and was set aside; counting starts at zero");
     }
     if report.was_empty {
-        tracing::warn!(component = "store", %file, "the state file was empty, so counting starts afresh; tollgate never leaves an empty file, so counters that were in it are lost");
+        tracing::warn!(component = "store", %file, "the state file was empty, so counting starts at zero; tollgate never leaves an empty file, so counters that were in it are lost");
     }
     if report.lost_commits > 0 {
         let lost = report.lost_commits;
@@ -136,7 +136,7 @@ fn tell(event: FileEvent) {
             tracing::error!(
                 component = "store",
                 reason,
-                "counters cannot be saved; trying again at every interval"
+                "counters cannot be saved; retrying at every interval"
             );
         }
         FileEvent::Recovered => tracing::info!(component = "store", "counters are saved again"),

@@ -49,23 +49,23 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "/problems/bad-request", "Bad request", detail)
     }
 
-    /// 401: nobody knows who asks.
+    /// 401: the caller is unknown.
     pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "/problems/unauthorized", "Unauthorized", detail)
     }
 
-    /// 403: whoever asks may not.
+    /// 403: the caller may not do this.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "/problems/forbidden", "Forbidden", detail)
     }
 
-    /// 403: whoever asks is on the blocklist. Why is told only if that is public.
+    /// 403: the caller is on the blocklist. The reason is shown only if it is public.
     pub fn banned(listing: &Listing) -> Self {
         let detail = if listing.told { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
         Self::new(StatusCode::FORBIDDEN, "/problems/banned", "Banned", detail)
     }
 
-    /// 404: there is no such thing.
+    /// 404: not found.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
     }
@@ -99,7 +99,7 @@ impl Problem {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, kind, title, detail)
     }
 
-    /// 500: somebody configured what cannot be.
+    /// 500: the configuration is wrong.
     pub fn misconfigured(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "/problems/misconfigured", "Misconfigured", detail)
     }
@@ -183,7 +183,7 @@ impl Problem {
         let is_proved = |field: &String| aliases.source(field).is_some_and(|source| source.is_proved());
         match mistake {
             Mistake::NoRuleApplies { fields, .. } if fields.iter().any(is_proved) => {
-                Self::unauthorized("the request does not say who it comes from")
+                Self::unauthorized("credentials are required: this is limited by caller")
             }
             Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
                 Self::misconfigured(mistake.to_string())

@@ -172,7 +172,7 @@ fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mu
     if table.tls_ca.is_some() && insecure {
         findings.key(
             &path.key("tls_insecure"),
-            "keep one of `tls_ca` and `tls_insecure`: who trusts anybody asks no authority",
+            "keep one of `tls_ca` and `tls_insecure`: the latter checks no certificate",
         );
         return;
     }

@@ -1,4 +1,4 @@
-//! `tollgate rate-limits`: policies that are made while the server runs.
+//! `tollgate policies`: policies that are made while the server runs.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,39 +12,39 @@ use super::limits::LimitArgs;
 use super::table::{Sheet, Tone};
 use super::{Session, words};
 use crate::client::Path;
-use crate::client::wire::{self, RateLimit};
+use crate::client::wire::{self, Policy};
 
 /// What is done with policies.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct RateLimits {
+pub struct Policies {
     #[command(subcommand)]
     action: Action,
 }
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the policies that were made
+    /// List the policies that were created over the API
     List(Listing),
     /// Show one of them
     Show(Named),
-    /// Make a policy
+    /// Create a policy
     #[command(after_help = CREATING)]
     Create(Saying),
-    /// Change a policy: what is said replaces what was, and the rest stays
+    /// Change some settings of a policy; the others stay
     #[command(after_help = SETTING)]
     Set(Saying),
-    /// Delete a policy that no route passes
+    /// Delete a policy that no route uses; counts are not reset
     Delete(Named),
 }
 
 /// Which page of a list is shown.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Listing {
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     pub(super) limit: usize,
-    /// Show those that come after this one
+    /// Show entries after this one
     #[arg(long, value_name = "NAME")]
     pub(super) after: Option<String>,
 }
@@ -63,7 +63,7 @@ struct Saying {
     name: String,
     #[command(flatten)]
     limits: LimitArgs,
-    /// The fields that make its key, separated by commas; `route,ip` unless said otherwise
+    /// The fields that make its key, separated by commas; by default `route,ip`
     #[arg(long, value_name = "FIELDS", value_delimiter = ',')]
     by: Option<Vec<String>>,
     /// What it is for
@@ -72,46 +72,46 @@ struct Saying {
     /// What happens when a limit is exceeded: `reject`, `wait 5s`, `defer` or `observe`
     #[arg(long, value_name = "WHAT", value_parser = on_exceed)]
     on_exceed: Option<String>,
-    /// What happens while a shared store cannot be used: `local 50%`, `allow` or `deny`
+    /// What happens while a shared store is down: `local 50%`, `allow` or `deny`
     #[arg(long, value_name = "WHAT", value_parser = on_outage)]
     on_outage: Option<String>,
 }
 
 const EXAMPLES: &str = "\
 Examples:
-  tollgate rate-limits create partners '10/s burst 50' --description 'what partners may do'
-  tollgate rate-limits list
-  tollgate rate-limits set partners '20/s burst 100'
+  tollgate policies create partners '10/s burst 50' --description 'what partners may do'
+  tollgate policies list
+  tollgate policies set partners '20/s burst 100'
   tollgate routes assign checkout partners
-  tollgate rate-limits delete partners
+  tollgate policies delete partners
 
-A policy made here counts each client on each route (--by says otherwise), and beside that each consumer
-by what `tollgate consumers` says. It holds at once, on every node within a second, and survives reloads,
-and restarts unless the store is `memory`. `tollgate rate-limits create --help` tells more.
+A policy counts each client on each route, unless --by names other fields. It also counts each consumer
+with limits set by `tollgate consumers`. It takes effect at once, and on every node within a second. It
+survives reloads, and also restarts unless the store is `memory`. To reset counts, use `tollgate reset`.
 Exit codes: 0 done, 2 an error.";
 
 const CREATING: &str = "\
 Examples:
-  tollgate rate-limits create partners '10/s burst 50'
-  tollgate rate-limits create partners --requests-per-second 10 --burst-size 50     (the same)
-  tollgate rate-limits create uploads 100/hour '5 at once for 30s' --by subject
-  tollgate rate-limits create search '30/min burst 10' --on-exceed 'wait 2s'
+  tollgate policies create partners '10/s burst 50'
+  tollgate policies create partners --requests-per-second 10 --burst-size 50     (the same)
+  tollgate policies create uploads 100/hour '5 at once for 30s' --by subject
+  tollgate policies create search '30/min burst 10' --on-exceed 'wait 2s'
 
-Exit codes: 0 made, 2 an error, such as a name that is taken.";
+Exit codes: 0 created, 2 an error, such as a name that is taken.";
 
 const SETTING: &str = "\
 Examples:
-  tollgate rate-limits set partners '20/s burst 100'
-  tollgate rate-limits set partners --description 'what partners may do' --on-exceed observe
+  tollgate policies set partners '20/s burst 100'
+  tollgate policies set partners --description 'what partners may do' --on-exceed observe
 
-Counts go on as far as kind and period of a limit stay. Whoever changes the same policy in between is not
-overwritten: that is an error. Exit codes: 0 changed, 2 an error.";
+A limit keeps its counts if its kind and period stay the same. If another change comes in between, this
+one fails instead of overwriting it. Exit codes: 0 changed, 2 an error.";
 
-impl RateLimits {
+impl Policies {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         match &self.action {
             Action::List(listing) => {
-                let path = Path::new(&["rate-limits"]).page(listing.limit, listing.after.as_deref());
+                let path = Path::new(&["policies"]).page(listing.limit, listing.after.as_deref());
                 let answer = session.client.get(&path)?;
                 session.show(&answer, put_all)?;
             }
@@ -123,7 +123,9 @@ impl RateLimits {
             Action::Set(saying) => saying.set(session)?,
             Action::Delete(Named { name }) => {
                 let answer = session.client.delete(&one(name))?;
-                session.show(&answer, |_: &Value, out| writeln!(out, "deleted {}", words::plain(name)))?;
+                session.show(&answer, |_: &Value, out| {
+                    writeln!(out, "deleted the policy {}", words::plain(name))
+                })?;
             }
         }
         Ok(ExitCode::SUCCESS)
@@ -136,7 +138,7 @@ impl Saying {
         let mut body = Map::new();
         body.insert("name".to_owned(), json!(self.name));
         self.say(&mut body);
-        let answer = session.client.post(&Path::new(&["rate-limits"]), &Value::Object(body))?;
+        let answer = session.client.post(&Path::new(&["policies"]), &Value::Object(body))?;
         session.show(&answer, put)?;
         Ok(())
     }
@@ -145,7 +147,7 @@ impl Saying {
     fn set(&self, session: &mut Session<'_>) -> anyhow::Result<()> {
         let path = one(&self.name);
         let seen = session.client.get(&path)?;
-        let was: RateLimit = seen.read(session.client.server())?;
+        let was: Policy = seen.read(session.client.server())?;
         let mut body = Map::new();
         for (member, value) in [
             ("description", json!(was.description)),
@@ -186,12 +188,12 @@ impl Saying {
 }
 
 fn one(name: &str) -> Path {
-    Path::new(&["rate-limits", name])
+    Path::new(&["policies", name])
 }
 
-fn put_all(page: &wire::RateLimits, out: &mut dyn Write) -> io::Result<()> {
+fn put_all(page: &wire::Policies, out: &mut dyn Write) -> io::Result<()> {
     let mut sheet = Sheet::new(&["policy", "limits", "by", "when exceeded", ">routes", "description"]);
-    for policy in &page.rate_limits {
+    for policy in &page.policies {
         let (tone, off) = if policy.in_force { (Tone::Normal, "") } else { (Tone::Faint, " (not in force)") };
         let by = policy.by.join(", ");
         let (limits, routes) = (policy.limits.join(", "), words::number(policy.routes));
@@ -200,10 +202,10 @@ fn put_all(page: &wire::RateLimits, out: &mut dyn Write) -> io::Result<()> {
         sheet.line(tone, [name, limits, by, policy.on_exceed.clone(), routes, description]);
     }
     if sheet.is_empty() {
-        return writeln!(out, "no policies were made over the API");
+        return writeln!(out, "no policies were created over the API");
     }
     write!(out, "{sheet}")?;
-    more(page.next.as_deref(), "rate-limits", out)
+    more(page.next.as_deref(), "policies", out)
 }
 
 /// Says how to see the rest of a list.
@@ -214,8 +216,8 @@ pub(super) fn more(next: Option<&str>, command: &str, out: &mut dyn Write) -> io
     }
 }
 
-fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
-    let off = if policy.in_force { "" } else { ", which is not in force: the configuration is in its way" };
+fn put(policy: &Policy, out: &mut dyn Write) -> io::Result<()> {
+    let off = if policy.in_force { "" } else { ", not in force: it conflicts with the configuration" };
     writeln!(out, "{}{off}\n", words::plain(&policy.name))?;
     let lines = [
         ("limits", policy.limits.join(", ")),
@@ -235,7 +237,7 @@ fn put(policy: &RateLimit, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn without_the_store(policy: &RateLimit) -> String {
+fn without_the_store(policy: &Policy) -> String {
     match &policy.on_outage {
         Some(on_outage) => on_outage.clone(),
         None => format!("{}, by default", policy.effective_on_outage),

@@ -21,13 +21,13 @@ use super::path::{self, Place};
 use super::problem::Problem;
 use super::shown::{self, Moment, Shown, json};
 
-const ALL: &str = "/api/v1/ratelimits";
-const RULE: &str = "/api/v1/ratelimits/{rule}";
-const KEY: &str = "/api/v1/ratelimits/{rule}/{*key}";
+const ALL: &str = "/api/v1/counters";
+const RULE: &str = "/api/v1/counters/{rule}";
+const KEY: &str = "/api/v1/counters/{rule}/{*key}";
 
-/// Everything that is configured; the sections of a mail server stand beside the rules.
+/// The rules and policies in force, and the same in the form of a mail server.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimits")]
+#[schemars(rename = "Rules")]
 struct AllShown<'p> {
     /// Whether limits are enforced at all.
     enabled: bool,
@@ -51,34 +51,34 @@ struct RuleConfigured<'p> {
     limits: Vec<String>,
     /// The limits of single keys.
     overrides: BTreeMap<String, Vec<String>>,
-    /// What it does when it is exceeded.
+    /// What happens when it is exceeded.
     on_exceed: String,
-    /// What it does while a shared store cannot be used.
+    /// What happens while a shared store is down.
     on_outage: String,
     /// When it bans a key that it keeps denying; absent if it never does.
     #[serde(skip_serializing_if = "Option::is_none")]
     ban: Option<String>,
-    /// The statuses of the answers that it counts, as they are written; all if nothing is said.
+    /// The statuses of the answers that it counts, as they are written; absent if it counts all.
     #[serde(skip_serializing_if = "Option::is_none")]
     count_when: Option<String>,
-    /// The field whose number an attempt costs, if it does not cost what it says.
+    /// The field whose number it counts instead of the attempt's cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     count: Option<String>,
     /// Whether it counts at all.
     enabled: bool,
 }
 
-/// What a rule shows at a key; the counts of a mail server stand beside it where they fit.
+/// The counts of a key, and the same in the form of a mail server if they fit.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "KeyShown")]
 struct KeyShown<'k> {
     /// The rule.
     rule: &'k str,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     key: &'k str,
     /// Whether its limits were set at run time.
     overridden: bool,
-    /// Every limit that holds there.
+    /// Every limit of the key.
     limits: Vec<CountShown<'k>>,
     #[serde(flatten)]
     mail: Option<MailCounts<'k>>,
@@ -91,27 +91,27 @@ struct CountShown<'k> {
     /// The limit, as it is written.
     #[schemars(with = "String")]
     limit: Shown<&'k Limit>,
-    /// The most that can ever be taken at once.
+    /// The most that can be charged at once.
     capacity: u64,
-    /// What can still be taken now.
+    /// What can still be charged now.
     remaining: u64,
-    /// What is taken.
+    /// What is charged.
     used: u64,
-    /// Milliseconds until it is whole again; null if not by itself.
+    /// Milliseconds until it is unused again; null if only a release or a reset does that.
     reset_after_ms: Option<u64>,
-    /// When it is whole again (RFC 3339).
+    /// When it is unused again (RFC 3339).
     #[schemars(with = "Option<String>")]
     reset_at: Option<Moment>,
 }
 
-/// Limits for one key: in the grammar of limits, or in the words of a mail server, where 0 and null
-/// say that there is none.
+/// Limits for one key: in the grammar of limits, or in the form of a mail server, where 0 and null
+/// mean no limit.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "OverrideRequest")]
 struct OverrideBody<'b> {
     /// The limits, as in `["2000/hour", "20000/day"]`, or one alone, as in `"2000/hour"`;
-    /// `"unlimited"` is none at all. Nothing else may stand beside them.
+    /// `"unlimited"` is no limit. No other member is allowed with them.
     #[serde(borrow, default)]
     limits: Option<OneOrMore<{ Plan::MOST_LIMITS }, Text<'b>>>,
     #[serde(default, deserialize_with = "mail_shape::told")]
@@ -144,20 +144,21 @@ pub(crate) struct Removed {
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
-    let key = "/api/v1/ratelimits/{rule}/{key}";
-    let list = Operation::new(ALL, "Tell what is configured").answers::<AllShown<'_>>();
-    let look = Operation::new(key, "Tell what a rule shows at a key").answers::<KeyShown<'_>>();
-    let set = Operation::new(key, "Give one key limits of its own")
+    let key = "/api/v1/counters/{rule}/{key}";
+    let list = Operation::new(ALL, "Show the rules with their limits and overrides, and the policies")
+        .answers::<AllShown<'_>>();
+    let look = Operation::new(key, "Show the counts of a key").answers::<KeyShown<'_>>();
+    let set = Operation::new(key, "Set an override: limits for one key")
         .takes::<OverrideBody<'_>>()
         .answers::<KeyShown<'_>>();
-    let set_domain = Operation::new(RULE, "Give one domain limits of its own: `{rule}` is the domain")
+    let set_domain = Operation::new(RULE, "Set an override for a domain: `{rule}` is the domain")
         .takes::<OverrideBody<'_>>()
         .answers::<KeyShown<'_>>();
     let reset_all = Operation::new(ALL, "Reset all counts").answers::<ResetShown<'_>>();
     let reset_rule = Operation::new(RULE, "Reset all counts of a rule").answers::<ResetShown<'_>>();
     let reset = Operation::new(key, "Reset the counts of one key").answers::<ResetShown<'_>>();
-    let path = "/api/v1/ratelimits/{rule}/{key}/override";
-    let remove = Operation::new(path, "Take back the limits of one key").answers::<Removed>();
+    let path = "/api/v1/counters/{rule}/{key}/override";
+    let remove = Operation::new(path, "Remove an override").answers::<Removed>();
     vec![
         Endpoint::new(Method::GET, ALL, read, show_all).does(list),
         Endpoint::new(Method::DELETE, ALL, admin, forget_all).does(reset_all),
@@ -172,7 +173,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn show_all(app: Arc<App>, _: Ask) -> Answered {
     let pinned = app.engine.pin();
     let policies = &pinned.policies;
-    // The built-in rule is nobody's business until it is used.
+    // The built-in rule is not shown until it is used.
     let unused = |rule: &&Arc<Rule>| {
         *rule.name == *CONSUMER
             && pinned.has_built_in_consumer()
@@ -243,10 +244,10 @@ async fn override_key(app: Arc<App>, ask: Ask) -> Answered {
 async fn override_domain(app: Arc<App>, ask: Ask) -> Answered {
     let (domain, _) = path::rest(&ask.uri);
     set_override(&app, &ask, |policies| match policies.rule(domain) {
-        // Whoever forgot the key must not find that there is a domain of that name.
+        // A caller who forgot the key must not set limits for a domain with the rule's name.
         Some(rule) => {
             let name = &rule.name;
-            Err(Problem::bad_request(format!("`{name}` is a rule: say at which key, as in {ALL}/{name}/KEY")))
+            Err(Problem::bad_request(format!("`{name}` is a rule: add a key, as in {ALL}/{name}/KEY")))
         }
         None => Place::find(policies, "domain", domain),
     })
@@ -265,9 +266,7 @@ where
         return Err(Problem::bad_request(clash.to_string()));
     }
     if let Some(limit) = place.rule.uncountable(&limits) {
-        return Err(Problem::bad_request(format!(
-            "`{limit}` holds for as long as something lasts, and this rule counts by answers"
-        )));
+        return Err(Problem::bad_request(format!("`{limit}` cannot be combined with `count_when`")));
     }
     let after = Some(listed(&limits));
     let before = app.engine.set_override(&place.rule.name, &place.key, limits).await?;
@@ -284,13 +283,13 @@ fn wanted_limits(rule: &Rule, bytes: &[u8]) -> Result<Vec<Limit>, Problem> {
     let mail = mail_shape::written(messages_per_hour, messages_per_day, recipients_per_message);
     let limits = match limits {
         Some(_) if !mail.is_empty() => {
-            return Err(Problem::bad_request("beside `limits` there may be nothing else"));
+            return Err(Problem::bad_request("no other member is allowed with `limits`"));
         }
         Some(limits) if !limits.0.is_empty() => {
             limits::read(&limits.0.iter().map(Text::as_str).collect::<Vec<_>>())?
         }
         Some(_) | None if mail.is_empty() => {
-            let detail = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, \
+            let detail = "limits are missing: give `{\"limits\":[\"2000/hour\"]}`, or `unlimited`, \
                       or messages_per_hour, messages_per_day, recipients_per_message";
             return Err(Problem::bad_request(detail));
         }
