@@ -3,3 +3,4 @@
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
 pub mod message;
+pub mod session;
