@@ -3,4 +3,5 @@
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
 pub mod message;
+pub mod server;
 pub mod session;
