@@ -218,3 +218,17 @@ fn a_large_message_is_streamed() {
     let (_, text) = stand.intake.only();
     assert!(text.ends_with(&piece) && text.len() > 10_000_000);
 }
+
+#[test]
+fn a_text_that_comes_before_354_is_never_taken_for_commands() {
+    let stand = Stand::new(levels(), |_| {});
+    let mut client = stand.greeted();
+    client.send(
+        "MAIL FROM:<a@x.test>\r\nRCPT TO:<b@y.test>\r\nDATA\r\ntext\r\n.\r\nMAIL FROM:<evil@x.test>\r\n",
+    );
+    client.expect("250 2.1.0 Ok");
+    client.expect("250 2.1.5 Ok");
+    client.expect("554 5.5.0 Protocol error: wait for the reply to DATA");
+    assert!(client.is_closed());
+    assert_eq!((stand.intake.count(), stand.left("accept", &FIELDS)), (0, vec![100, 50, 3, 20]));
+}
