@@ -232,3 +232,31 @@ fn a_text_that_comes_before_354_is_never_taken_for_commands() {
     assert!(client.is_closed());
     assert_eq!((stand.intake.count(), stand.left("accept", &FIELDS)), (0, vec![100, 50, 3, 20]));
 }
+
+#[test]
+fn thousands_of_recipients_are_answered_one_by_one() {
+    let stand = Stand::new(policies(vec![], &[]), |_| {});
+    let mut client = stand.greeted();
+    client.ask("MAIL FROM:<a@x.test>");
+    let commands: String = (0..5_000).map(|number| format!("RCPT TO:<{number}@y.test>\r\n")).collect();
+    client.send(commands);
+    for number in 0..5_000 {
+        let expected = if number < 1_000 { "250 2.1.5" } else { "452 4.5.3" };
+        assert!(client.reply().starts_with(expected), "recipient {number}");
+    }
+    assert!(client.ask("DATA").starts_with("354"));
+    assert!(client.ask("text\r\n.").starts_with("250"));
+    assert_eq!(stand.intake.only().0.recipients.len(), 1_000);
+}
+
+#[test]
+fn a_total_that_is_used_up_is_temporary_too() {
+    let stand = Stand::new(
+        policies(vec![rule("trial", &["ip"], &["1 in total"])], &[("accept", &["trial"])]),
+        |_| {},
+    );
+    let mut client = stand.greeted();
+    assert!(client.message("a@x.test", &["b@y.test"]).starts_with("250"));
+    let refused = client.message("a@x.test", &["b@y.test"]);
+    assert_eq!(refused, "451 4.7.1 Rate limit exceeded: trial 127.0.0.1, 1 in total; try again later");
+}

@@ -63,6 +63,10 @@ fn holds_are_released_however_a_connection_ends() {
     client.ask("STARTTLS");
     client.send("this is no TLS at all, and never will be\r\n");
     free("a failed handshake");
+    let mut client = Client::connect(stand.secure_address);
+    client.send("EHLO this is no TLS either\r\n");
+    drop(client);
+    free("nonsense where TLS should be");
     let client = Client::connect(stand.secure_address);
     drop(client);
     free("a connection without a handshake");
@@ -122,7 +126,8 @@ fn trusted_proxies_say_whose_connection_it_is() {
     let policies = policies(rules, &[("connect", &["ip"]), ("accept", &["sent"])]);
     let stand = Stand::new(policies, |settings| {
         settings.proxies = vec![tollgate_core::Net::parse("127.0.0.1").unwrap()];
-        settings.networks = vec![tollgate_core::Net::parse("192.0.2.0/24").unwrap()];
+        settings.networks =
+            ["192.0.2.0/24", "127.0.0.0/8"].map(|net| tollgate_core::Net::parse(net).unwrap()).to_vec();
     });
     let mut client = stand.client();
     client.send("PROXY TCP4 192.0.2.7 127.0.0.1 1234 25\r\nEHLO c\r\n");
@@ -142,6 +147,11 @@ fn trusted_proxies_say_whose_connection_it_is() {
     let mut same = stand.client();
     same.send("PROXY TCP4 192.0.2.7 127.0.0.1 1235 25\r\n");
     assert!(same.reply().starts_with("421 4.7.0"));
+    let mut nobody = stand.client();
+    nobody.send("PROXY UNKNOWN\r\n");
+    nobody.expect("220 relay.test ESMTP tollgate");
+    nobody.ask("EHLO c");
+    assert_eq!(nobody.ask("MAIL FROM:<a@x.test>"), "530 5.7.0 Begin TLS and authenticate first");
     let mut none = stand.client();
     none.send("EHLO client.example\r\n");
     assert!(none.is_closed(), "a proxy that does not say whose connection it is is not served");

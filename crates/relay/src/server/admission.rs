@@ -22,13 +22,7 @@ pub(super) async fn connect(
     let engine = &admissions.engine;
     let address = client.to_string();
     let Some(policy) = &settings.connect else {
-        return match engine.bars(&[("ip", &address)]) {
-            Some(listing) => {
-                engine.tell_barred(&listing, "");
-                Err(blocked(&listing, Stage::Connect))
-            }
-            None => Ok(Taken::default()),
-        };
+        return admit_unlimited(engine, &[("ip", &address)], Stage::Connect);
     };
     let value = |field: &str, _: &Policy| matches!(field, "ip" | "client_ip").then(|| address.clone());
     admit(admissions, policy, Stage::Connect, value).await
@@ -42,10 +36,23 @@ pub(super) async fn accept(
     identity: &Identity,
     transaction: &Transaction,
 ) -> Result<Taken, Reply> {
-    let Some(policy) = &settings.accept else { return Ok(Taken::default()) };
     let known = Known::new(client, identity, transaction);
+    let Some(policy) = &settings.accept else {
+        return admit_unlimited(&admissions.engine, &known.fields(), Stage::Message);
+    };
     let value = |field: &str, policy: &Policy| known.value(field, policy).map(str::to_owned);
     admit(admissions, policy, Stage::Message, value).await
+}
+
+/// Admits what no policy is about, unless the blocklist says otherwise.
+fn admit_unlimited(engine: &Engine, fields: &[(&str, &str)], stage: Stage) -> Result<Taken, Reply> {
+    match engine.bars(fields) {
+        Some(listing) => {
+            engine.tell_barred(&listing, "");
+            Err(blocked(&listing, stage))
+        }
+        None => Ok(Taken::default()),
+    }
 }
 
 /// Asks the engine, with the fields that the policy and the lists know. An error is the reply to an attempt that may
@@ -136,6 +143,16 @@ impl<'m> Known<'m> {
         Self { address: client.to_string(), recipients, identity, transaction }
     }
 
+    /// What is known of every message, for the lists.
+    fn fields(&self) -> Vec<(&str, &str)> {
+        let mut fields = vec![("ip", &*self.address)];
+        if let Some(sender) = self.transaction.sender() {
+            fields.extend([("sender", &*sender.text), ("domain", &*sender.domain)]);
+        }
+        fields.extend(self.identity.user.as_deref().map(|user| ("user", user)));
+        fields
+    }
+
     /// The value of a field; `None` if the message has none. The null sender has neither address nor domain, so
     /// that rules over senders do not apply to it.
     fn value(&self, field: &str, policy: &Policy) -> Option<&str> {
@@ -178,12 +195,18 @@ fn refusal(engine: &Engine, decision: &Decision<'_>, stage: Stage) -> Reply {
             false => Reply::new(421, "4.7.0", format!("Too many connections from your address; {again}")),
         };
     }
-    let limit = decision.binding().map(|(limit, _)| limit.to_string()).unwrap_or_default();
+    let (limit, never_fits) = match decision.binding() {
+        None => (String::new(), false),
+        Some((limit, _)) => {
+            let counts_too_many = line.rule.count.is_some() && line.cost > limit.capacity();
+            (limit.to_string(), matches!(limit, Limit::PerAttempt(_)) || counts_too_many)
+        }
+    };
     let key: String = engine.shown_key(line.rule, line.key).chars().take(MOST_KEY).collect();
     let key = if line.rule.by.is_empty() { String::new() } else { format!(" {key}") };
     let level = &line.rule.name;
-    // No waiting helps a message that has more recipients than a limit ever allows.
-    if decision.retry == When::Never {
+    // No waiting helps a message that has more recipients than a limit ever allows; splitting it does.
+    if decision.retry == When::Never && never_fits {
         return Reply::new(452, "4.5.3", format!("Too many recipients for {level}{key}: {limit}"));
     }
     Reply::new(451, "4.7.1", format!("Rate limit exceeded: {level}{key}, {limit}; {again}"))

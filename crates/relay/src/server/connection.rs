@@ -39,9 +39,9 @@ pub(super) async fn serve(
     kind: Kind,
 ) {
     let patience = settings.timeouts.handshake;
-    let client = if settings.trusts(peer) {
+    let told = if settings.trusts(peer) {
         match timeout(patience, proxy_header::read(&mut stream)).await {
-            Ok(Ok(client)) => client.unwrap_or(peer),
+            Ok(Ok(told)) => told,
             Ok(Err(error)) => {
                 if let Some(held_back) = shared.complaints.admit(shared.clock.now()) {
                     tracing::warn!(component = "relay", %peer, %error, held_back, "connection closed");
@@ -51,8 +51,9 @@ pub(super) async fn serve(
             Err(_) => return,
         }
     } else {
-        peer
+        Some(peer)
     };
+    let client = told.unwrap_or(peer);
     let admitted = admission::connect(&shared.admissions, settings, client).await;
     let mut wire = Wire::new(stream, settings.timeouts.command);
     if kind == Kind::Smtps {
@@ -68,7 +69,8 @@ pub(super) async fn serve(
             return wire.close().await;
         }
     };
-    let network = settings.network_identity(client);
+    // A proxy that does not say whose connection it is vouches for nobody, whatever its own network may do.
+    let network = told.and_then(|client| settings.network_identity(client));
     let session = Session::new(Arc::new(settings.terms()), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
     let connection = Connection { shared, settings, wire, session, client, ending };
