@@ -4,6 +4,7 @@
 
 pub(crate) mod client;
 pub(crate) mod intake;
+pub(crate) mod postfix;
 pub(crate) mod tls;
 
 use std::net::SocketAddr;
