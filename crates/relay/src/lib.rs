@@ -1,0 +1,5 @@
+//! An SMTP relay: it accepts mail under limits, keeps it in a durable queue, and hands it on under limits.
+//!
+//! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
+
+pub mod message;
