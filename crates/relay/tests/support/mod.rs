@@ -3,15 +3,18 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
 pub(crate) mod forgetful;
+pub(crate) mod script;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tollgate_core::{Clock, Timestamp};
+use tollgate_relay::client::{ClientOptions, Destination, Timeouts, TlsMode};
 use tollgate_relay::message::{
     Accepted, Envelope, Intake, IntakeError, MessageId, Needs, Notify, Recipient, ReportWish,
 };
 use tollgate_relay::queue::disk::Disk;
-use tollgate_relay::queue::{Opened, Queue, QueueOptions};
+use tollgate_relay::queue::{Opened, Queue, QueueOptions, Text};
 use tollgate_store::ManualClock;
 
 /// A Sunday in November 2026, half past eight in the evening.
@@ -84,4 +87,50 @@ pub(crate) fn read_text(queue: &Queue, id: u128) -> Vec<u8> {
     let mut bytes = Vec::new();
     queue.text(&shown.kept).unwrap().bytes.read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// A client that is quick to give up.
+pub(crate) fn client_options(roots: rustls::RootCertStore) -> ClientOptions {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let tls = rustls::ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (short, long) = (Duration::from_secs(2), Duration::from_secs(30));
+    ClientOptions {
+        hostname: "relay.example".to_owned(),
+        tls: Arc::new(tls),
+        timeouts: Timeouts {
+            connect: long,
+            greeting: long,
+            command: short,
+            data_start: short,
+            data_piece: long,
+            data_end: short,
+            last_words: short,
+        },
+        per_destination: 2,
+        per_connection: 100,
+        idle: long,
+    }
+}
+
+/// A client as it is in production, but for TLS.
+pub(crate) fn patient_options(roots: rustls::RootCertStore) -> ClientOptions {
+    ClientOptions { timeouts: Timeouts::default(), per_destination: 10, ..client_options(roots) }
+}
+
+/// A server on loopback without TLS.
+pub(crate) fn plain(port: u16) -> Destination {
+    Destination { host: "127.0.0.1".to_owned(), port, tls: TlsMode::None, login: None }
+}
+
+/// A text as the queue would give it.
+pub(crate) fn text(bytes: &[u8]) -> Text {
+    use std::hash::Hasher;
+    let mut hasher = siphasher::sip::SipHasher13::new();
+    hasher.write(bytes);
+    let reader = Box::new(std::io::Cursor::new(bytes.to_vec()));
+    Text { bytes: reader, size: bytes.len() as u64, checksum: hasher.finish() }
 }
