@@ -168,8 +168,13 @@ impl Postfix {
         fs::write(config.join("main.cf"), fill(MAIN)).expect("the directory can be written to");
         fs::write(config.join("master.cf"), fill(MASTER)).expect("the directory can be written to");
         let log = File::create(directory.path().join("log")).expect("the directory can be written to");
-        let mut command = Command::new("/usr/sbin/postfix");
-        command.arg("-c").arg(&config).arg("start-fg").current_dir("/").stdin(Stdio::null());
+        // Makes the directories of the queue, and looks whether all is well.
+        let checked = Command::new("/usr/sbin/postfix").arg("-c").arg(&config).arg("check").output();
+        let checked = checked.expect("there is Postfix");
+        assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+        // `postfix start-fg` would start the same from a shell, and leave it running when it is killed itself.
+        let mut command = Command::new("/usr/lib/postfix/sbin/master");
+        command.arg("-c").arg(&config).arg("-d").current_dir("/").stdin(Stdio::null());
         command.stderr(log.try_clone().expect("a file can be shared")).stdout(log);
         let mut process = Guarded::spawn(&mut command);
         wait_for(&mut process, &port, &directory.path().join("log"));
@@ -191,7 +196,7 @@ impl Postfix {
     /// What it has logged.
     #[must_use]
     pub fn log(&self) -> String {
-        let path: PathBuf = self.directory.path().join("log");
+        let path: PathBuf = self.directory.path().join("maillog");
         fs::read(path).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
     }
 }
@@ -241,7 +246,8 @@ smtp_dns_support_level = disabled
 alias_maps =
 alias_database =
 local_recipient_maps =
-maillog_file = /dev/stdout
+maillog_file = @home@/maillog
+maillog_file_prefixes = @home@
 ";
 
 const MASTER: &str = "
