@@ -4,5 +4,6 @@
 
 pub mod client;
 pub mod dsn;
+pub mod lanes;
 pub mod message;
 pub mod queue;
