@@ -67,6 +67,8 @@ pub struct LaneView {
     pub waiting: usize,
     /// How many are in flight.
     pub in_flight: u32,
+    /// When the first of those that are due later is due, if none is due now.
+    pub next_due: Option<Timestamp>,
     /// Why and until when it sleeps.
     pub sleep: Option<Sleep>,
 }
@@ -359,6 +361,11 @@ impl Lane {
             key: self.key.clone(),
             waiting: self.ready.len() + self.later.len(),
             in_flight: self.in_flight,
+            next_due: self
+                .later
+                .first_key_value()
+                .map(|((due, _), _)| *due)
+                .filter(|_| self.ready.is_empty()),
             sleep: self.sleep.clone(),
         }
     }

@@ -2,8 +2,11 @@
 //!
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
+pub mod accounts;
 pub mod client;
 pub mod dsn;
 pub mod lanes;
+pub mod limits;
 pub mod message;
 pub mod queue;
+pub mod sender;

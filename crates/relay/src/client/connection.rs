@@ -87,9 +87,14 @@ impl Connection {
         &self.extensions
     }
 
-    /// Whether it has carried a transaction before.
-    pub fn is_used(&self) -> bool {
-        self.used > 0
+    /// Whether it has carried more than one transaction.
+    pub fn is_reused(&self) -> bool {
+        self.used > 1
+    }
+
+    /// Whether no other transaction may follow.
+    pub fn is_broken(&self) -> bool {
+        !self.reusable
     }
 
     /// Reads one reply. The time is for all of it: a server that sends byte by byte gets no more.

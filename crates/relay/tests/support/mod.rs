@@ -4,6 +4,7 @@
 
 pub(crate) mod forgetful;
 pub(crate) mod script;
+pub(crate) mod stand;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,6 +16,8 @@ pub(crate) enum Act {
     Say(&'static str),
     /// Answers this, byte by byte, with so many milliseconds between them.
     Dribble(&'static str, u64),
+    /// Answers this, and closes the connection.
+    SayAndDrop(&'static str),
     /// Closes the connection.
     Drop,
     /// Says nothing.
@@ -167,6 +169,10 @@ impl Talk {
         let act = self.script.iter().find(|(word, _)| fits(word)).map(|(_, act)| act.clone());
         match act.or(usual.map(Act::Say)) {
             Some(Act::Say(text)) => stream.write_all(text.as_bytes()).await.is_ok(),
+            Some(Act::SayAndDrop(text)) => {
+                let _ = stream.write_all(text.as_bytes()).await;
+                false
+            }
             Some(Act::Dribble(text, millis)) => {
                 for byte in text.bytes() {
                     if stream.write_all(&[byte]).await.is_err() {
