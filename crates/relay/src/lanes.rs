@@ -5,8 +5,10 @@
 //! Everything here is pure: time is an argument.
 
 mod lane;
+mod park;
 mod retry;
 mod ring;
+mod view;
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -15,8 +17,10 @@ use tollgate_core::Timestamp;
 
 pub use lane::{Cause, LaneKey, Priority, Sleep};
 use lane::{Entry, Lane, Rank};
+use park::Parks;
 pub use retry::{Next, Retry};
 use ring::Ring;
+pub use view::LaneView;
 
 use crate::queue::{ItemKey, Waiting};
 
@@ -40,6 +44,8 @@ pub struct Turn {
     pub item: ItemKey,
     /// How many recipients wait.
     pub recipients: u32,
+    /// Until when a limit deferred it last, if one did.
+    pub deferred: Option<Timestamp>,
 }
 
 /// What came of a turn.
@@ -58,21 +64,6 @@ pub enum End {
     Blocked(Sleep),
 }
 
-/// What is seen of a lane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaneView {
-    /// Which lane.
-    pub key: LaneKey,
-    /// How many items wait.
-    pub waiting: usize,
-    /// How many are in flight.
-    pub in_flight: u32,
-    /// When the first of those that are due later is due, if none is due now.
-    pub next_due: Option<Timestamp>,
-    /// Why and until when it sleeps.
-    pub sleep: Option<Sleep>,
-}
-
 type LaneNumber = u64;
 
 /// Where an item is.
@@ -82,6 +73,7 @@ struct Place {
     rank: Rank,
     recipients: u32,
     in_flight: bool,
+    deferred: Option<Timestamp>,
 }
 
 /// All lanes.
@@ -93,6 +85,7 @@ pub struct Lanes {
     rings: HashMap<Arc<str>, Ring<LaneNumber>>,
     tenants: Ring<Arc<str>>,
     timers: BTreeSet<(Timestamp, LaneNumber)>,
+    parks: Parks,
     places: HashMap<ItemKey, Place>,
     in_flight: u32,
     /// Numbers lanes and arrivals.
@@ -116,6 +109,7 @@ impl Lanes {
             rings: HashMap::new(),
             tenants,
             timers: BTreeSet::new(),
+            parks: Parks::default(),
             places: HashMap::new(),
             in_flight: 0,
             next: 0,
@@ -137,7 +131,7 @@ impl Lanes {
         self.next += 1;
         let rank = (priority, waiting.due, self.next);
         let recipients = waiting.recipients;
-        self.places.insert(waiting.key, Place { lane, rank, recipients, in_flight: false });
+        self.places.insert(waiting.key, Place { lane, rank, recipients, in_flight: false, deferred: None });
         self.put(waiting.key, now);
     }
 
@@ -158,6 +152,10 @@ impl Lanes {
         {
             self.refresh(number, now);
         }
+        while let Some((number, bound)) = self.parks.due(now) {
+            self.send_scout(number, bound);
+            self.refresh(number, now);
+        }
         if self.in_flight >= self.options.in_total {
             return None;
         }
@@ -165,7 +163,7 @@ impl Lanes {
         let lane = self.lanes.get_mut(&number)?;
         let (_, Entry { item, recipients }) = lane.ready.pop_first()?;
         lane.in_flight += 1;
-        let turn = Turn { lane: lane.key.clone(), item, recipients };
+        let mut turn = Turn { lane: lane.key.clone(), item, recipients, deferred: None };
         self.in_flight += 1;
         self.tenants.charge(recipients);
         if let Some(ring) = self.rings.get_mut(&tenant) {
@@ -173,6 +171,7 @@ impl Lanes {
         }
         if let Some(place) = self.places.get_mut(&item) {
             place.in_flight = true;
+            turn.deferred = place.deferred;
         }
         Some(turn)
     }
@@ -210,25 +209,64 @@ impl Lanes {
         self.in_flight -= 1;
         if let Some(lane) = self.lanes.get_mut(&place.lane) {
             lane.in_flight -= 1;
-            if let End::Blocked(sleep) = &end {
-                lane.fall_asleep(sleep.clone());
-            }
         }
-        let (priority, due, number) = place.rank;
+        let mut place = Place { in_flight: false, ..place };
         match end {
             End::Settled => drop(self.places.remove(&item)),
             End::Again { due, recipients } => {
-                let rank = (priority, due, number);
-                self.places.insert(item, Place { rank, recipients, in_flight: false, ..place });
-                self.put(item, now);
+                place.rank.1 = due;
+                self.places.insert(item, Place { recipients, deferred: None, ..place });
             }
-            End::Blocked(_) => {
-                let rank = (priority, due, number);
-                self.places.insert(item, Place { rank, in_flight: false, ..place });
-                self.put(item, now);
+            End::Blocked(sleep) => {
+                place.deferred = (sleep.cause == Cause::Limit).then_some(sleep.until);
+                self.places.insert(item, place);
+                self.block(place.lane, sleep, now);
             }
         }
+        self.put(item, now);
         self.refresh(place.lane, now);
+    }
+
+    /// Lets a lane sleep, together with others that wait for the same.
+    fn block(&mut self, number: LaneNumber, sleep: Sleep, now: Timestamp) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        let (until, shared) = (sleep.until, sleep.shared.clone());
+        // A sleep that is over counts no more.
+        lane.advance(now);
+        lane.fall_asleep(sleep);
+        let limited = lane.sleep.as_ref().is_some_and(|sleep| sleep.cause == Cause::Limit);
+        let Some(bound) = shared.filter(|_| limited) else { return };
+        if lane.parked.as_ref() == Some(&bound) {
+            self.parks.put_off(&bound, until, now);
+        } else if lane.parked.is_none() {
+            if lane.scouts.as_ref() == Some(&bound) {
+                lane.scouts = None;
+            }
+            lane.parked = Some(Arc::clone(&bound));
+            self.parks.join(&bound, number, until, now);
+        }
+    }
+
+    /// Notes that the limits of a lane allowed an item: a lane that waits for the same may ask, too.
+    pub fn admitted(&mut self, key: &LaneKey, now: Timestamp) {
+        let Some(number) = self.numbers.get(key).copied() else { return };
+        if let Some(next) = self.follow(number, now) {
+            self.refresh(next, now);
+        }
+    }
+
+    /// Wakes the lane that follows a scout.
+    fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
+        let bound = self.lanes.get_mut(&number)?.scouts.take()?;
+        let next = self.parks.follow(&bound, number, now)?;
+        self.send_scout(next, bound);
+        Some(next)
+    }
+
+    fn send_scout(&mut self, number: LaneNumber, bound: Arc<str>) {
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            (lane.parked, lane.scouts, lane.sleep) = (None, Some(bound), None);
+        }
     }
 
     /// Lets a lane rest because its server asked to slow down. Answers until when.
@@ -237,7 +275,12 @@ impl Lanes {
         let lane = self.lanes.get_mut(&number)?;
         let until = now + retry::rest(lane.throttled);
         lane.throttled += 1;
-        lane.fall_asleep(Sleep { until, cause: Cause::Throttled, reason: reason.to_owned() });
+        let reason = reason.to_owned();
+        lane.fall_asleep(Sleep { until, cause: Cause::Throttled, reason, shared: None });
+        if let Some(bound) = lane.parked.take() {
+            // What the server said comes first: it has a moment of its own.
+            self.parks.leave(&bound, number);
+        }
         self.refresh(number, now);
         Some(until)
     }
@@ -251,7 +294,8 @@ impl Lanes {
 
     /// When something changes by itself next.
     pub fn wake_at(&self) -> Option<Timestamp> {
-        self.timers.first().map(|(at, _)| *at)
+        let own = self.timers.first().map(|(at, _)| *at);
+        own.into_iter().chain(self.parks.wake_at()).min()
     }
 
     /// Wakes all lanes of a tenant that sleep for this cause.
@@ -264,34 +308,12 @@ impl Lanes {
         for number in numbers {
             if let Some(lane) = self.lanes.get_mut(&number) {
                 lane.sleep = None;
+                if let Some(bound) = lane.parked.take() {
+                    self.parks.leave(&bound, number);
+                }
             }
             self.refresh(number, now);
         }
-    }
-
-    /// How many items wait or are in flight.
-    pub fn len(&self) -> usize {
-        self.places.len()
-    }
-
-    /// Whether there are no items.
-    pub fn is_empty(&self) -> bool {
-        self.places.is_empty()
-    }
-
-    /// How many items are in flight.
-    pub fn in_flight(&self) -> u32 {
-        self.in_flight
-    }
-
-    /// All lanes as they are.
-    pub fn views(&self) -> impl Iterator<Item = LaneView> {
-        self.lanes.values().map(Lane::view)
-    }
-
-    /// The lane of an item.
-    pub fn lane_of(&self, item: ItemKey) -> Option<LaneView> {
-        self.lanes.get(&self.places.get(&item)?.lane).map(Lane::view)
     }
 
     fn number_of(&mut self, key: LaneKey) -> LaneNumber {
@@ -313,10 +335,23 @@ impl Lanes {
         self.refresh(place.lane, now);
     }
 
-    /// Brings a lane up to date: its ready items, its timer, its place in the ring.
+    /// Brings a lane up to date. If it asked for others and has nothing to ask for, so is the one that follows.
     fn refresh(&mut self, number: LaneNumber, now: Timestamp) {
+        let mut next = Some(number);
+        while let Some(number) = next {
+            let per_lane = self.options.per_lane;
+            if let Some(lane) = self.lanes.get_mut(&number) {
+                lane.advance(now);
+            }
+            let idle = self.lanes.get(&number).is_some_and(|lane| lane.is_idle_scout(per_lane));
+            next = if idle { self.follow(number, now) } else { None };
+            self.place(number);
+        }
+    }
+
+    /// Sets a lane's timer and its place in the ring.
+    fn place(&mut self, number: LaneNumber) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
-        lane.advance(now);
         let timer = lane.next_timer();
         if timer != lane.timer {
             if let Some(old) = lane.timer {
@@ -339,34 +374,6 @@ impl Lanes {
         if lane.is_idle() && !lane.in_ring {
             self.numbers.remove(&lane.key);
             self.lanes.remove(&number);
-        }
-    }
-}
-
-impl Lane {
-    /// Sleeps. A lane that sleeps already keeps the later moment for what a server said, and the earlier one for
-    /// limits: the first item asks again then.
-    fn fall_asleep(&mut self, sleep: Sleep) {
-        let keeps = self.sleep.as_ref().is_some_and(|known| match (known.cause, sleep.cause) {
-            (Cause::Limit, Cause::Limit) => known.until <= sleep.until,
-            _ => known.until >= sleep.until,
-        });
-        if !keeps {
-            self.sleep = Some(sleep);
-        }
-    }
-
-    fn view(&self) -> LaneView {
-        LaneView {
-            key: self.key.clone(),
-            waiting: self.ready.len() + self.later.len(),
-            in_flight: self.in_flight,
-            next_due: self
-                .later
-                .first_key_value()
-                .map(|((due, _), _)| *due)
-                .filter(|_| self.ready.is_empty()),
-            sleep: self.sleep.clone(),
         }
     }
 }

@@ -95,19 +95,16 @@ impl Limits {
     async fn ask(&self, load: Load<'_>, now: Timestamp, aim: Aim) -> Result<Taken, Refusal> {
         let pinned = Arc::clone(&self.engine.pin());
         let mut recipients = load.recipients;
-        let mut first = None;
         for _ in 0..TRIES {
             match self.ask_for(&pinned, Load { recipients, ..load }, now, aim).await? {
                 Answer::Taken(taken) => return Ok(taken),
-                Answer::Refused(refusal, fewer) => {
-                    let refusal = first.get_or_insert(refusal).clone();
-                    // An item that is larger than what is left is split.
-                    let Some(fewer) = fewer else { return Err(refusal) };
-                    recipients = fewer;
-                }
+                Answer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
+                // An item that is larger than what is left is split. If nothing is left, the moment counts at
+                // which the first recipient may be sent.
+                Answer::Refused(_, fewer) => recipients = fewer.unwrap_or(1),
             }
         }
-        Err(first.unwrap_or_else(|| fault("the limits change too quickly".to_owned(), now)))
+        Err(fault("the limits change too quickly".to_owned(), now))
     }
 
     async fn ask_for(

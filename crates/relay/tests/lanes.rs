@@ -33,7 +33,13 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
 }
 
 fn limit(until: u64) -> End {
-    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned() })
+    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned(), shared: None })
+}
+
+/// Blocked by what other lanes are blocked by.
+fn together(bound: &str, until: u64) -> End {
+    let (cause, reason) = (Cause::Limit, bound.to_owned());
+    End::Blocked(Sleep { until: at(until), cause, reason, shared: Some(bound.into()) })
 }
 
 fn lanes(per_lane: u32, in_total: u32) -> Lanes {
@@ -154,6 +160,83 @@ fn a_retried_item_moves_and_one_in_flight_stays() {
     assert_eq!(lanes.wake_at(), None);
 }
 
+#[test]
+fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
+    const LANES: u128 = 1_000;
+    let mut lanes = lanes(5, 5_000);
+    for number in 0..LANES {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), together("account main", 30), START);
+    }
+    assert_eq!(lanes.wake_at(), Some(at(30)));
+    assert_eq!(all(&mut lanes, 29), [0_u128; 0]);
+    // Three slots are free: four lanes ask, and the others sleep on.
+    let mut asked = Vec::new();
+    while let Some(turn) = lanes.next(at(30)) {
+        asked.push(turn.item.message.0);
+        assert_eq!(turn.deferred, Some(at(30)));
+        if asked.len() <= 3 {
+            lanes.admitted(&turn.lane, at(30));
+            lanes.done(turn.item, End::Settled, at(30));
+        } else {
+            lanes.done(turn.item, together("account main", 45), at(30));
+        }
+    }
+    assert_eq!(asked.len(), 4);
+    assert_eq!(lanes.lane_of(key(LANES - 1)).unwrap().sleep.unwrap().until, at(45), "all see the new moment");
+    assert_eq!(lanes.wake_at(), Some(at(45)));
+    let first = lanes.next(at(45)).unwrap();
+    assert_eq!(first.item.message.0, asked[3], "who asked in vain asks first");
+    assert_eq!(lanes.next(at(45)), None, "the others wait for its answer");
+    // Its connection fails before it takes anything: the next one follows.
+    lanes.done(first.item, End::Again { due: at(500), recipients: 1 }, at(45));
+    assert_eq!(std::iter::from_fn(|| lanes.next(at(45))).take(3).count(), 1);
+}
+
+#[test]
+fn lanes_that_wait_far_ahead_look_now_and_then() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), together("account main", 86_400), START);
+    }
+    assert_eq!(lanes.wake_at(), Some(at(60)), "the limit may have been raised");
+    let scout = lanes.next(at(60)).unwrap();
+    assert_eq!(lanes.next(at(60)), None);
+    lanes.admitted(&scout.lane, at(60));
+    let second = lanes.next(at(60)).unwrap();
+    lanes.remove(second.item, at(60));
+    lanes.admitted(&second.lane, at(60));
+    let third = lanes.next(at(60)).unwrap();
+    for turn in [scout, second, third] {
+        lanes.done(turn.item, End::Settled, at(60));
+    }
+    assert_eq!(lanes.next(at(60)), None);
+    assert!(lanes.is_empty() && lanes.views().count() == 0, "empty lanes are forgotten");
+}
+
+#[test]
+fn a_scout_without_anything_to_ask_for_hands_on() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    let turns = all(&mut lanes, 0);
+    for number in &turns {
+        lanes.done(key(*number), together("account main", 30), START);
+    }
+    lanes.remove(key(turns[0]), at(1));
+    lanes.remove(key(turns[1]), at(1));
+    assert_eq!(all(&mut lanes, 30), [turns[2]]);
+}
+
 #[derive(Clone, Debug)]
 enum Act {
     Add { tenant: u8, domain: u8, recipients: u32, due: u64, priority: u8 },
@@ -213,6 +296,46 @@ impl Model {
             }
         }
         firsts.into_values().map(|(_, number)| number).collect()
+    }
+}
+
+proptest! {
+    /// Whatever lanes wait for together, each item gets its turn, and no lane waits for ever.
+    #[test]
+    fn nothing_is_forgotten_in_a_park(
+        items in prop::collection::vec((0..3_u8, 0..6_u8), 1..40),
+        fates in prop::collection::vec((0..4_u8, 0..3_u8, 1..200_u64), 0..200),
+    ) {
+        let mut lanes = lanes(2, 4);
+        for (number, (tenant, domain)) in items.iter().enumerate() {
+            let waiting = waiting(number as u128, &tenant.to_string(), &domain.to_string(), 1, 0);
+            lanes.add(&waiting, Priority::Normal, START);
+        }
+        let (mut now, mut fates, mut left) = (0, fates.into_iter(), items.len());
+        while left > 0 {
+            let Some(turn) = lanes.next(at(now)) else {
+                let wake = lanes.wake_at().expect("something waits, so something wakes");
+                prop_assert!(wake > at(now), "a moment that came is used up");
+                now = wake.since(START).as_secs_ceil();
+                continue;
+            };
+            match fates.next() {
+                Some((0 | 1, bound, wait)) => {
+                    lanes.done(turn.item, together(&bound.to_string(), now + wait), at(now));
+                }
+                Some((2, _, wait)) => {
+                    lanes.throttle(&turn.lane, "421", at(now));
+                    lanes.done(turn.item, End::Again { due: at(now + wait), recipients: 1 }, at(now));
+                }
+                _ => {
+                    lanes.admitted(&turn.lane, at(now));
+                    lanes.done(turn.item, End::Settled, at(now));
+                    left -= 1;
+                }
+            }
+            prop_assert_eq!(lanes.len(), left);
+        }
+        prop_assert_eq!(lanes.in_flight(), 0);
     }
 }
 

@@ -112,6 +112,10 @@ async fn an_item_larger_than_what_is_left_is_split() {
     for (messages, reached) in [(1, 4), (2, 8), (3, 10)] {
         stand.until("the next part", |_| sink.count() == messages).await;
         stand.settle().await;
+        let lanes = stand.sender.lanes();
+        let until = lanes.first().and_then(|lane| lane.sleep.as_ref()).map(|sleep| sleep.until);
+        let expected = (reached < 10).then(|| stand.clock.now() + HOUR);
+        assert_eq!(until, expected, "the rest waits for the exact moment");
         assert_eq!(recipients(&sink).len(), reached);
         stand.advance(HOUR);
     }
@@ -144,6 +148,12 @@ async fn what_does_not_reach_the_server_is_given_back_and_retried() {
     stand.until("the second attempt", |_| sink.count() == 1).await;
     stand.settle().await;
     assert_eq!(stand.left_at_domain("there.example").await, 9);
+    stand.stop().await;
+    let server = Scripted::start(with(&[("MAIL", Act::Drop)])).await;
+    let stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the failure", |stand| kinds(stand, 1).contains(&EventKind::Failed)).await;
+    assert_eq!(stand.left_at_domain("there.example").await, 10, "a server that drops MAIL has nothing");
     stand.stop().await;
 }
 

@@ -39,6 +39,8 @@ pub struct Sleep {
     pub cause: Cause,
     /// The rule, or what the server said.
     pub reason: String,
+    /// What other lanes wait for too: the rule and key that bind. One lane then asks for all of them.
+    pub shared: Option<Arc<str>>,
 }
 
 /// What keeps a lane from sending.
@@ -75,6 +77,10 @@ pub(super) struct Lane {
     pub(super) sleep: Option<Sleep>,
     /// How often the server asked to slow down, in a row.
     pub(super) throttled: u32,
+    /// What it waits for together with others.
+    pub(super) parked: Option<Arc<str>>,
+    /// What it asks for, while others wait.
+    pub(super) scouts: Option<Arc<str>>,
     /// Whether it is in its tenant's ring.
     pub(super) in_ring: bool,
     /// Its entry among the timers.
@@ -90,6 +96,8 @@ impl Lane {
             in_flight: 0,
             sleep: None,
             throttled: 0,
+            parked: None,
+            scouts: None,
             in_ring: false,
             timer: None,
         }
@@ -111,7 +119,7 @@ impl Lane {
 
     /// Ends a sleep that is over, and makes ready what is due.
     pub(super) fn advance(&mut self, now: Timestamp) {
-        if self.sleep.as_ref().is_some_and(|sleep| sleep.until <= now) {
+        if self.parked.is_none() && self.sleep.as_ref().is_some_and(|sleep| sleep.until <= now) {
             self.sleep = None;
         }
         while let Some(first) = self.later.first_entry()
@@ -119,6 +127,23 @@ impl Lane {
         {
             let ((due, number), (priority, entry)) = first.remove_entry();
             self.ready.insert((priority, due, number), entry);
+        }
+    }
+
+    /// Whether it asks for others and has nothing to ask for.
+    pub(super) fn is_idle_scout(&self, per_lane: u32) -> bool {
+        self.scouts.is_some() && self.in_flight == 0 && !self.is_active(per_lane)
+    }
+
+    /// Sleeps. A lane that sleeps already keeps the later moment for what a server said, and the earlier one for
+    /// limits: the first item asks again then.
+    pub(super) fn fall_asleep(&mut self, sleep: Sleep) {
+        let keeps = self.sleep.as_ref().is_some_and(|known| match (known.cause, sleep.cause) {
+            (Cause::Limit, Cause::Limit) => known.until <= sleep.until,
+            _ => known.until >= sleep.until,
+        });
+        if !keeps {
+            self.sleep = Some(sleep);
         }
     }
 
@@ -130,6 +155,8 @@ impl Lane {
     /// When it has to be looked at again.
     pub(super) fn next_timer(&self) -> Option<Timestamp> {
         match &self.sleep {
+            // Its park has a timer for all.
+            Some(_) if self.parked.is_some() => None,
             Some(sleep) => Some(sleep.until),
             None => self.later.first_key_value().map(|((due, _), _)| *due),
         }

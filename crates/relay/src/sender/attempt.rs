@@ -93,7 +93,11 @@ impl Sender {
             let load = job.load(account, most);
             // The last thing before the transaction, so that counts and arrivals lie close together.
             match self.parts.limits.take(load, self.now()).await {
-                Ok(taken) => return Ok(Ready { account: Arc::clone(account), connection, taken }),
+                Ok(taken) => {
+                    self.lanes.lock().admitted(&job.turn.lane, self.now());
+                    self.nudge();
+                    return Ok(Ready { account: Arc::clone(account), connection, taken });
+                }
                 Err(refusal) => {
                     self.parts.client.give_back(connection);
                     obstacles.refusals.push((Arc::clone(account), refusal));
@@ -210,7 +214,7 @@ impl Sender {
             let (until, reason) = obstacles
                 .paused
                 .unwrap_or_else(|| (now + NO_ACCOUNT, "the tenant has no such account".to_owned()));
-            return End::Blocked(Sleep { until, cause: Cause::Paused, reason });
+            return End::Blocked(Sleep { until, cause: Cause::Paused, reason, shared: None });
         };
         let rejects = |(account, refusal): &(Arc<Account>, Refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
@@ -231,7 +235,7 @@ impl Sender {
         let Refusal { until, reason, by } = refusal.clone();
         if by == RefusedBy::Fault {
             tracing::warn!(component = "relay", reason, "limits cannot be asked: mail waits");
-            return End::Blocked(Sleep { until, cause: Cause::Outage, reason });
+            return End::Blocked(Sleep { until, cause: Cause::Outage, reason, shared: None });
         }
         let event = Event {
             domain: job.item.domain.clone(),
@@ -241,9 +245,12 @@ impl Sender {
             recipients: job.turn.recipients,
             ..Event::new(self.now(), EventKind::Deferred)
         };
-        // The timeline is for people: the lane sleeps whether or not it can be written.
-        let _ = self.parts.queue.tell(job.turn.item.message, event).await;
-        End::Blocked(Sleep { until, cause: Cause::Limit, reason })
+        // Told once for each moment. The timeline is for people: the lane sleeps whether or not it can be written.
+        if job.turn.deferred != Some(until) {
+            let _ = self.parts.queue.tell(job.turn.item.message, event).await;
+        }
+        let shared = Some(reason.as_str().into());
+        End::Blocked(Sleep { until, cause: Cause::Limit, reason, shared })
     }
 
     /// Makes a result durable, however long that takes: nothing else may happen to the item before.
@@ -276,7 +283,7 @@ impl Sender {
 
     fn disk_failed(&self, error: &QueueError) -> End {
         let until = self.now() + AFTER_DISK;
-        End::Blocked(Sleep { until, cause: Cause::Outage, reason: error.to_string() })
+        End::Blocked(Sleep { until, cause: Cause::Outage, reason: error.to_string(), shared: None })
     }
 
     fn circumstances<'a>(
