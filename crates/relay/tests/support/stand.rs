@@ -77,7 +77,7 @@ fn rule(name: &str, by: &[&str], limits: &[&str]) -> Rule {
     }
 }
 
-fn policies(limited: Limited) -> Policies {
+pub(crate) fn policies(limited: Limited) -> Policies {
     let account = rule("account", &["tenant", "account"], limited.account);
     let mut domain = rule("recipient_domain", &["recipient_domain"], limited.domain);
     domain.count = Some("recipients".into());
