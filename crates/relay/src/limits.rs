@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_core::{Attempt, Decision, Line, Span, Timestamp, Verdict, When};
+use tollgate_core::{Attempt, Decision, Field, Limit, Line, Span, Timestamp, Verdict};
 use tollgate_engine::engine::RefundPart;
-use tollgate_engine::{Engine, Fault, Snapshot};
+use tollgate_engine::{ChangeFault, Engine, Fault, Snapshot};
 
+/// The rule, and its field, that limit accounts.
+const ACCOUNT: &str = "account";
 /// The field that rules count recipients by.
 const RECIPIENTS: &str = "recipients";
 /// When to ask again if no time can be told.
@@ -92,6 +94,37 @@ impl Limits {
         }
     }
 
+    /// Gives an account limits of its own, in place of those of rule `account`. They hold from now on, on all nodes.
+    pub async fn set_account(
+        &self,
+        tenant: &str,
+        account: &str,
+        limits: Vec<Limit>,
+    ) -> Result<(), ChangeFault> {
+        let key = self.account_key(tenant, account)?;
+        self.engine.set_override(ACCOUNT, &key, limits).await.map(drop)
+    }
+
+    /// Takes the own limits of an account back: those of rule `account` hold again.
+    pub async fn reset_account(&self, tenant: &str, account: &str) -> Result<(), ChangeFault> {
+        let key = self.account_key(tenant, account)?;
+        self.engine.remove_override(ACCOUNT, &key).await.map(drop)
+    }
+
+    /// The key of an account at rule `account`, which must be by tenant and account.
+    fn account_key(&self, tenant: &str, account: &str) -> Result<Box<str>, ChangeFault> {
+        let unknown = || ChangeFault::Unknown { name: ACCOUNT.to_owned() };
+        let pinned = self.engine.pin();
+        let rule = pinned.policies.rule(ACCOUNT).ok_or_else(unknown)?;
+        let value = |field: &Field| match &*field.name {
+            "tenant" => Some(escape(tenant)),
+            ACCOUNT => Some(escape(account)),
+            _ => None,
+        };
+        let values: Option<Vec<String>> = rule.by.iter().map(value).collect();
+        values.and_then(|values| rule.key_of(&values.join(","))).ok_or_else(unknown)
+    }
+
     async fn ask(&self, load: Load<'_>, now: Timestamp, aim: Aim) -> Result<Taken, Refusal> {
         let pinned = Arc::clone(&self.engine.pin());
         let mut recipients = load.recipients;
@@ -117,7 +150,7 @@ impl Limits {
         let count = load.recipients.to_string();
         let known = [
             ("tenant", load.tenant),
-            ("account", load.account),
+            (ACCOUNT, load.account),
             ("recipient_domain", load.domain),
             (RECIPIENTS, &count),
         ];
@@ -172,13 +205,10 @@ fn fewer(decision: &Decision<'_>, recipients: u32) -> Option<u32> {
 }
 
 fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
-    let wait = match (decision.wait(), decision.retry) {
-        (Some(wait), _) => wait,
-        (None, When::OnRelease | When::Never | When::Now | When::After(_)) => NO_TIME,
-    };
+    let wait = decision.wait().unwrap_or(NO_TIME);
     // The rule that lets it pass last says why it has to wait that long.
     let line = decision.retry_by().or_else(|| decision.denied_by());
-    let of_account = |line: &Line<'_>| line.rule.by.iter().any(|field| *field.name == *"account");
+    let of_account = |line: &Line<'_>| line.rule.by.iter().any(|field| *field.name == *ACCOUNT);
     let by = if line.as_ref().is_some_and(of_account) { RefusedBy::Account } else { RefusedBy::Other };
     let reason = match (&line, decision.barred()) {
         (_, Some(listing)) => format!("blocklist: {}", listing.target),
@@ -187,6 +217,11 @@ fn refusal(decision: &Decision<'_>, now: Timestamp) -> Refusal {
     };
     debug_assert_ne!(decision.verdict, Verdict::Allow);
     Refusal { until: now + wait, reason, by }
+}
+
+/// A value inside of a key of several values.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
 }
 
 fn fault(reason: String, now: Timestamp) -> Refusal {

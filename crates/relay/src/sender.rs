@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::task::{Id, JoinSet};
-use tollgate_core::{Clock, Span, Timestamp};
+use tokio::task::{Id, JoinError, JoinSet};
+use tollgate_core::{Clock, Timestamp};
 
 use crate::accounts::Accounts;
 use crate::client::Client;
-use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry};
+use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry, Turn};
 use crate::limits::Limits;
 use crate::message::MessageId;
 use crate::queue::{ItemKey, Opened, Queue, QueueError};
@@ -51,8 +51,6 @@ pub struct Sender {
 
 /// The longest sleep: the wall clock may be set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
-/// When an item is tried again whose attempt failed inside the relay.
-const AFTER_FAULT: Span = Span::from_secs(60);
 
 impl Sender {
     /// A sender that does not run yet.
@@ -69,13 +67,13 @@ impl Sender {
         }
         opened.waiting = Vec::new();
         let mut tasks: JoinSet<(ItemKey, End)> = JoinSet::new();
-        let mut items: HashMap<Id, ItemKey> = HashMap::new();
+        let mut turns: HashMap<Id, Turn> = HashMap::new();
         tokio::pin!(stop);
         loop {
             while let Some(turn) = self.next() {
-                let (sender, item) = (Arc::clone(&self), turn.item);
-                let handle = tasks.spawn(async move { (item, sender.attempt(turn).await) });
-                items.insert(handle.id(), item);
+                let (sender, own) = (Arc::clone(&self), turn.clone());
+                let handle = tasks.spawn(async move { (own.item, sender.attempt(own).await) });
+                turns.insert(handle.id(), turn);
             }
             tokio::select! {
                 () = &mut stop => break,
@@ -84,36 +82,41 @@ impl Sender {
                 Some(waiting) = opened.arrived.recv() => {
                     self.lanes.lock().add(&waiting, Priority::Normal, self.now());
                 }
-                Some(done) = tasks.join_next_with_id() => self.finish(done, &mut items),
+                Some(done) = tasks.join_next_with_id() => self.finish(done, &mut turns, &mut tasks),
             }
         }
         while let Some(done) = tasks.join_next_with_id().await {
-            self.finish(done, &mut items);
+            self.finish(done, &mut turns, &mut tasks);
         }
     }
 
-    fn next(&self) -> Option<crate::lanes::Turn> {
+    fn next(&self) -> Option<Turn> {
         self.lanes.lock().next(self.now())
     }
 
     fn finish(
-        &self,
-        done: Result<(Id, (ItemKey, End)), tokio::task::JoinError>,
-        items: &mut HashMap<Id, ItemKey>,
+        self: &Arc<Self>,
+        done: Result<(Id, (ItemKey, End)), JoinError>,
+        turns: &mut HashMap<Id, Turn>,
+        tasks: &mut JoinSet<(ItemKey, End)>,
     ) {
         let now = self.now();
-        match done {
+        let error = match done {
             Ok((id, (item, end))) => {
-                items.remove(&id);
-                self.lanes.lock().done(item, end, now);
+                turns.remove(&id);
+                return self.lanes.lock().done(item, end, now);
             }
-            Err(error) => {
-                // A bug in one attempt must not strand its item, nor stop the others.
-                let Some(item) = items.remove(&error.id()) else { return };
-                tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
-                let due = now + AFTER_FAULT;
-                self.lanes.lock().done(item, End::Again { due, recipients: 1 }, now);
+            Err(error) => error,
+        };
+        // A message that the relay fails on is retried like any other: it stops nobody, and expires.
+        tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
+        let (sender, reason) = (Arc::clone(self), error.to_string());
+        match turns.remove(&error.id()) {
+            Some(turn) => {
+                drop(tasks.spawn(async move { (turn.item, sender.after_fault(turn, &reason).await) }))
             }
+            // The record of a fault failed, too. The item waits for the next start.
+            None => tracing::error!(component = "relay", "an item waits for a restart"),
         }
     }
 
@@ -125,6 +128,11 @@ impl Sender {
 
     fn now(&self) -> Timestamp {
         self.parts.clock.now()
+    }
+
+    /// The deliver policy.
+    pub fn limits(&self) -> &Limits {
+        &self.parts.limits
     }
 
     /// Looks at the clock again. For clocks that are moved by hand.

@@ -297,3 +297,31 @@ async fn a_connection_that_the_server_closed_meanwhile_costs_nothing() {
     assert_eq!(server.texts.lock().len(), 3);
     stand.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_account_has_limits_of_its_own_and_a_raised_one_is_noticed() {
+    let sink = Sink::start();
+    let limited = Limited { account: &["100/hour sliding"], ..Limited::default() };
+    let stand = Stand::start(limited, vec![account("main, or other\\", sink.port(), 0)]).await;
+    let set = async |limit: &str| {
+        let limits = vec![limit.parse().unwrap()];
+        stand.sender.limits().set_account("acme", "main, or other\\", limits).await.unwrap();
+    };
+    set("2/hour sliding").await;
+    for id in 0..8 {
+        let to = format!("a@d{id}.example");
+        submit(&stand.queue, envelope(id, &[&to]), b"x\r\n").await.unwrap();
+    }
+    stand.until("two messages", |_| sink.count() == 2).await;
+    stand.settle().await;
+    assert_eq!(sink.count(), 2, "its own limit holds");
+    set("5/hour sliding").await;
+    stand.advance(Span::from_secs(60));
+    stand.until("three more", |_| sink.count() == 5).await;
+    stand.settle().await;
+    assert_eq!(sink.count(), 5);
+    stand.sender.limits().reset_account("acme", "main, or other\\").await.unwrap();
+    stand.advance(Span::from_secs(60));
+    stand.until("all of them", |_| sink.count() == 8).await;
+    stand.stop().await;
+}

@@ -60,6 +60,18 @@ impl Sender {
         }
     }
 
+    /// Records that the relay itself failed on an item.
+    pub(super) async fn after_fault(&self, turn: Turn, reason: &str) -> End {
+        match self.job(turn).await {
+            Ok(Some(job)) => {
+                let about = self.circumstances(&job, &job.waiting);
+                self.record(&job, outcome::of_failure(reason, &about)).await
+            }
+            Ok(None) => End::Settled,
+            Err(error) => self.disk_failed(&error),
+        }
+    }
+
     /// Reads an item; `None` if nobody waits any more.
     async fn job(&self, turn: Turn) -> Result<Option<Job>, QueueError> {
         let (queue, key) = (self.parts.queue.clone(), turn.item);
@@ -159,7 +171,7 @@ impl Sender {
                 }
                 Err(error) => {
                     self.parts.limits.refund(&taken).await;
-                    let about = self.circumstances(job, recipients, &account);
+                    let about = self.through(job, recipients, &account);
                     return self.record(job, outcome::of_failure(&error.to_string(), &about)).await;
                 }
             }
@@ -168,7 +180,7 @@ impl Sender {
             self.parts.limits.refund(&taken).await;
         }
         self.parts.client.give_back(connection);
-        let result = outcome::of_delivery(&delivery, &self.circumstances(job, recipients, &account));
+        let result = outcome::of_delivery(&delivery, &self.through(job, recipients, &account));
         self.note_pace(job, &delivery, &result);
         self.record(job, result).await
     }
@@ -205,7 +217,7 @@ impl Sender {
             if obstacles.throttled {
                 self.lanes.lock().throttle(&job.turn.lane, reason, now);
             }
-            let about = self.circumstances(job, &job.waiting, account);
+            let about = self.through(job, &job.waiting, account);
             return self.record(job, outcome::of_failure(reason, &about)).await;
         }
         // Another moment may bring another account, so the earliest one counts.
@@ -222,7 +234,7 @@ impl Sender {
         // Reports are never rejected: nobody would hear of them.
         let is_report = job.kept.envelope.sender.is_none();
         if obstacles.paused.is_none() && !is_report && obstacles.refusals.iter().all(rejects) {
-            let about = self.circumstances(job, &job.waiting, account);
+            let about = self.through(job, &job.waiting, account);
             return self.record(job, outcome::of_rejection(&refusal.reason, &about)).await;
         }
         let resumed = obstacles.paused.map_or(refusal.until, |(until, _)| until);
@@ -286,17 +298,18 @@ impl Sender {
         End::Blocked(Sleep { until, cause: Cause::Outage, reason: error.to_string(), shared: None })
     }
 
-    fn circumstances<'a>(
-        &'a self,
-        job: &'a Job,
-        recipients: &'a [u32],
-        account: &'a Account,
-    ) -> Circumstances<'a> {
+    /// What a result is made of, through an account.
+    fn through<'a>(&'a self, job: &'a Job, recipients: &'a [u32], account: &'a Account) -> Circumstances<'a> {
+        let (account, remote) = (&*account.id, &*account.destination.host);
+        Circumstances { account, remote, ..self.circumstances(job, recipients) }
+    }
+
+    fn circumstances<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> Circumstances<'a> {
         Circumstances {
             item: &job.item,
             recipients,
-            account: &account.id,
-            remote: &account.destination.host,
+            account: "",
+            remote: "",
             retry: &self.parts.retry,
             now: self.now(),
             luck: fastrand::u64(..),
