@@ -2,6 +2,13 @@
 //!
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
+pub mod accounts;
+pub mod client;
+pub mod dsn;
+pub mod lanes;
+pub mod limits;
 pub mod message;
+pub mod queue;
+pub mod sender;
 pub mod server;
 pub mod session;

@@ -1,5 +1,5 @@
 //! Real servers for tests, and what goes wrong with them: Redis and Valkey alone, as a Cluster and
-//! under Sentinel; nginx, Caddy and HAProxy; all on ports of loopback and in directories of their own.
+//! under Sentinel; nginx, Caddy and HAProxy; Postfix and `smtp-sink`; all on ports of loopback and in directories of their own.
 //! A proxy that delays, cuts and swallows; and peers that talk nonsense.
 //!
 //! Everything here blocks, and panics when a test cannot go on. Whatever was started ends when its
@@ -12,6 +12,7 @@ mod clock;
 mod cluster;
 mod front;
 mod guard;
+mod mail;
 mod nonsense;
 mod patience;
 mod port;
@@ -25,6 +26,7 @@ mod wire;
 pub use binary::{Flavour, redis_server, valkey_server};
 pub use cluster::{Cluster, ClusterOptions, Migration, Node};
 pub use front::{Front, FrontOptions};
+pub use mail::{Postfix, Sink, Sunk};
 pub use nonsense::{Kind, Nonsense};
 pub use patience::{PATIENCE, pause, wait_until};
 pub use port::Port;

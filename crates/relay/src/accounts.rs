@@ -1,0 +1,168 @@
+//! Accounts: where mail is handed on, and which of them can be used.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tollgate_core::{Span, Timestamp};
+
+use crate::client::Destination;
+
+/// Where a tenant's mail is handed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// Whose account it is.
+    pub tenant: String,
+    /// Its name among the tenant's accounts.
+    pub id: String,
+    /// The server and the login.
+    pub destination: Destination,
+    /// What happens when one of its limits is exceeded.
+    pub on_limit: OnLimit,
+    /// Lower numbers are used first.
+    pub priority: u32,
+}
+
+/// What happens to mail that an account's limits do not allow now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLimit {
+    /// It waits.
+    #[default]
+    Defer,
+    /// It fails, and its sender gets a report.
+    Reject,
+}
+
+/// Why an account is not used, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// When it is tried again.
+    pub until: Timestamp,
+    /// What its server said.
+    pub reason: String,
+}
+
+/// All accounts.
+#[derive(Default)]
+pub struct Accounts {
+    all: RwLock<HashMap<String, Vec<Arc<Account>>>>,
+    paused: RwLock<HashMap<(String, String), Pause>>,
+}
+
+/// For how long an account whose login failed is left alone.
+const PAUSE: Span = Span::from_secs(15 * 60);
+
+impl Accounts {
+    /// These accounts.
+    pub fn new(accounts: impl IntoIterator<Item = Account>) -> Self {
+        let known = Self::default();
+        for account in accounts {
+            known.put(account);
+        }
+        known
+    }
+
+    /// Adds an account, or replaces the one of its name. A pause ends: the password may be another one.
+    pub fn put(&self, account: Account) {
+        self.resume(&account.tenant, &account.id);
+        let mut all = self.all.write();
+        let own = all.entry(account.tenant.clone()).or_default();
+        own.retain(|known| known.id != account.id);
+        own.push(Arc::new(account));
+        own.sort_by(|one, two| (one.priority, &one.id).cmp(&(two.priority, &two.id)));
+    }
+
+    /// Removes an account. Answers whether there was one.
+    pub fn remove(&self, tenant: &str, id: &str) -> bool {
+        self.resume(tenant, id);
+        let mut all = self.all.write();
+        let Some(own) = all.get_mut(tenant) else { return false };
+        let before = own.len();
+        own.retain(|known| known.id != id);
+        own.len() < before
+    }
+
+    /// The accounts of a tenant in the order in which they are tried; only the named one if one is named.
+    pub fn of(&self, tenant: &str, named: Option<&str>) -> Vec<Arc<Account>> {
+        let all = self.all.read();
+        let own = all.get(tenant).into_iter().flatten();
+        own.filter(|account| named.is_none_or(|named| account.id == named)).cloned().collect()
+    }
+
+    /// Every account.
+    pub fn all(&self) -> Vec<Arc<Account>> {
+        self.all.read().values().flatten().cloned().collect()
+    }
+
+    /// Leaves an account alone for a while, because its login failed, and reports it.
+    pub fn pause(&self, account: &Account, reason: &str, now: Timestamp) -> Pause {
+        let (tenant, id) = (&*account.tenant, &*account.id);
+        tracing::error!(component = "relay", tenant, account = id, reason, "login failed: account paused");
+        let pause = Pause { until: now + PAUSE, reason: reason.to_owned() };
+        self.paused.write().insert((tenant.to_owned(), id.to_owned()), pause.clone());
+        pause
+    }
+
+    /// Ends the pause of an account. Answers whether it was paused.
+    pub fn resume(&self, tenant: &str, id: &str) -> bool {
+        self.paused.write().remove(&(tenant.to_owned(), id.to_owned())).is_some()
+    }
+
+    /// Why an account is not used now, if it is not.
+    pub fn paused(&self, account: &Account, now: Timestamp) -> Option<Pause> {
+        let paused = self.paused.read();
+        let pause = paused.get(&(account.tenant.clone(), account.id.clone()))?;
+        (pause.until > now).then(|| pause.clone())
+    }
+}
+
+impl fmt::Debug for Accounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Accounts").field("accounts", &self.all().len()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::TlsMode;
+
+    fn account(tenant: &str, id: &str, priority: u32) -> Account {
+        let destination =
+            Destination { host: "smtp.example".to_owned(), port: 587, tls: TlsMode::StartTls, login: None };
+        let (tenant, id) = (tenant.to_owned(), id.to_owned());
+        Account { tenant, id, destination, on_limit: OnLimit::Defer, priority }
+    }
+
+    #[test]
+    fn accounts_come_by_priority_and_belong_to_their_tenant() {
+        let accounts = Accounts::new([
+            account("acme", "second", 2),
+            account("acme", "first", 1),
+            account("other", "first", 0),
+        ]);
+        let ids = |named| -> Vec<String> {
+            accounts.of("acme", named).iter().map(|account| account.id.clone()).collect()
+        };
+        assert_eq!(ids(None), ["first", "second"]);
+        assert_eq!(ids(Some("second")), ["second"]);
+        accounts.put(account("acme", "second", 0));
+        assert_eq!(ids(None), ["second", "first"]);
+        assert!(accounts.remove("acme", "second") && !accounts.remove("acme", "second"));
+        assert_eq!(accounts.of("nobody", None), []);
+    }
+
+    #[test]
+    fn a_pause_ends_by_itself_and_by_a_new_password() {
+        let accounts = Accounts::new([account("acme", "main", 0)]);
+        let main = account("acme", "main", 0);
+        let now = Timestamp::from_micros(1_800_000_000_000_000);
+        let pause = accounts.pause(&main, "535 wrong", now);
+        assert_eq!(accounts.paused(&main, now), Some(pause.clone()));
+        assert_eq!(accounts.paused(&account("other", "main", 0), now), None, "tenants are apart");
+        assert_eq!(accounts.paused(&main, pause.until), None);
+        accounts.put(main.clone());
+        assert_eq!(accounts.paused(&main, now), None);
+    }
+}

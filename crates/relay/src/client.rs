@@ -1,0 +1,253 @@
+//! The SMTP client: connections to the next hop, kept for reuse and limited for each destination.
+
+mod connection;
+mod handshake;
+mod reply;
+mod stuffing;
+mod transaction;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+pub use connection::{Connection, Extensions};
+pub use reply::Reply;
+pub use transaction::{Answer, Delivery, Progress, Reason};
+
+/// Where mail is handed on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// The server's name or address; TLS certificates must be for it.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// How the connection is encrypted.
+    pub tls: TlsMode,
+    /// The login, if the server wants one.
+    pub login: Option<Login>,
+}
+
+/// How a connection is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsMode {
+    /// Not at all.
+    None,
+    /// From STARTTLS on; it fails if the server does not offer it.
+    StartTls,
+    /// From the first byte.
+    Implicit,
+}
+
+/// A user and a password.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Login {
+    /// The user.
+    pub user: String,
+    /// The password. It is never printed.
+    pub password: String,
+}
+
+/// How a client behaves.
+#[derive(Clone)]
+pub struct ClientOptions {
+    /// How this relay calls itself.
+    pub hostname: String,
+    /// What certificates are verified with.
+    pub tls: Arc<rustls::ClientConfig>,
+    /// How long each stage may take.
+    pub timeouts: Timeouts,
+    /// How many connections one destination gets.
+    pub per_destination: usize,
+    /// How many transactions a connection carries.
+    pub per_connection: u32,
+    /// For how long an unused connection is kept.
+    pub idle: Duration,
+}
+
+/// How long each stage may take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// The TCP connection.
+    pub connect: Duration,
+    /// The greeting, or the TLS handshake.
+    pub greeting: Duration,
+    /// A command and its reply.
+    pub command: Duration,
+    /// The reply to DATA.
+    pub data_start: Duration,
+    /// A piece of the text.
+    pub data_piece: Duration,
+    /// The reply to the final dot.
+    pub data_end: Duration,
+    /// A reply to a text that could not be sent to its end.
+    pub last_words: Duration,
+}
+
+/// Where getting ready failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The TCP connection.
+    Connect,
+    /// The greeting.
+    Greeting,
+    /// EHLO.
+    Hello,
+    /// STARTTLS or the TLS handshake.
+    Tls,
+    /// AUTH.
+    Login,
+}
+
+/// Why there is no connection. No message was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectError {
+    /// Where it failed.
+    pub stage: Stage,
+    /// What the server or the system said.
+    pub reason: String,
+    /// Whether the server asked to slow down.
+    pub throttled: bool,
+    /// Whether the login is wrong.
+    pub login_refused: bool,
+}
+
+/// Connects, and keeps connections for reuse.
+pub struct Client {
+    options: ClientOptions,
+    places: Mutex<HashMap<Destination, Place>>,
+}
+
+/// The connections of one destination.
+struct Place {
+    permits: Arc<Semaphore>,
+    idle: Vec<(Instant, Connection)>,
+}
+
+/// How many destinations are remembered before unused ones are forgotten.
+const MOST_PLACES: usize = 10_000;
+
+impl Client {
+    /// A client without connections.
+    pub fn new(options: ClientOptions) -> Self {
+        Self { options, places: Mutex::default() }
+    }
+
+    /// How it behaves.
+    pub fn options(&self) -> &ClientOptions {
+        &self.options
+    }
+
+    /// A connection that is open already, if there is one.
+    pub fn idle(&self, destination: &Destination) -> Option<Connection> {
+        let permit = {
+            let places = self.places.lock();
+            Arc::clone(&places.get(destination)?.permits).try_acquire_owned().ok()?
+        };
+        self.pop_idle(destination, permit).ok()
+    }
+
+    /// Takes an unused connection, or gives the permit back.
+    fn pop_idle(
+        &self,
+        destination: &Destination,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Connection, OwnedSemaphorePermit> {
+        let mut places = self.places.lock();
+        let Some(place) = places.get_mut(destination) else { return Err(permit) };
+        let idle = self.options.idle;
+        place.idle.retain(|(since, _)| since.elapsed() < idle);
+        match place.idle.pop() {
+            Some((_, connection)) => Ok(Connection { permit: Some(permit), ..connection }),
+            None => Err(permit),
+        }
+    }
+
+    /// A new connection. Waits while the destination has as many as it gets.
+    pub async fn connect(&self, destination: &Destination) -> Result<Connection, ConnectError> {
+        let permits = self.permits(destination);
+        let permit = permits.acquire_owned().await.expect("the semaphore is never closed");
+        // A transaction may have ended while this waited.
+        match self.pop_idle(destination, permit) {
+            Ok(connection) => Ok(connection),
+            Err(permit) => handshake::connect(&self.options, destination, Some(permit)).await,
+        }
+    }
+
+    /// Keeps a connection for the next transaction, if it is good for one.
+    pub fn give_back(&self, mut connection: Connection) {
+        if !connection.reusable || connection.used >= self.options.per_connection {
+            return;
+        }
+        // Unused connections need no permit: a new one is made only where none is unused.
+        let permit = connection.permit.take();
+        if let Some(place) = self.places.lock().get_mut(&connection.destination) {
+            place.idle.push((Instant::now(), connection));
+        }
+        drop(permit);
+    }
+
+    /// Closes connections that nobody has used for a while.
+    pub fn close_idle(&self) {
+        let idle = self.options.idle;
+        for place in self.places.lock().values_mut() {
+            place.idle.retain(|(since, _)| since.elapsed() < idle);
+        }
+    }
+
+    fn permits(&self, destination: &Destination) -> Arc<Semaphore> {
+        let most = self.options.per_destination;
+        let mut places = self.places.lock();
+        if places.len() >= MOST_PLACES && !places.contains_key(destination) {
+            places.retain(|_, place| !place.idle.is_empty() || place.permits.available_permits() < most);
+        }
+        let fresh = || Place { permits: Arc::new(Semaphore::new(most)), idle: Vec::new() };
+        Arc::clone(&places.entry(destination.clone()).or_insert_with(fresh).permits)
+    }
+}
+
+impl Default for Timeouts {
+    /// As RFC 5321 has them, but for the connection.
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(30),
+            greeting: Duration::from_secs(300),
+            command: Duration::from_secs(300),
+            data_start: Duration::from_secs(120),
+            data_piece: Duration::from_secs(180),
+            data_end: Duration::from_secs(600),
+            last_words: Duration::from_secs(5),
+        }
+    }
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = match self.stage {
+            Stage::Connect => "connecting",
+            Stage::Greeting => "the greeting",
+            Stage::Hello => "EHLO",
+            Stage::Tls => "TLS",
+            Stage::Login => "the login",
+        };
+        write!(f, "{stage} failed: {}", self.reason)
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").field("user", &self.user).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,191 @@
+//! A connection: bytes out, replies in, each within its time.
+
+use std::io;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+use super::Destination;
+use super::reply::{Gathering, NoReply, Reply};
+
+/// A stream with or without TLS.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A connection that is ready for a transaction.
+pub struct Connection {
+    pub(super) stream: Box<dyn Stream>,
+    pub(super) buffer: Vec<u8>,
+    pub(super) extensions: Extensions,
+    pub(super) destination: Destination,
+    /// How many transactions it has carried.
+    pub(super) used: u32,
+    /// Whether another transaction may follow.
+    pub(super) reusable: bool,
+    /// Its place among the connections of its destination.
+    pub(super) permit: Option<OwnedSemaphorePermit>,
+}
+
+/// What the server offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Extensions {
+    /// PIPELINING.
+    pub pipelining: bool,
+    /// 8BITMIME.
+    pub eight_bit: bool,
+    /// SMTPUTF8.
+    pub utf8: bool,
+    /// DSN.
+    pub dsn: bool,
+    /// STARTTLS.
+    pub starttls: bool,
+    /// SIZE, with the largest message; 0 if there is no bound.
+    pub size: Option<u64>,
+    /// AUTH PLAIN.
+    pub plain: bool,
+    /// AUTH LOGIN.
+    pub login: bool,
+    /// RCPTMAX of LIMITS (RFC 9422).
+    pub most_recipients: Option<u32>,
+}
+
+/// Why no reply came.
+#[derive(Debug)]
+pub(super) enum Silence {
+    /// The connection broke.
+    Broken(io::Error),
+    /// The server closed it.
+    Closed,
+    /// The server took too long.
+    TimedOut,
+    /// What it sent is no reply.
+    Nonsense(NoReply),
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: Box<dyn Stream>,
+        destination: Destination,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        Self {
+            stream,
+            buffer: Vec::new(),
+            extensions: Extensions::default(),
+            destination,
+            used: 0,
+            reusable: true,
+            permit,
+        }
+    }
+
+    /// What the server offers.
+    pub fn extensions(&self) -> &Extensions {
+        &self.extensions
+    }
+
+    /// Whether it has carried more than one transaction.
+    pub fn is_reused(&self) -> bool {
+        self.used > 1
+    }
+
+    /// Whether no other transaction may follow.
+    pub fn is_broken(&self) -> bool {
+        !self.reusable
+    }
+
+    /// Reads one reply. The time is for all of it: a server that sends byte by byte gets no more.
+    pub(super) async fn reply(&mut self, time: Duration) -> Result<Reply, Silence> {
+        timeout(time, self.reply_in_time()).await.unwrap_or(Err(Silence::TimedOut))
+    }
+
+    async fn reply_in_time(&mut self) -> Result<Reply, Silence> {
+        let mut gathering = Gathering::default();
+        loop {
+            if let Some(reply) = gathering.feed(&mut self.buffer).map_err(Silence::Nonsense)? {
+                return Ok(reply);
+            }
+            let read = self.stream.read_buf(&mut self.buffer).await.map_err(Silence::Broken)?;
+            if read == 0 {
+                return Err(Silence::Closed);
+            }
+        }
+    }
+
+    /// Sends bytes.
+    pub(super) async fn send(&mut self, bytes: &[u8], time: Duration) -> Result<(), Silence> {
+        let sending = async {
+            self.stream.write_all(bytes).await?;
+            self.stream.flush().await
+        };
+        match timeout(time, sending).await {
+            Ok(sent) => sent.map_err(Silence::Broken),
+            Err(_) => Err(Silence::TimedOut),
+        }
+    }
+
+    /// Sends a command and reads its reply.
+    pub(super) async fn command(&mut self, line: &str, time: Duration) -> Result<Reply, Silence> {
+        self.send(format!("{line}\r\n").as_bytes(), time).await?;
+        self.reply(time).await
+    }
+
+    /// Says goodbye without waiting long for the answer.
+    pub async fn quit(mut self) {
+        let _ = self.command("QUIT", Duration::from_secs(5)).await;
+    }
+}
+
+impl Extensions {
+    /// Reads the reply to EHLO.
+    pub(super) fn of(reply: &Reply) -> Self {
+        let mut extensions = Self::default();
+        for line in reply.lines.iter().skip(1) {
+            let line = line.to_ascii_uppercase();
+            let mut words = line.split_ascii_whitespace();
+            match words.next() {
+                Some("PIPELINING") => extensions.pipelining = true,
+                Some("8BITMIME") => extensions.eight_bit = true,
+                Some("SMTPUTF8") => extensions.utf8 = true,
+                Some("DSN") => extensions.dsn = true,
+                Some("STARTTLS") => extensions.starttls = true,
+                Some("SIZE") => {
+                    extensions.size = Some(words.next().and_then(|word| word.parse().ok()).unwrap_or(0));
+                }
+                Some("AUTH") => {
+                    for word in words {
+                        extensions.plain |= word == "PLAIN";
+                        extensions.login |= word == "LOGIN";
+                    }
+                }
+                Some("LIMITS") => {
+                    let most = words.find_map(|word| word.strip_prefix("RCPTMAX="));
+                    extensions.most_recipients = most.and_then(|most| most.parse().ok());
+                }
+                _ => {}
+            }
+        }
+        extensions
+    }
+}
+
+impl std::fmt::Display for Silence {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Broken(error) => write!(f, "the connection broke: {error}"),
+            Self::Closed => f.write_str("the server closed the connection"),
+            Self::TimedOut => f.write_str("the server took too long"),
+            Self::Nonsense(NoReply::TooLong) => f.write_str("the server's reply is too long"),
+            Self::Nonsense(NoReply::Malformed) => f.write_str("the server's reply is malformed"),
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("host", &self.destination.host).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,141 @@
+//! How a connection gets ready: greeting, EHLO, TLS, login.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use data_encoding::BASE64;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::connection::{Connection, Extensions, Silence, Stream};
+use super::reply::Reply;
+use super::{ClientOptions, ConnectError, Destination, Login, Stage, TlsMode};
+
+/// Connects to a destination and gets ready for transactions.
+pub(super) async fn connect(
+    options: &ClientOptions,
+    destination: &Destination,
+    permit: Option<OwnedSemaphorePermit>,
+) -> Result<Connection, ConnectError> {
+    let times = &options.timeouts;
+    let address = (&*destination.host, destination.port);
+    let tcp = match timeout(times.connect, TcpStream::connect(address)).await {
+        Ok(Ok(tcp)) => tcp,
+        Ok(Err(error)) => return Err(ConnectError::local(Stage::Connect, error.to_string())),
+        Err(_) => return Err(ConnectError::local(Stage::Connect, "the connection timed out".to_owned())),
+    };
+    // Commands are small and wait for replies.
+    let _ = tcp.set_nodelay(true);
+    let stream: Box<dyn Stream> = match destination.tls {
+        TlsMode::Implicit => encrypt(options, destination, Box::new(tcp)).await?,
+        TlsMode::None | TlsMode::StartTls => Box::new(tcp),
+    };
+    let mut connection = Connection::new(stream, destination.clone(), permit);
+    let greeting = connection.reply(times.greeting).await.map_err(ConnectError::silent(Stage::Greeting))?;
+    expect_ok(&greeting, Stage::Greeting)?;
+    hello(&mut connection, options).await?;
+    if destination.tls == TlsMode::StartTls {
+        connection = start_tls(connection, options).await?;
+        hello(&mut connection, options).await?;
+    }
+    if let Some(login) = &destination.login {
+        log_in(&mut connection, login, times.command).await?;
+    }
+    Ok(connection)
+}
+
+/// EHLO, or HELO for servers that know nothing newer.
+async fn hello(connection: &mut Connection, options: &ClientOptions) -> Result<(), ConnectError> {
+    let time = options.timeouts.command;
+    let silent = ConnectError::silent(Stage::Hello);
+    let reply = connection.command(&format!("EHLO {}", options.hostname), time).await.map_err(&silent)?;
+    if reply.is_ok() {
+        connection.extensions = Extensions::of(&reply);
+        return Ok(());
+    }
+    if !reply.is_permanent() {
+        return expect_ok(&reply, Stage::Hello);
+    }
+    let reply = connection.command(&format!("HELO {}", options.hostname), time).await.map_err(&silent)?;
+    connection.extensions = Extensions::default();
+    expect_ok(&reply, Stage::Hello)
+}
+
+async fn start_tls(mut connection: Connection, options: &ClientOptions) -> Result<Connection, ConnectError> {
+    if !connection.extensions.starttls {
+        let reason = "the server does not offer STARTTLS, and the account requires it".to_owned();
+        return Err(ConnectError::local(Stage::Tls, reason));
+    }
+    let reply = connection.command("STARTTLS", options.timeouts.command).await;
+    expect_ok(&reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
+    if !connection.buffer.is_empty() {
+        // Whoever sits between could have put replies there that would be taken for encrypted ones.
+        let reason = "the server sent something between its reply to STARTTLS and TLS".to_owned();
+        return Err(ConnectError::local(Stage::Tls, reason));
+    }
+    let Connection { stream, destination, permit, .. } = connection;
+    let stream = encrypt(options, &destination, stream).await?;
+    Ok(Connection::new(stream, destination, permit))
+}
+
+async fn encrypt(
+    options: &ClientOptions,
+    destination: &Destination,
+    stream: Box<dyn Stream>,
+) -> Result<Box<dyn Stream>, ConnectError> {
+    let failed = |reason: String| ConnectError::local(Stage::Tls, reason);
+    let name = ServerName::try_from(destination.host.clone()).map_err(|error| failed(error.to_string()))?;
+    let connector = TlsConnector::from(Arc::clone(&options.tls));
+    match timeout(options.timeouts.greeting, connector.connect(name, stream)).await {
+        Ok(Ok(stream)) => Ok(Box::new(stream)),
+        Ok(Err(error)) => Err(failed(format!("TLS failed: {error}"))),
+        Err(_) => Err(failed("TLS timed out".to_owned())),
+    }
+}
+
+async fn log_in(connection: &mut Connection, login: &Login, time: Duration) -> Result<(), ConnectError> {
+    let silent = ConnectError::silent(Stage::Login);
+    let Login { user, password } = login;
+    let reply = if connection.extensions.plain {
+        let token = BASE64.encode(format!("\0{user}\0{password}").as_bytes());
+        connection.command(&format!("AUTH PLAIN {token}"), time).await.map_err(&silent)?
+    } else if connection.extensions.login {
+        let mut reply = connection.command("AUTH LOGIN", time).await.map_err(&silent)?;
+        for part in [user, password] {
+            if reply.code == 334 {
+                let line = BASE64.encode(part.as_bytes());
+                reply = connection.command(&line, time).await.map_err(&silent)?;
+            }
+        }
+        reply
+    } else {
+        let reason = "the server offers neither AUTH PLAIN nor AUTH LOGIN".to_owned();
+        return Err(ConnectError { login_refused: true, ..ConnectError::local(Stage::Login, reason) });
+    };
+    expect_ok(&reply, Stage::Login)
+}
+
+fn expect_ok(reply: &Reply, stage: Stage) -> Result<(), ConnectError> {
+    if reply.is_ok() {
+        return Ok(());
+    }
+    Err(ConnectError {
+        stage,
+        reason: reply.to_string(),
+        throttled: reply.is_throttling(),
+        login_refused: stage == Stage::Login && reply.is_permanent(),
+    })
+}
+
+impl ConnectError {
+    fn local(stage: Stage, reason: String) -> Self {
+        Self { stage, reason, throttled: false, login_refused: false }
+    }
+
+    fn silent(stage: Stage) -> impl Fn(Silence) -> Self {
+        move |silence| Self::local(stage, silence.to_string())
+    }
+}

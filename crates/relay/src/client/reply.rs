@@ -1,0 +1,183 @@
+//! What a server answers. Replies are bounded: a server that floods is cut off.
+
+use std::fmt;
+
+/// A whole reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The three digits.
+    pub code: u16,
+    /// The text of all lines, without codes.
+    pub lines: Vec<String>,
+}
+
+/// The longest line of a reply, in bytes. RFC 5321 allows 512; real servers exceed it.
+const MOST_LINE: usize = 2_048;
+/// How many lines a reply may have.
+const MOST_LINES: usize = 128;
+
+/// What a reply looks like before it is complete.
+#[derive(Debug, Default)]
+pub(super) struct Gathering {
+    code: Option<u16>,
+    lines: Vec<String>,
+}
+
+/// Why bytes are no reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoReply {
+    /// A line is too long, or there are too many.
+    TooLong,
+    /// It does not begin with three digits, or the digits change from line to line.
+    Malformed,
+}
+
+impl Gathering {
+    /// Takes complete lines out of a buffer. Answers the reply when its last line is there.
+    pub(super) fn feed(&mut self, buffer: &mut Vec<u8>) -> Result<Option<Reply>, NoReply> {
+        let mut done = 0;
+        let mut complete = None;
+        while let Some(length) = buffer[done..].iter().position(|byte| *byte == b'\n') {
+            let line = &buffer[done..done + length];
+            done += length + 1;
+            if line.len() > MOST_LINE || self.lines.len() >= MOST_LINES {
+                return Err(NoReply::TooLong);
+            }
+            if self.take_line(line.strip_suffix(b"\r").unwrap_or(line))? {
+                let code = self.code.take().ok_or(NoReply::Malformed)?;
+                complete = Some(Reply { code, lines: std::mem::take(&mut self.lines) });
+                break;
+            }
+        }
+        buffer.drain(..done);
+        if complete.is_none() && buffer.len() > MOST_LINE {
+            return Err(NoReply::TooLong);
+        }
+        Ok(complete)
+    }
+
+    /// Takes one line. Answers whether it is the last one.
+    fn take_line(&mut self, line: &[u8]) -> Result<bool, NoReply> {
+        let (code, rest) = line.split_at_checked(3).ok_or(NoReply::Malformed)?;
+        if !code.iter().all(u8::is_ascii_digit) || !(b'2'..=b'5').contains(&code[0]) {
+            return Err(NoReply::Malformed);
+        }
+        let code = code.iter().fold(0, |number, digit| number * 10 + u16::from(digit - b'0'));
+        if self.code.is_some_and(|known| known != code) {
+            return Err(NoReply::Malformed);
+        }
+        self.code = Some(code);
+        let (last, text) = match rest.split_first() {
+            None => (true, rest),
+            Some((b' ', text)) => (true, text),
+            Some((b'-', text)) => (false, text),
+            Some(_) => return Err(NoReply::Malformed),
+        };
+        let text = String::from_utf8_lossy(text);
+        self.lines.push(text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect());
+        Ok(last)
+    }
+}
+
+impl Reply {
+    /// Whether the server did what it was asked.
+    pub fn is_ok(&self) -> bool {
+        self.code / 100 == 2
+    }
+
+    /// Whether the refusal is for good.
+    pub fn is_permanent(&self) -> bool {
+        self.code / 100 == 5
+    }
+
+    /// The enhanced status code that the reply carries, or one that fits its code.
+    pub fn status(&self) -> String {
+        let word = self.lines.first().and_then(|line| line.split(' ').next()).unwrap_or_default();
+        let mut parts = word.split('.');
+        let is_number = |part: Option<&str>, most: usize| {
+            part.is_some_and(|part| {
+                (1..=most).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        };
+        let class = word.bytes().next().map(u16::from).map(|byte| byte.wrapping_sub(u16::from(b'0')));
+        let shaped = is_number(parts.next(), 1) && is_number(parts.next(), 3) && is_number(parts.next(), 3);
+        if shaped && parts.next().is_none() && class == Some(self.code / 100) {
+            return word.to_owned();
+        }
+        format!("{}.0.0", self.code / 100)
+    }
+
+    /// Whether the server asks to slow down: 421, or an enhanced status of 4.7.x.
+    pub fn is_throttling(&self) -> bool {
+        self.code == 421 || self.status().starts_with("4.7.")
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.code, self.lines.join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Option<Reply>, NoReply> {
+        Gathering::default().feed(&mut bytes.to_vec())
+    }
+
+    #[test]
+    fn replies_have_one_line_or_many() {
+        let reply = read(b"250 2.1.0 Ok\r\n").unwrap().unwrap();
+        assert_eq!(
+            (reply.code, reply.status(), reply.to_string()),
+            (250, "2.1.0".into(), "250 2.1.0 Ok".into())
+        );
+        let reply = read(b"250-mx.example\r\n250-SIZE 100\r\n250 HELP\r\n").unwrap().unwrap();
+        assert_eq!(reply.lines, ["mx.example", "SIZE 100", "HELP"]);
+        assert_eq!(read(b"220\n").unwrap().unwrap().lines, [""]);
+        assert_eq!(read(b"250-mx.example\r\n250"), Ok(None));
+    }
+
+    #[test]
+    fn what_is_no_reply_is_refused() {
+        for bytes in
+            [&b"hello\r\n"[..], b"25\r\n", b"250-a\r\n251 b\r\n", b"250_a\r\n", b"999 a\r\n", b"\r\n"]
+        {
+            assert_eq!(read(bytes), Err(NoReply::Malformed), "{bytes:?}");
+        }
+        assert_eq!(read(&[b'2'; 3_000]), Err(NoReply::TooLong));
+        assert_eq!(read(&b"250-x\r\n".repeat(129)), Err(NoReply::TooLong));
+    }
+
+    #[test]
+    fn a_status_belongs_to_its_code() {
+        let status = |line: &[u8]| read(line).unwrap().unwrap().status();
+        assert_eq!(status(b"550 5.1.1 gone\r\n"), "5.1.1");
+        assert_eq!(status(b"550 4.1.1 gone\r\n"), "5.0.0");
+        assert_eq!(status(b"451 later\r\n"), "4.0.0");
+        assert_eq!(status(b"451 4.7 later\r\n"), "4.0.0");
+        assert!(read(b"451 4.7.1 slow down\r\n").unwrap().unwrap().is_throttling());
+        assert!(read(b"421 bye\r\n").unwrap().unwrap().is_throttling());
+        assert!(!read(b"450 4.2.1 busy\r\n").unwrap().unwrap().is_throttling());
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_make_the_same_reply_as_the_whole(bytes in "(2[0-9]{2}[- ][a-z]{0,5}\r\n){0,4}", at in 0..40_usize) {
+            let whole = read(bytes.as_bytes());
+            let (one, two) = bytes.split_at(at.min(bytes.len()));
+            let mut gathering = Gathering::default();
+            let mut buffer = one.as_bytes().to_vec();
+            let mut first = gathering.feed(&mut buffer);
+            if first == Ok(None) {
+                buffer.extend_from_slice(two.as_bytes());
+                first = gathering.feed(&mut buffer);
+            }
+            prop_assert_eq!(first, whole);
+        }
+    }
+}

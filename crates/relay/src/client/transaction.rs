@@ -1,0 +1,360 @@
+//! One transaction: MAIL, RCPT, DATA, and what is known when it ends.
+
+use std::fmt::Write;
+use std::hash::Hasher;
+use std::io::Read;
+
+use siphasher::sip::SipHasher13;
+use tokio::task::spawn_blocking;
+
+use super::Timeouts;
+use super::connection::{Connection, Silence};
+use super::reply::Reply;
+use super::stuffing::Stuffing;
+use crate::message::{Envelope, Notify, Recipient};
+use crate::queue::Text;
+
+/// How far a transaction came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Progress {
+    /// The server did not answer MAIL.
+    BeforeMail,
+    /// The server answered MAIL or RCPT, and got no text.
+    BeforeData,
+    /// The server got a part of the text, and not the final dot. It has no message.
+    BeforeDot,
+    /// The server got the final dot, and answered.
+    Answered,
+    /// The server got the final dot, and nobody knows whether it took the message.
+    Unknown,
+}
+
+/// What came of one recipient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The server took the message.
+    Sent(Reason),
+    /// It did not, for now.
+    Temporary(Reason),
+    /// It did not, for good.
+    Permanent(Reason),
+    /// It takes this recipient in another transaction.
+    Another,
+}
+
+/// What was said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The enhanced status code.
+    pub status: String,
+    /// The reply, or the relay's own words.
+    pub text: String,
+    /// Whether a server said it.
+    pub remote: bool,
+}
+
+/// What came of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    /// How far it came.
+    pub progress: Progress,
+    /// What came of each recipient, in the order in which they were given.
+    pub answers: Vec<Answer>,
+    /// Whether the server asked to slow down.
+    pub throttled: bool,
+}
+
+/// How much of a text is read at once.
+const PIECE: usize = 64 << 10;
+
+impl Connection {
+    /// Hands a message on to some of its recipients.
+    pub async fn transact(
+        &mut self,
+        envelope: &Envelope,
+        recipients: &[&Recipient],
+        text: Text,
+        times: &Timeouts,
+    ) -> Delivery {
+        self.used += 1;
+        if let Some(reason) = self.unfit(envelope, text.size) {
+            let answers = vec![Answer::Permanent(reason); recipients.len()];
+            return Delivery { progress: Progress::BeforeMail, answers, throttled: false };
+        }
+        if recipients.iter().any(|recipient| !is_plain(&recipient.address)) {
+            let answer = |recipient: &&Recipient| match is_plain(&recipient.address) {
+                true => Answer::Another,
+                false => Answer::Permanent(Reason::own("5.1.3", "the address is malformed".to_owned())),
+            };
+            let answers = recipients.iter().map(answer).collect();
+            return Delivery { progress: Progress::BeforeMail, answers, throttled: false };
+        }
+        let mut course = Course { recipients: recipients.len(), throttled: false };
+        let answers = match self.announce(envelope, recipients, text.size, times, &mut course).await {
+            Ok(answers) => answers,
+            Err(delivery) => return delivery,
+        };
+        let accepted = answers.iter().filter(|answer| answer.is_none()).count();
+        if accepted == 0 {
+            // The transaction is open: the next one begins with a clean state.
+            self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
+            return course.end(Progress::BeforeData, answers, Answer::Another);
+        }
+        match self.command("DATA", times.data_start).await {
+            Ok(reply) if reply.code == 354 => {}
+            Ok(reply) => {
+                self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
+                let answer = course.answer(&reply);
+                return course.end(Progress::BeforeData, answers, answer);
+            }
+            Err(silence) => return self.broken(&course, Progress::BeforeData, answers, &silence),
+        }
+        if let Err(stopped) = self.send_text(text, times).await {
+            self.reusable = false;
+            let answer = match stopped {
+                Stopped::Silence(silence) => match self.reply(times.last_words).await {
+                    Ok(reply) if !reply.is_ok() => course.answer(&reply),
+                    _ => Answer::Temporary(Reason::own("4.4.2", silence.to_string())),
+                },
+                Stopped::Text(reason) => Answer::Temporary(Reason::own("4.3.0", reason)),
+            };
+            return course.end(Progress::BeforeDot, answers, answer);
+        }
+        if let Err(silence) = self.send(b".\r\n", times.data_piece).await {
+            return self.broken(&course, Progress::Unknown, answers, &silence);
+        }
+        match self.reply(times.data_end).await {
+            Ok(reply) if reply.code / 100 != 3 => {
+                let answer = course.answer(&reply);
+                self.reusable &= reply.code != 421;
+                course.end(Progress::Answered, answers, answer)
+            }
+            Ok(reply) => {
+                self.reusable = false;
+                let reason = Reason { remote: true, ..Reason::own("4.5.0", reply.to_string()) };
+                course.end(Progress::Unknown, answers, Answer::Temporary(reason))
+            }
+            Err(silence) => self.broken(&course, Progress::Unknown, answers, &silence),
+        }
+    }
+
+    /// Why the server cannot take the message at all.
+    fn unfit(&self, envelope: &Envelope, size: u64) -> Option<Reason> {
+        let extensions = &self.extensions;
+        let own = |status, text: &str| Some(Reason::own(status, text.to_owned()));
+        if !is_plain(envelope.sender.as_deref().unwrap_or_default()) {
+            return own("5.1.7", "the sender's address is malformed");
+        }
+        if envelope.needs.utf8 && !extensions.utf8 {
+            return own("5.6.7", "the next hop does not support internationalized addresses (SMTPUTF8)");
+        }
+        if envelope.needs.eight_bit && !extensions.eight_bit {
+            return own("5.6.3", "the next hop does not support 8-bit text (8BITMIME)");
+        }
+        match extensions.size {
+            Some(most) if most > 0 && size > most => {
+                own("5.3.4", &format!("the message has {size} bytes, and the next hop takes {most}"))
+            }
+            _ => None,
+        }
+    }
+
+    /// MAIL and RCPT. Answers `None` for each recipient that the server accepted.
+    async fn announce(
+        &mut self,
+        envelope: &Envelope,
+        recipients: &[&Recipient],
+        size: u64,
+        times: &Timeouts,
+        course: &mut Course,
+    ) -> Result<Vec<Option<Answer>>, Delivery> {
+        let mail = mail_line(envelope, size, &self.extensions);
+        let lines: Vec<String> =
+            recipients.iter().map(|recipient| rcpt_line(recipient, self.extensions.dsn)).collect();
+        let pipelining = self.extensions.pipelining;
+        let first = if pipelining { format!("{mail}{}", lines.concat()) } else { mail };
+        let mut answers: Vec<Option<Answer>> = vec![None; recipients.len()];
+        let early = Progress::BeforeMail;
+        if let Err(silence) = self.send(first.as_bytes(), times.command).await {
+            return Err(self.broken(course, early, answers, &silence));
+        }
+        let mail = match self.reply(times.command).await {
+            Ok(reply) => reply,
+            Err(silence) => return Err(self.broken(course, early, answers, &silence)),
+        };
+        if !mail.is_ok() {
+            let answer = course.answer(&mail);
+            // Replies to pipelined commands follow, which nobody reads.
+            self.reusable = false;
+            return Err(course.end(Progress::BeforeData, answers, answer));
+        }
+        for (index, line) in lines.iter().enumerate() {
+            if !pipelining && let Err(silence) = self.send(line.as_bytes(), times.command).await {
+                return Err(self.broken(course, Progress::BeforeData, answers, &silence));
+            }
+            let reply = match self.reply(times.command).await {
+                Ok(reply) => reply,
+                Err(silence) => return Err(self.broken(course, Progress::BeforeData, answers, &silence)),
+            };
+            let full = reply.code == 452 && answers[..index].iter().any(Option::is_none);
+            answers[index] = match reply.is_ok() {
+                true => None,
+                false if full => Some(Answer::Another),
+                false => Some(course.answer(&reply)),
+            };
+        }
+        Ok(answers)
+    }
+
+    /// Sends a text without its final dot. It is compared with its checksum, so that no damaged text is completed.
+    async fn send_text(&mut self, text: Text, times: &Timeouts) -> Result<(), Stopped> {
+        let (mut stuffing, mut hasher, mut size) = (Stuffing::new(), SipHasher13::new(), 0_u64);
+        let mut out = Vec::with_capacity(PIECE * 2);
+        let mut source = text.bytes;
+        let mut piece = vec![0; PIECE];
+        loop {
+            let reading = spawn_blocking(move || {
+                let read = read_full(&mut *source, &mut piece);
+                (source, piece, read)
+            });
+            let (back, buffer, read) = reading.await.map_err(|error| Stopped::Text(error.to_string()))?;
+            (source, piece) = (back, buffer);
+            let read = read.map_err(|error| Stopped::Text(format!("the text cannot be read: {error}")))?;
+            hasher.write(&piece[..read]);
+            size += read as u64;
+            stuffing.push(&piece[..read], &mut out);
+            let last = read < piece.len();
+            if last {
+                if size != text.size || hasher.finish() != text.checksum {
+                    return Err(Stopped::Text("the text is damaged".to_owned()));
+                }
+                stuffing.end(&mut out);
+            }
+            self.send(&out, times.data_piece).await.map_err(Stopped::Silence)?;
+            out.clear();
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// What is known when the server falls silent.
+    fn broken(
+        &mut self,
+        course: &Course,
+        progress: Progress,
+        answers: Vec<Option<Answer>>,
+        silence: &Silence,
+    ) -> Delivery {
+        self.reusable = false;
+        let reason = Reason::own("4.4.2", silence.to_string());
+        course.end(progress, answers, Answer::Temporary(reason))
+    }
+}
+
+/// Why a text did not reach its end.
+enum Stopped {
+    Silence(Silence),
+    Text(String),
+}
+
+/// What is noted on the way.
+struct Course {
+    recipients: usize,
+    throttled: bool,
+}
+
+impl Course {
+    fn answer(&mut self, reply: &Reply) -> Answer {
+        self.throttled |= reply.is_throttling();
+        let reason = Reason { status: reply.status(), text: reply.to_string(), remote: true };
+        match reply.code / 100 {
+            2 => Answer::Sent(reason),
+            5 => Answer::Permanent(reason),
+            _ => Answer::Temporary(reason),
+        }
+    }
+
+    /// The end: recipients without an answer of their own get this one.
+    fn end(&self, progress: Progress, answers: Vec<Option<Answer>>, rest: Answer) -> Delivery {
+        debug_assert_eq!(answers.len(), self.recipients);
+        let answers = answers.into_iter().map(|answer| answer.unwrap_or_else(|| rest.clone())).collect();
+        Delivery { progress, answers, throttled: self.throttled }
+    }
+}
+
+impl Reason {
+    /// The relay's own words.
+    pub(crate) fn own(status: &str, text: String) -> Self {
+        Self { status: status.to_owned(), text, remote: false }
+    }
+}
+
+fn mail_line(envelope: &Envelope, size: u64, extensions: &super::Extensions) -> String {
+    let mut line = format!("MAIL FROM:<{}>", envelope.sender.as_deref().unwrap_or_default());
+    if extensions.size.is_some() {
+        let _ = write!(line, " SIZE={size}");
+    }
+    if envelope.needs.eight_bit {
+        line.push_str(" BODY=8BITMIME");
+    }
+    if envelope.needs.utf8 {
+        line.push_str(" SMTPUTF8");
+    }
+    if extensions.dsn {
+        line.push_str(if envelope.report.full { " RET=FULL" } else { " RET=HDRS" });
+        if let Some(id) = &envelope.report.envelope_id {
+            let _ = write!(line, " ENVID={}", xtext(id));
+        }
+    }
+    line.push_str("\r\n");
+    line
+}
+
+fn rcpt_line(recipient: &Recipient, dsn: bool) -> String {
+    let mut line = format!("RCPT TO:<{}>", recipient.address);
+    if dsn {
+        let Notify { success, failure, delay } = recipient.notify;
+        let wishes = [(success, "SUCCESS"), (failure, "FAILURE"), (delay, "DELAY")];
+        let wishes: Vec<&str> = wishes.iter().filter(|(wish, _)| *wish).map(|(_, name)| *name).collect();
+        let _ = write!(line, " NOTIFY={}", if wishes.is_empty() { "NEVER".into() } else { wishes.join(",") });
+        if let Some(original) = &recipient.original {
+            let (kind, address) = original.split_once(';').unwrap_or(("rfc822", original));
+            let _ = write!(line, " ORCPT={kind};{}", xtext(address.trim_start()));
+        }
+    }
+    line.push_str("\r\n");
+    line
+}
+
+/// Whether an address can be written into a command without being more than an address.
+fn is_plain(address: &str) -> bool {
+    !address.chars().any(|char| char.is_control() || matches!(char, '<' | '>'))
+}
+
+/// RFC 3461: what is not printable, `+` and `=` are written as `+` and two digits.
+fn xtext(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if (b'!'..=b'~').contains(&byte) && byte != b'+' && byte != b'=' {
+            out.push(char::from(byte));
+        } else {
+            let _ = write!(out, "+{byte:02X}");
+        }
+    }
+    out
+}
+
+/// Reads until the buffer is full or the text ends.
+fn read_full(source: &mut dyn Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match source.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

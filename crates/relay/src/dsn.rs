@@ -1,0 +1,282 @@
+//! Delivery reports (RFC 3464): what a sender is told about recipients that get no message.
+
+use std::fmt::Write;
+
+use jiff::tz::TimeZone;
+use tollgate_core::Timestamp;
+
+use crate::message::{Envelope, MessageId, Needs, Notify, Recipient, ReportWish};
+use crate::queue::Final;
+
+/// A recipient that failed, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedRecipient<'a> {
+    /// The recipient.
+    pub recipient: &'a Recipient,
+    /// The last word about it.
+    pub last: &'a Final,
+}
+
+/// The longest value of a header that comes from outside, in bytes.
+const MOST_VALUE: usize = 900;
+
+/// Writes the report about a message. There is none about a message from the null sender, nor about an address
+/// without a domain. `original` is the message's text, or its beginning.
+pub fn compose(
+    envelope: &Envelope,
+    failed: &[FailedRecipient<'_>],
+    original: &[u8],
+    hostname: &str,
+    now: Timestamp,
+) -> Option<(Envelope, Vec<u8>)> {
+    let sender = envelope.sender.as_deref()?;
+    let (_, domain) = sender.rsplit_once('@').filter(|(_, domain)| !domain.is_empty())?;
+    if failed.is_empty() {
+        return None;
+    }
+    let id = MessageId(u128::from(now.as_micros()) << 64 | u128::from(fastrand::u64(..)));
+    let utf8 = !sender.is_ascii()
+        || failed.iter().any(|one| !one.recipient.address.is_ascii())
+        || envelope.needs.utf8;
+    let returned = returned(original, envelope.report.full);
+    let mut text = head(envelope, sender, id, hostname, now);
+    let boundary = boundary(id);
+    write_explanation(&mut text, &boundary, failed, hostname);
+    write_status(&mut text, &boundary, envelope, failed, hostname, utf8);
+    let kind = match (returned.full, utf8) {
+        (true, false) => "message/rfc822",
+        (true, true) => "message/global",
+        (false, false) => "text/rfc822-headers",
+        (false, true) => "message/global-headers",
+    };
+    let _ = write!(text, "--{boundary}\r\nContent-Type: {kind}\r\n\r\n");
+    let mut bytes = text.into_bytes();
+    bytes.extend_from_slice(returned.text);
+    if !returned.text.ends_with(b"\r\n") {
+        bytes.extend_from_slice(b"\r\n");
+    }
+    bytes.extend_from_slice(format!("--{boundary}--\r\n").as_bytes());
+    let recipient = Recipient {
+        address: sender.to_owned(),
+        domain: domain.trim_end_matches('.').to_ascii_lowercase(),
+        notify: Notify { success: false, failure: false, delay: false },
+        original: None,
+    };
+    let report = Envelope {
+        id,
+        tenant: envelope.tenant.clone(),
+        account: envelope.account.clone(),
+        sender: None,
+        recipients: vec![recipient],
+        accepted: now,
+        needs: Needs { eight_bit: !bytes.is_ascii(), utf8 },
+        report: ReportWish::default(),
+        idempotency: None,
+    };
+    Some((report, bytes))
+}
+
+/// What a report returns of the original.
+struct Returned<'a> {
+    text: &'a [u8],
+    full: bool,
+}
+
+/// The whole original if the sender wants it and it is here, else its headers.
+fn returned(original: &[u8], full: bool) -> Returned<'_> {
+    if full && original.ends_with(b"\r\n") {
+        return Returned { text: original, full };
+    }
+    let end = original.windows(4).position(|window| window == b"\r\n\r\n");
+    let text = end.map_or(original, |end| &original[..end + 2]);
+    Returned { text, full: false }
+}
+
+fn boundary(id: MessageId) -> String {
+    format!("=_{:032x}", id.0)
+}
+
+fn head(envelope: &Envelope, sender: &str, id: MessageId, hostname: &str, now: Timestamp) -> String {
+    let mut head = String::with_capacity(4_096);
+    let _ = write!(
+        head,
+        "From: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\n\
+         To: <{}>\r\n\
+         Subject: Undelivered mail returned to sender\r\n\
+         Date: {}\r\n\
+         Message-ID: <{:032x}@{hostname}>\r\n\
+         Auto-Submitted: auto-replied\r\n\
+         MIME-Version: 1.0\r\n\
+         Content-Type: multipart/report; report-type=delivery-status; boundary=\"{}\"\r\n\
+         X-Tollgate-Message: {:032x}\r\n\
+         \r\n",
+        value(sender),
+        date(now),
+        id.0,
+        boundary(id),
+        envelope.id.0,
+    );
+    head
+}
+
+fn write_explanation(text: &mut String, boundary: &str, failed: &[FailedRecipient<'_>], hostname: &str) {
+    let _ = write!(
+        text,
+        "--{boundary}\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n\
+         This is the mail relay at {hostname}.\r\n\r\n\
+         Your message could not be delivered to the following recipients:\r\n\r\n"
+    );
+    for one in failed {
+        let by = one.last.remote.as_deref().map(|remote| format!(" {} said:", value(remote)));
+        let (address, reply) = (value(&one.recipient.address), value(&one.last.reply));
+        let _ = write!(text, "<{address}>:{}\r\n    {reply}\r\n\r\n", by.unwrap_or_default());
+    }
+}
+
+fn write_status(
+    text: &mut String,
+    boundary: &str,
+    envelope: &Envelope,
+    failed: &[FailedRecipient<'_>],
+    hostname: &str,
+    utf8: bool,
+) {
+    let kind = if utf8 { "message/global-delivery-status" } else { "message/delivery-status" };
+    let _ = write!(text, "--{boundary}\r\nContent-Type: {kind}\r\n\r\nReporting-MTA: dns; {hostname}\r\n");
+    if let Some(envelope_id) = &envelope.report.envelope_id {
+        let _ = write!(text, "Original-Envelope-Id: {}\r\n", value(envelope_id));
+    }
+    let _ = write!(text, "Arrival-Date: {}\r\n\r\n", date(envelope.accepted));
+    let address_type = if utf8 { "utf-8" } else { "rfc822" };
+    for FailedRecipient { recipient, last } in failed {
+        if let Some(original) = &recipient.original {
+            let _ = write!(text, "Original-Recipient: {}\r\n", value(original));
+        }
+        let address = value(&recipient.address);
+        let _ = write!(text, "Final-Recipient: {address_type}; {address}\r\nAction: failed\r\n");
+        let _ = write!(text, "Status: {}\r\n", value(&last.status));
+        match &last.remote {
+            Some(remote) => {
+                let (remote, reply) = (value(remote), value(&last.reply));
+                let _ = write!(text, "Remote-MTA: dns; {remote}\r\nDiagnostic-Code: smtp; {reply}\r\n");
+            }
+            None => {
+                let _ = write!(text, "Diagnostic-Code: x-tollgate; {}\r\n", value(&last.reply));
+            }
+        }
+        let _ = write!(text, "Last-Attempt-Date: {}\r\n\r\n", date(last.at));
+    }
+}
+
+/// A value from outside, fit for one header line.
+fn value(text: &str) -> String {
+    let text = &text[..text.floor_char_boundary(MOST_VALUE)];
+    text.chars().map(|char| if char.is_control() { ' ' } else { char }).collect()
+}
+
+fn date(at: Timestamp) -> String {
+    let micros = i64::try_from(at.as_micros()).unwrap_or(i64::MAX);
+    let moment = jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    let moment = moment.to_zoned(TimeZone::UTC);
+    jiff::fmt::rfc2822::to_string(&moment).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn envelope(sender: Option<&str>) -> Envelope {
+        let recipient = |address: &str| Recipient {
+            address: address.to_owned(),
+            domain: "there.example".to_owned(),
+            notify: Notify::default(),
+            original: Some("rfc822;Old@there.example".to_owned()),
+        };
+        Envelope {
+            id: MessageId(7),
+            tenant: "acme".to_owned(),
+            account: None,
+            sender: sender.map(str::to_owned),
+            recipients: vec![recipient("gone@there.example"), recipient("full@there.example")],
+            accepted: Timestamp::from_micros(1_800_000_000_000_000),
+            needs: Needs::default(),
+            report: ReportWish { full: false, envelope_id: Some("QQ314159".to_owned()) },
+            idempotency: None,
+        }
+    }
+
+    fn last(reply: &str) -> Final {
+        Final {
+            at: Timestamp::from_micros(1_800_000_060_000_000),
+            status: "5.1.1".to_owned(),
+            reply: reply.to_owned(),
+            remote: Some("mx.there.example".to_owned()),
+        }
+    }
+
+    const ORIGINAL: &[u8] = b"Subject: hi\r\nX: y\r\n\r\nsecret body\r\n";
+    const NOW: Timestamp = Timestamp::from_micros(1_800_000_120_000_000);
+
+    #[test]
+    fn a_report_names_every_recipient_and_returns_headers() {
+        let envelope = envelope(Some("App@Here.Example"));
+        let (one, two) = (last("550 5.1.1 no such user"), last("552 5.2.2 mailbox full"));
+        let failed = [
+            FailedRecipient { recipient: &envelope.recipients[0], last: &one },
+            FailedRecipient { recipient: &envelope.recipients[1], last: &two },
+        ];
+        let (report, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert_eq!(report.sender, None, "reports come from the null sender");
+        assert_eq!(report.recipients[0].address, "App@Here.Example");
+        assert_eq!(report.recipients[0].domain, "here.example");
+        for part in [
+            "report-type=delivery-status",
+            "Reporting-MTA: dns; relay.example\r\n",
+            "Original-Envelope-Id: QQ314159\r\n",
+            "Original-Recipient: rfc822;Old@there.example\r\n",
+            "Final-Recipient: rfc822; gone@there.example\r\nAction: failed\r\nStatus: 5.1.1\r\n",
+            "Diagnostic-Code: smtp; 550 5.1.1 no such user\r\n",
+            "Final-Recipient: rfc822; full@there.example\r\n",
+            "Date: Fri, 15 Jan 2027 08:02:00 +0000\r\n",
+            "text/rfc822-headers\r\n\r\nSubject: hi\r\nX: y\r\n--",
+        ] {
+            assert!(text.contains(part), "{part:?} is missing in {text}");
+        }
+        assert!(!text.contains("secret body"));
+        assert!(text.lines().all(|line| line.len() < 998));
+    }
+
+    #[test]
+    fn a_report_returns_the_whole_message_if_the_sender_asks() {
+        let mut envelope = envelope(Some("app@here.example"));
+        envelope.report.full = true;
+        let one = last("550 no");
+        let failed = [FailedRecipient { recipient: &envelope.recipients[0], last: &one }];
+        let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("message/rfc822\r\n\r\nSubject: hi\r\nX: y\r\n\r\nsecret body\r\n--"));
+        let cut = &ORIGINAL[..ORIGINAL.len() - 3];
+        let (_, text) = compose(&envelope, &failed, cut, "relay.example", NOW).unwrap();
+        assert!(!String::from_utf8(text).unwrap().contains("secret"), "a part is not the whole message");
+    }
+
+    #[test]
+    fn nothing_is_reported_to_the_null_sender_or_about_nothing() {
+        let one = last("550 no");
+        let from_null = envelope(None);
+        let failed = [FailedRecipient { recipient: &from_null.recipients[0], last: &one }];
+        assert!(compose(&from_null, &failed, ORIGINAL, "relay.example", NOW).is_none());
+        assert!(compose(&envelope(Some("postmaster")), &failed, ORIGINAL, "relay.example", NOW).is_none());
+        assert!(compose(&envelope(Some("a@b")), &[], ORIGINAL, "relay.example", NOW).is_none());
+    }
+
+    #[test]
+    fn a_reply_cannot_add_headers() {
+        let envelope = envelope(Some("app@here.example"));
+        let one = last("550 no\r\nBcc: victim@there.example");
+        let failed = [FailedRecipient { recipient: &envelope.recipients[0], last: &one }];
+        let (_, text) = compose(&envelope, &failed, ORIGINAL, "relay.example", NOW).unwrap();
+        assert!(!String::from_utf8(text).unwrap().contains("\nBcc:"));
+    }
+}

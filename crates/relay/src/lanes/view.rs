@@ -1,0 +1,64 @@
+//! What is seen of the scheduler.
+
+use tollgate_core::Timestamp;
+
+use super::Lanes;
+use super::lane::{Lane, LaneKey, Sleep};
+use crate::queue::ItemKey;
+
+/// What is seen of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneView {
+    /// Which lane.
+    pub key: LaneKey,
+    /// How many items wait.
+    pub waiting: usize,
+    /// How many are in flight.
+    pub in_flight: u32,
+    /// When the first of those that are due later is due, if none is due now.
+    pub next_due: Option<Timestamp>,
+    /// Why and until when it sleeps.
+    pub sleep: Option<Sleep>,
+}
+
+impl Lanes {
+    /// How many items wait or are in flight.
+    pub fn len(&self) -> usize {
+        self.places.len()
+    }
+
+    /// Whether there are no items.
+    pub fn is_empty(&self) -> bool {
+        self.places.is_empty()
+    }
+
+    /// How many items are in flight.
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// All lanes as they are.
+    pub fn views(&self) -> impl Iterator<Item = LaneView> {
+        self.lanes.values().map(|lane| self.view(lane))
+    }
+
+    /// The lane of an item.
+    pub fn lane_of(&self, item: ItemKey) -> Option<LaneView> {
+        self.lanes.get(&self.places.get(&item)?.lane).map(|lane| self.view(lane))
+    }
+
+    fn view(&self, lane: &Lane) -> LaneView {
+        let later = lane.later.first_key_value().map(|((due, _), _)| *due);
+        let mut sleep = lane.sleep.clone();
+        if let (Some(sleep), Some(bound)) = (&mut sleep, &lane.parked) {
+            sleep.until = self.parks.until(bound).unwrap_or(sleep.until);
+        }
+        LaneView {
+            key: lane.key.clone(),
+            waiting: lane.ready.len() + lane.later.len(),
+            in_flight: lane.in_flight,
+            next_due: later.filter(|_| lane.ready.is_empty()),
+            sleep,
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The durable queue: what it acknowledges survives a crash.
+//!
+//! Envelopes, items, attempts and small texts are rows of one database; large texts are files beside it. One thread
+//! writes, and commits together what waits together. A text that is a file is durable before the row that names it.
+
+mod codec;
+pub mod disk;
+mod fullness;
+mod intake;
+mod item;
+mod recovery;
+mod settle;
+mod tables;
+mod writer;
+
+use std::fmt;
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use parking_lot::Mutex;
+use redb::{ReadTransaction, ReadableDatabase};
+use tokio::sync::{mpsc, oneshot};
+use tollgate_core::{Clock, Span};
+
+use codec::Row;
+use disk::Disk;
+use fullness::Fullness;
+pub use item::{
+    AttemptResult, Event, EventKind, Final, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place,
+    RecipientState,
+};
+pub use recovery::{Damage, OpenError, Opened};
+use settle::Reporting;
+pub use tables::Waiting;
+use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, file_name};
+use writer::{Shared, Write, Writer};
+
+use crate::message::MessageId;
+
+/// How many writes may wait for the disk.
+const MOST_WRITES: usize = 4_096;
+
+/// How a queue behaves.
+#[derive(Clone, Debug)]
+pub struct QueueOptions {
+    /// How this relay calls itself in delivery reports.
+    pub hostname: String,
+    /// How many messages may wait.
+    pub max_messages: u64,
+    /// How many bytes of the disk stay free.
+    pub min_free: u64,
+    /// For how long finished messages can be looked at.
+    pub history: Span,
+    /// How many finished messages can be looked at.
+    pub history_messages: u64,
+}
+
+/// A durable queue.
+#[derive(Clone)]
+pub struct Queue {
+    shared: Arc<Shared>,
+    writes: mpsc::Sender<Write>,
+    /// Ends the writer when the last queue is dropped.
+    _thread: Arc<WriterThread>,
+}
+
+/// Joins the writer, so that nothing is written after the queue is gone.
+struct WriterThread(Mutex<Option<thread::JoinHandle<()>>>);
+
+/// Why the queue did not do something. What was to be written may not be on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QueueError {
+    /// What the system said.
+    pub reason: String,
+}
+
+/// A message with its items and its timeline.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The message.
+    pub kept: Kept,
+    /// Its items.
+    pub items: Vec<(ItemKey, Item)>,
+    /// What happened to it.
+    pub events: Vec<Event>,
+}
+
+/// A message's text.
+pub struct Text {
+    /// Its bytes.
+    pub bytes: Box<dyn Read + Send>,
+    /// How many they are.
+    pub size: u64,
+    /// Their checksum.
+    pub checksum: u64,
+}
+
+impl Default for QueueOptions {
+    fn default() -> Self {
+        Self {
+            hostname: "localhost".to_owned(),
+            max_messages: 1_000_000,
+            min_free: 1 << 30,
+            history: Span::from_secs(86_400),
+            history_messages: 10_000,
+        }
+    }
+}
+
+impl Queue {
+    /// Opens a queue, and says what was found. Items that wait are in the report; those that arrive later come
+    /// through its channel.
+    pub fn open(
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        options: QueueOptions,
+    ) -> Result<(Self, Opened), OpenError> {
+        let (arrivals, arrived) = mpsc::unbounded_channel();
+        let (database, found) = recovery::recover(&*disk, clock.now(), &options.hostname)?;
+        let live = found.live;
+        let shared = Arc::new(Shared {
+            disk,
+            clock,
+            options,
+            database: parking_lot::RwLock::new(Some(database)),
+            live: live.into(),
+            fullness: Fullness::default(),
+        });
+        let (writes, receiver) = mpsc::channel(MOST_WRITES);
+        let writer = Writer { shared: Arc::clone(&shared), writes: receiver, arrivals };
+        let thread = thread::Builder::new().name("relay-queue".to_owned()).spawn(|| writer.run());
+        let thread = thread.map_err(OpenError::Io)?;
+        let queue = Self { shared, writes, _thread: Arc::new(WriterThread(Mutex::new(Some(thread)))) };
+        let opened = Opened {
+            waiting: found.waiting,
+            arrived,
+            messages: live,
+            possible_duplicates: found.possible_duplicates,
+            damaged: found.damaged,
+            set_aside: found.set_aside,
+        };
+        Ok((queue, opened))
+    }
+
+    /// How many messages wait.
+    pub fn len(&self) -> u64 {
+        self.shared.live.load(Ordering::Relaxed)
+    }
+
+    /// Whether no message waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Records that an attempt begins. Once this answers, a crash leaves the item marked.
+    pub async fn begin_attempt(&self, key: ItemKey, attempt: OpenAttempt) -> Result<(), QueueError> {
+        self.write(move |tables, _| tables.open_attempt(key, &attempt)).await
+    }
+
+    /// Records the result of an attempt, or of a decision not to try. Answers the item if recipients still wait.
+    pub async fn finish_attempt(
+        &self,
+        key: ItemKey,
+        result: AttemptResult,
+    ) -> Result<Option<Waiting>, QueueError> {
+        self.write(move |tables, shared| tables.finish(key, result, &shared.reporting())).await
+    }
+
+    /// Adds an event to a message's timeline.
+    pub async fn tell(&self, message: MessageId, event: Event) -> Result<(), QueueError> {
+        self.write(move |tables, _| tables.tell(message, event)).await
+    }
+
+    /// Cancels all recipients of a message that still wait. Answers whether there was such a message.
+    pub async fn cancel(&self, message: MessageId) -> Result<bool, QueueError> {
+        let now = self.shared.clock.now();
+        self.write(move |tables, shared| tables.cancel(message, now, &shared.reporting())).await
+    }
+
+    /// Makes the items of a message that wait due now. Answers them.
+    pub async fn retry(&self, message: MessageId) -> Result<Vec<Waiting>, QueueError> {
+        let now = self.shared.clock.now();
+        self.write(move |tables, _| tables.retry(message, now)).await
+    }
+
+    /// Does something in the next transaction. Once this answers, it is durable.
+    async fn write<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Tables<'_>, &Shared) -> Result<T, redb::Error> + Send + 'static,
+    ) -> Result<T, QueueError> {
+        let (answer, answered) = oneshot::channel();
+        let shared = Arc::clone(&self.shared);
+        let write: Write = Box::new(move |tables| {
+            let value = act(tables, &shared)?;
+            Ok(Box::new(move |done: Result<(), String>| drop(answer.send(done.map(|()| value)))))
+        });
+        let stopped = || QueueError { reason: "the queue is stopped or its disk failed".to_owned() };
+        self.writes.send(write).await.map_err(|_| stopped())?;
+        answered.await.map_err(|_| stopped())?.map_err(|reason| QueueError { reason })
+    }
+
+    /// A message with all that is known of it.
+    pub fn show(&self, id: MessageId) -> Result<Option<Shown>, QueueError> {
+        let read = self.read()?;
+        let Some(kept) = read.open_table(MESSAGES)?.get(id.0)?.and_then(|row| Kept::decode(row.value()))
+        else {
+            return Ok(None);
+        };
+        Ok(Some(shown(&read, kept)?))
+    }
+
+    /// Messages in the order of their ids, after one of them, at most so many.
+    pub fn list(&self, after: Option<MessageId>, most: usize) -> Result<Vec<Shown>, QueueError> {
+        let read = self.read()?;
+        let from = after.map_or(0, |id| id.0.saturating_add(1));
+        let mut list = Vec::new();
+        for row in read.open_table(MESSAGES)?.range(from..)?.take(most) {
+            if let Some(kept) = Kept::decode(row?.1.value()) {
+                list.push(shown(&read, kept)?);
+            }
+        }
+        Ok(list)
+    }
+
+    /// One item with its envelope; `None` if it is gone or damaged.
+    pub fn item(&self, key: ItemKey) -> Result<Option<(Kept, Item)>, QueueError> {
+        let read = self.read()?;
+        let kept = read.open_table(MESSAGES)?.get(key.message.0)?.and_then(|row| Kept::decode(row.value()));
+        let item = read.open_table(ITEMS)?.get((key.message.0, key.number))?;
+        Ok(kept.zip(item.and_then(|row| Item::decode(row.value()))))
+    }
+
+    /// A message's text.
+    pub fn text(&self, kept: &Kept) -> Result<Text, QueueError> {
+        let gone = || QueueError { reason: "the text is missing".to_owned() };
+        let bytes: Box<dyn Read + Send> = match kept.place {
+            Place::Table => {
+                let row = self.read()?.open_table(TEXTS)?.get(kept.envelope.id.0)?.ok_or_else(gone)?;
+                Box::new(io::Cursor::new(row.value().to_vec()))
+            }
+            Place::File => self.shared.disk.open(&file_name(kept.envelope.id)).map_err(|_| gone())?,
+            Place::Gone => return Err(gone()),
+        };
+        Ok(Text { bytes, size: kept.size, checksum: kept.checksum })
+    }
+
+    fn read(&self) -> Result<ReadTransaction, QueueError> {
+        let database = self.shared.database.read();
+        let closed = || QueueError { reason: "the queue's disk failed".to_owned() };
+        Ok(database.as_ref().ok_or_else(closed)?.begin_read()?)
+    }
+}
+
+impl Shared {
+    fn reporting(&self) -> Reporting<'_> {
+        Reporting { disk: &*self.disk, hostname: &self.options.hostname }
+    }
+}
+
+fn shown(read: &ReadTransaction, kept: Kept) -> Result<Shown, QueueError> {
+    let id = kept.envelope.id;
+    let range = (id.0, 0)..=(id.0, u32::MAX);
+    let (mut items, mut events) = (Vec::new(), Vec::new());
+    for row in read.open_table(ITEMS)?.range(range.clone())? {
+        let (key, row) = row?;
+        let key = ItemKey { message: id, number: key.value().1 };
+        items.extend(Item::decode(row.value()).map(|item| (key, item)));
+    }
+    for row in read.open_table(EVENTS)?.range(range)? {
+        events.extend(Event::decode(row?.1.value()));
+    }
+    Ok(Shown { kept, items, events })
+}
+
+impl Drop for WriterThread {
+    fn drop(&mut self) {
+        // The sender is dropped before this: the thread writes what waits, and ends.
+        if let Some(thread) = self.0.lock().take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<E: Into<redb::Error>> From<E> for QueueError {
+    fn from(error: E) -> Self {
+        Self { reason: error.into().to_string() }
+    }
+}
+
+impl fmt::Display for QueueError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the queue failed: {}", self.reason)
+    }
+}
+
+impl std::error::Error for QueueError {}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("messages", &self.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,54 @@
+//! Whether the disk has room for another message.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use redb::WriteTransaction;
+use tollgate_core::{Span, Timestamp};
+
+use super::disk::Disk;
+
+/// How often reusable space is counted at most: it walks the whole database.
+const COUNT_EVERY: Span = Span::from_secs(10);
+
+/// Compares free space with the watermark.
+///
+/// The database's file rarely shrinks, so space inside it that can be used again counts as free. Otherwise a disk
+/// that was full once would refuse mail for ever.
+#[derive(Debug, Default)]
+pub(super) struct Fullness {
+    /// Bytes inside the database that can be used again, when they were counted last.
+    reusable: AtomicU64,
+    counted: AtomicU64,
+    /// Whether space was low when somebody asked last.
+    low: AtomicBool,
+}
+
+impl Fullness {
+    /// Whether a text of this size would leave less than `min_free`.
+    pub(super) fn is_low(&self, disk: &dyn Disk, size: u64, min_free: u64) -> io::Result<bool> {
+        let free = disk.free()?;
+        let needed = min_free.saturating_add(size);
+        self.low.store(free < needed, Ordering::Relaxed);
+        Ok(free < needed && free.saturating_add(self.reusable.load(Ordering::Relaxed)) < needed)
+    }
+
+    /// Counts reusable space, if free space is low and the last count is old.
+    pub(super) fn measure(
+        &self,
+        transaction: &WriteTransaction,
+        disk: &dyn Disk,
+        now: Timestamp,
+    ) -> Result<(), redb::Error> {
+        let counted = Timestamp::from_micros(self.counted.load(Ordering::Relaxed));
+        if !self.low.load(Ordering::Relaxed) || now.since(counted) < COUNT_EVERY {
+            return Ok(());
+        }
+        let stats = transaction.stats()?;
+        let used = stats.allocated_pages().saturating_mul(stats.page_size() as u64);
+        let len = disk.database_len().map_err(redb::Error::Io)?;
+        self.reusable.store(len.saturating_sub(used), Ordering::Relaxed);
+        self.counted.store(now.as_micros(), Ordering::Relaxed);
+        Ok(())
+    }
+}

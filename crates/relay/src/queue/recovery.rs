@@ -1,0 +1,262 @@
+//! What happens when a queue is opened: format check, damaged rows, attempts that a crash left open.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use redb::{Database, DatabaseError, Durability, ReadableTable, StorageError};
+use tokio::sync::mpsc;
+use tollgate_core::Timestamp;
+
+use super::codec::Row;
+use super::disk::Disk;
+use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
+use super::settle::Reporting;
+use super::tables::{FORMAT, META, Tables, Waiting, file_name, waiting};
+use super::writer::builder;
+use crate::message::MessageId;
+
+/// What was found in a queue when it was opened.
+#[derive(Debug)]
+pub struct Opened {
+    /// Every item that waits.
+    pub waiting: Vec<Waiting>,
+    /// Items that arrive later.
+    pub arrived: mpsc::UnboundedReceiver<Waiting>,
+    /// How many messages wait.
+    pub messages: u64,
+    /// Items whose attempt was open when the last process ended: their recipients may get a second copy.
+    pub possible_duplicates: Vec<ItemKey>,
+    /// Rows that were damaged and are in quarantine now.
+    pub damaged: Vec<Damage>,
+    /// Where a database that could not be read at all was moved.
+    pub set_aside: Option<PathBuf>,
+}
+
+/// A damaged entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The table that it was in.
+    pub table: &'static str,
+    /// The message that it belongs to.
+    pub message: MessageId,
+    /// The number of the item, if it is one.
+    pub item: u32,
+}
+
+/// Why a queue cannot be opened. Nothing was changed.
+#[derive(Debug)]
+pub enum OpenError {
+    /// It was written by another version.
+    Format {
+        /// The version of its format.
+        found: u64,
+    },
+    /// The database failed.
+    Database(redb::Error),
+    /// The system refused.
+    Io(io::Error),
+}
+
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) live: u64,
+    pub(super) waiting: Vec<Waiting>,
+    pub(super) possible_duplicates: Vec<ItemKey>,
+    pub(super) damaged: Vec<Damage>,
+    pub(super) set_aside: Option<PathBuf>,
+    /// Live messages whose text is a file.
+    files: HashSet<String>,
+}
+
+/// Opens the database and puts it in order.
+pub(super) fn recover(
+    disk: &dyn Disk,
+    now: Timestamp,
+    hostname: &str,
+) -> Result<(Database, Found), OpenError> {
+    let mut set_aside = None;
+    let database = match disk.database(&builder()) {
+        Ok(database) => database,
+        Err(error) if is_damaged(&error) => {
+            set_aside = Some(disk.set_aside()?);
+            disk.database(&builder()).map_err(redb::Error::from)?
+        }
+        Err(error) => return Err(OpenError::Database(error.into())),
+    };
+    let mut transaction = database.begin_write().map_err(redb::Error::from)?;
+    transaction.set_durability(Durability::Immediate).map_err(redb::Error::from)?;
+    transaction.set_quick_repair(true);
+    check_format(&transaction)?;
+    let mut found = Found { set_aside, ..Found::default() };
+    let mut tables = Tables::open(&transaction, 0)?;
+    read_messages(&mut tables, disk, &mut found)?;
+    reopen_attempts(&mut tables, now, &mut found)?;
+    read_items(&mut tables, now, &Reporting { disk, hostname }, &mut found)?;
+    let (live, remove) = (tables.live, std::mem::take(&mut tables.remove));
+    let arrived = std::mem::take(&mut tables.arrived);
+    drop(tables);
+    transaction.commit().map_err(redb::Error::from)?;
+    found.live = live;
+    found.waiting.extend(arrived);
+    for name in remove {
+        found.files.remove(&name);
+    }
+    // Files that no row names were written shortly before a crash, or belong to finished messages.
+    for name in disk.names()?.into_iter().filter(|name| !found.files.contains(name)) {
+        disk.remove(&name);
+    }
+    Ok((database, found))
+}
+
+/// Whether a database cannot be read by any version.
+fn is_damaged(error: &DatabaseError) -> bool {
+    match error {
+        DatabaseError::Storage(StorageError::Corrupted(_)) => true,
+        DatabaseError::Storage(StorageError::Io(error)) => {
+            matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
+        }
+        _ => false,
+    }
+}
+
+fn check_format(transaction: &redb::WriteTransaction) -> Result<(), OpenError> {
+    let mut meta = transaction.open_table(META).map_err(redb::Error::from)?;
+    let found = meta.get("format").map_err(redb::Error::from)?.map(|row| row.value());
+    match found {
+        Some(FORMAT) => Ok(()),
+        Some(found) => Err(OpenError::Format { found }),
+        None => {
+            meta.insert("format", FORMAT).map_err(redb::Error::from)?;
+            Ok(())
+        }
+    }
+}
+
+/// Looks at every message. One that is damaged, or whose text is missing, goes to quarantine.
+fn read_messages(tables: &mut Tables<'_>, disk: &dyn Disk, found: &mut Found) -> Result<(), OpenError> {
+    let names: HashSet<String> = disk.names()?.into_iter().collect();
+    let mut damaged = Vec::new();
+    for row in tables.messages.iter().map_err(redb::Error::from)? {
+        let (id, row) = row.map_err(redb::Error::from)?;
+        let id = id.value();
+        let Some(kept) = Kept::decode(row.value()) else {
+            damaged.push(id);
+            continue;
+        };
+        if kept.finished.is_some() {
+            continue;
+        }
+        let name = file_name(MessageId(id));
+        let there = match kept.place {
+            Place::Table => tables.texts.get(id).map_err(redb::Error::from)?.is_some(),
+            Place::File => names.contains(&name),
+            Place::Gone => false,
+        };
+        if !there {
+            damaged.push(id);
+            continue;
+        }
+        if kept.place == Place::File {
+            found.files.insert(name);
+        }
+        tables.live += 1;
+    }
+    for id in damaged {
+        tables.quarantine("messages", id, 0)?;
+        found.damaged.push(Damage { table: "messages", message: MessageId(id), item: 0 });
+    }
+    Ok(())
+}
+
+/// Marks items whose attempt was open: nobody knows whether the next hop took the message.
+fn reopen_attempts(tables: &mut Tables<'_>, now: Timestamp, found: &mut Found) -> Result<(), OpenError> {
+    let mut open = Vec::new();
+    for row in tables.attempts.iter().map_err(redb::Error::from)? {
+        let (key, row) = row.map_err(redb::Error::from)?;
+        let (id, number) = key.value();
+        open.push((ItemKey { message: MessageId(id), number }, OpenAttempt::decode(row.value())));
+    }
+    for (key, attempt) in open {
+        tables.attempts.remove((key.message.0, key.number)).map_err(redb::Error::from)?;
+        let Some(mut item) = tables.item(key)?.filter(|item| !item.waiting().is_empty()) else { continue };
+        item.possible_duplicate = true;
+        item.attempts += 1;
+        item.due = now;
+        tables.put_item(key, &item)?;
+        let event = Event {
+            domain: item.domain.clone(),
+            account: attempt.as_ref().and_then(|attempt| attempt.account.clone()),
+            text: "the relay stopped during this attempt".to_owned(),
+            recipients: attempt.map_or(0, |attempt| u32::try_from(attempt.recipients.len()).unwrap_or(0)),
+            ..Event::new(now, EventKind::Unknown)
+        };
+        tables.tell(key.message, event)?;
+        found.possible_duplicates.push(key);
+    }
+    Ok(())
+}
+
+/// Looks at every item, and finds those that wait.
+fn read_items(
+    tables: &mut Tables<'_>,
+    now: Timestamp,
+    reporting: &Reporting<'_>,
+    found: &mut Found,
+) -> Result<(), OpenError> {
+    let mut damaged = Vec::new();
+    let mut current: Option<(u128, Option<Kept>)> = None;
+    for row in tables.items.iter().map_err(redb::Error::from)? {
+        let (key, row) = row.map_err(redb::Error::from)?;
+        let (id, number) = key.value();
+        let key = ItemKey { message: MessageId(id), number };
+        if current.as_ref().is_none_or(|(known, _)| *known != id) {
+            current = Some((id, tables.message(key.message)?));
+        }
+        let kept = current.as_ref().and_then(|(_, kept)| kept.as_ref());
+        let (Some(kept), Some(item)) = (kept, Item::decode(row.value())) else {
+            damaged.push(key);
+            continue;
+        };
+        if kept.finished.is_none() && !item.waiting().is_empty() {
+            found.waiting.push(waiting(key, &kept.envelope, &item));
+        }
+    }
+    for key in damaged {
+        tables.quarantine("items", key.message.0, key.number)?;
+        found.damaged.push(Damage { table: "items", message: key.message, item: key.number });
+        if let Some(mut kept) = tables.message(key.message)?.filter(|kept| kept.finished.is_none()) {
+            tables.close_item(&mut kept, now, reporting)?;
+        }
+    }
+    Ok(())
+}
+
+impl From<redb::Error> for OpenError {
+    fn from(error: redb::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl From<io::Error> for OpenError {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Format { found } => write!(
+                f,
+                "the queue has format {found}, and this version writes format {FORMAT}: use the version that wrote \
+                 it, or another directory"
+            ),
+            Self::Database(error) => write!(f, "cannot open the queue: {error}"),
+            Self::Io(error) => write!(f, "cannot open the queue: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}

@@ -1,0 +1,178 @@
+//! What the result of an attempt, a cancellation or a retry changes in the queue.
+
+use std::io::Read;
+
+use redb::ReadableTable;
+use tollgate_core::{Span, Timestamp};
+
+use super::disk::Disk;
+use super::item::{AttemptResult, Event, EventKind, Final, Item, ItemKey, Kept, Place, RecipientState};
+use super::tables::{Stored, Tables, Waiting, bound, file_name, waiting};
+use crate::dsn::{self, FailedRecipient};
+use crate::message::{Envelope, MessageId};
+
+/// How much of the original a report returns at most.
+const MOST_RETURNED: u64 = 64 << 10;
+
+/// Where reports come from.
+pub(super) struct Reporting<'a> {
+    pub(super) disk: &'a dyn Disk,
+    pub(super) hostname: &'a str,
+}
+
+impl Tables<'_> {
+    /// Notes the result of an attempt. Answers the item if recipients still wait.
+    pub(super) fn finish(
+        &mut self,
+        key: ItemKey,
+        result: AttemptResult,
+        reporting: &Reporting<'_>,
+    ) -> Result<Option<Waiting>, redb::Error> {
+        self.attempts.remove((key.message.0, key.number))?;
+        let (Some(mut kept), Some(mut item)) = (self.message(key.message)?, self.item(key)?) else {
+            return Ok(None);
+        };
+        // An operator may have cancelled it during the attempt: it is settled once.
+        if item.waiting().is_empty() {
+            self.tell(key.message, result.event)?;
+            return Ok(None);
+        }
+        let now = result.event.at;
+        for (index, mut state) in result.settled {
+            if let RecipientState::Sent(last) | RecipientState::Failed(last) = &mut state {
+                bound(&mut last.reply);
+            }
+            let mut waiting = item.recipients.iter_mut().filter(|one| one.state == RecipientState::Waiting);
+            if let Some(recipient) = waiting.find(|one| one.index == index) {
+                recipient.state = state;
+            }
+        }
+        item.attempts += u32::from(result.counts);
+        item.due = result.due;
+        item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
+        item.possible_duplicate |= result.uncertain;
+        self.put_item(key, &item)?;
+        self.tell(key.message, result.event)?;
+        if !item.waiting().is_empty() {
+            return Ok(Some(waiting(key, &kept.envelope, &item)));
+        }
+        self.close_item(&mut kept, now, reporting)?;
+        Ok(None)
+    }
+
+    /// Cancels all recipients that wait. Answers whether there was a message that waits.
+    pub(super) fn cancel(
+        &mut self,
+        id: MessageId,
+        now: Timestamp,
+        reporting: &Reporting<'_>,
+    ) -> Result<bool, redb::Error> {
+        let Some(mut kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
+            return Ok(false);
+        };
+        self.tell(id, Event::new(now, EventKind::Cancelled))?;
+        for (key, mut item) in self.items_of(id)?.into_iter().filter(|(_, item)| !item.waiting().is_empty()) {
+            for recipient in &mut item.recipients {
+                if recipient.state == RecipientState::Waiting {
+                    recipient.state = RecipientState::Cancelled(now);
+                }
+            }
+            self.put_item(key, &item)?;
+            self.close_item(&mut kept, now, reporting)?;
+        }
+        Ok(true)
+    }
+
+    /// Makes all items that wait due now. Answers them.
+    pub(super) fn retry(&mut self, id: MessageId, now: Timestamp) -> Result<Vec<Waiting>, redb::Error> {
+        let Some(kept) = self.message(id)?.filter(|kept| kept.finished.is_none()) else {
+            return Ok(Vec::new());
+        };
+        self.tell(id, Event::new(now, EventKind::Retried))?;
+        let mut due = Vec::new();
+        for (key, mut item) in self.items_of(id)?.into_iter().filter(|(_, item)| !item.waiting().is_empty()) {
+            item.due = now;
+            self.put_item(key, &item)?;
+            due.push(waiting(key, &kept.envelope, &item));
+        }
+        Ok(due)
+    }
+
+    /// Counts an item as settled. With the last one the message is finished: its text goes, and one report
+    /// tells the sender of all recipients that failed.
+    pub(super) fn close_item(
+        &mut self,
+        kept: &mut Kept,
+        now: Timestamp,
+        reporting: &Reporting<'_>,
+    ) -> Result<(), redb::Error> {
+        kept.open_items = kept.open_items.saturating_sub(1);
+        if kept.open_items > 0 {
+            return self.put_message(kept);
+        }
+        let id = kept.envelope.id;
+        if let Some((report, text)) = self.report(kept, now, reporting)? {
+            let about = format!("{:032x}", report.id.0);
+            self.add(report, Stored::Held(text))?;
+            self.tell(id, Event { text: about, ..Event::new(now, EventKind::Reported) })?;
+        }
+        match kept.place {
+            Place::Table => drop(self.texts.remove(id.0)?),
+            Place::File => self.remove.push(file_name(id)),
+            Place::Gone => {}
+        }
+        kept.place = Place::Gone;
+        kept.finished = Some(now);
+        self.live = self.live.saturating_sub(1);
+        self.finished.insert((now.as_micros(), id.0), ())?;
+        self.put_message(kept)
+    }
+
+    /// The report about a finished message, if one is due.
+    fn report(
+        &self,
+        kept: &Kept,
+        now: Timestamp,
+        reporting: &Reporting<'_>,
+    ) -> Result<Option<(Envelope, Vec<u8>)>, redb::Error> {
+        let items = self.items_of(kept.envelope.id)?;
+        let failed: Vec<FailedRecipient<'_>> =
+            items.iter().flat_map(|(_, item)| failed_of(item, &kept.envelope)).collect();
+        if failed.is_empty() || kept.envelope.sender.is_none() {
+            return Ok(None);
+        }
+        let original = self.original(kept, reporting.disk)?;
+        Ok(dsn::compose(&kept.envelope, &failed, &original, reporting.hostname, now))
+    }
+
+    /// The beginning of a message's text.
+    fn original(&self, kept: &Kept, disk: &dyn Disk) -> Result<Vec<u8>, redb::Error> {
+        let id = kept.envelope.id;
+        let mut original = Vec::new();
+        match kept.place {
+            Place::Table => {
+                if let Some(text) = self.texts.get(id.0)? {
+                    original.extend(text.value().iter().take(MOST_RETURNED as usize));
+                }
+            }
+            Place::File => {
+                // A report without the original is better than none.
+                if let Ok(file) = disk.open(&file_name(id)) {
+                    let _ = file.take(MOST_RETURNED).read_to_end(&mut original);
+                }
+            }
+            Place::Gone => {}
+        }
+        Ok(original)
+    }
+}
+
+/// The recipients of an item whose failure is to be reported.
+fn failed_of<'a>(item: &'a Item, envelope: &'a Envelope) -> impl Iterator<Item = FailedRecipient<'a>> {
+    item.recipients.iter().filter_map(|one| {
+        let RecipientState::Failed(last) = &one.state else { return None };
+        let recipient = envelope.recipients.get(one.index as usize)?;
+        let last: &Final = last;
+        recipient.notify.failure.then_some(FailedRecipient { recipient, last })
+    })
+}

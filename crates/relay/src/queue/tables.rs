@@ -1,0 +1,334 @@
+//! The tables of the queue's database, and what one transaction does to them.
+
+use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
+use tollgate_core::{Span, Timestamp};
+
+use super::codec::{Row, Used, checksum};
+use super::item::{Event, EventKind, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place, RecipientState};
+use crate::message::{Accepted, Envelope, Idempotency, IntakeError, MessageId};
+
+type Bytes = &'static [u8];
+type Key = (u128, u32);
+
+/// What the database says about itself.
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+/// [`Kept`] by message.
+pub(super) const MESSAGES: TableDefinition<'_, u128, Bytes> = TableDefinition::new("messages");
+/// Small texts by message.
+pub(super) const TEXTS: TableDefinition<'_, u128, Bytes> = TableDefinition::new("texts");
+/// [`Item`] by message and number.
+pub(super) const ITEMS: TableDefinition<'_, Key, Bytes> = TableDefinition::new("items");
+/// [`OpenAttempt`] by item.
+pub(super) const ATTEMPTS: TableDefinition<'_, Key, Bytes> = TableDefinition::new("attempts");
+/// [`Event`] by message and number.
+pub(super) const EVENTS: TableDefinition<'_, Key, Bytes> = TableDefinition::new("events");
+/// [`Used`] by scope and idempotency key.
+pub(super) const USED: TableDefinition<'_, (&str, &str), Bytes> = TableDefinition::new("used");
+/// When idempotency keys expire.
+pub(super) const USED_UNTIL: TableDefinition<'_, (u64, &str, &str), ()> = TableDefinition::new("used_until");
+/// Finished messages by the time at which they finished.
+pub(super) const FINISHED: TableDefinition<'_, (u64, u128), ()> = TableDefinition::new("finished");
+/// Damaged rows as they were found, by table and key.
+pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
+    TableDefinition::new("quarantine");
+
+/// The version of this layout.
+pub(super) const FORMAT: u64 = 1;
+/// How long an idempotency key is remembered.
+const REMEMBERED: Span = Span::from_secs(24 * 3_600);
+/// How many events a message keeps: the first one, and the latest.
+const MOST_EVENTS: u32 = 64;
+/// The longest text of an event or a reply that is kept.
+const MOST_TEXT: usize = 1_000;
+/// How much is tidied up in one transaction at most.
+const MOST_TIDIED: usize = 64;
+
+/// An item that waits for its turn.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// Which item.
+    pub key: ItemKey,
+    /// Whose mail it is.
+    pub tenant: String,
+    /// The account that the sender named.
+    pub account: Option<String>,
+    /// The recipient domain.
+    pub domain: String,
+    /// How many recipients wait.
+    pub recipients: u32,
+    /// When its next attempt is due.
+    pub due: Timestamp,
+}
+
+/// A text that is ready to be committed.
+pub(super) enum Stored {
+    /// It goes into the database.
+    Held(Vec<u8>),
+    /// It is in a file already, which is durable.
+    File { size: u64, checksum: u64 },
+}
+
+/// All tables of one transaction.
+pub(super) struct Tables<'t> {
+    pub(super) messages: Table<'t, u128, Bytes>,
+    pub(super) texts: Table<'t, u128, Bytes>,
+    pub(super) items: Table<'t, Key, Bytes>,
+    pub(super) attempts: Table<'t, Key, Bytes>,
+    events: Table<'t, Key, Bytes>,
+    used: Table<'t, (&'static str, &'static str), Bytes>,
+    used_until: Table<'t, (u64, &'static str, &'static str), ()>,
+    pub(super) finished: Table<'t, (u64, u128), ()>,
+    quarantine: Table<'t, (&'static str, u128, u32), Bytes>,
+    /// How many messages wait, with what this transaction changes.
+    pub(super) live: u64,
+    /// Files to remove once the transaction is durable.
+    pub(super) remove: Vec<String>,
+    /// Items that wait once the transaction is durable.
+    pub(super) arrived: Vec<Waiting>,
+}
+
+impl<'t> Tables<'t> {
+    pub(super) fn open(transaction: &'t WriteTransaction, live: u64) -> Result<Self, redb::Error> {
+        Ok(Self {
+            messages: transaction.open_table(MESSAGES)?,
+            texts: transaction.open_table(TEXTS)?,
+            items: transaction.open_table(ITEMS)?,
+            attempts: transaction.open_table(ATTEMPTS)?,
+            events: transaction.open_table(EVENTS)?,
+            used: transaction.open_table(USED)?,
+            used_until: transaction.open_table(USED_UNTIL)?,
+            finished: transaction.open_table(FINISHED)?,
+            quarantine: transaction.open_table(QUARANTINE)?,
+            live,
+            remove: Vec::new(),
+            arrived: Vec::new(),
+        })
+    }
+
+    /// Adds a message with its items, unless there is a reason not to.
+    pub(super) fn accept(
+        &mut self,
+        envelope: Envelope,
+        text: Stored,
+        most: u64,
+    ) -> Result<Result<Accepted, IntakeError>, redb::Error> {
+        if let Some(idempotency) = &envelope.idempotency
+            && let Some(known) = self.known(idempotency, envelope.accepted)?
+        {
+            return Ok(known);
+        }
+        if self.live >= most {
+            return Ok(Err(IntakeError::Full));
+        }
+        if envelope.recipients.is_empty() || self.messages.get(envelope.id.0)?.is_some() {
+            let reason = format!("message {:032x} has no recipients or is there already", envelope.id.0);
+            return Ok(Err(IntakeError::Failed { reason }));
+        }
+        if let Some(idempotency) = &envelope.idempotency {
+            self.remember(idempotency, envelope.id, envelope.accepted + REMEMBERED)?;
+        }
+        let id = envelope.id;
+        self.add(envelope, text)?;
+        Ok(Ok(Accepted::Now(id)))
+    }
+
+    /// Adds a message that nothing speaks against.
+    pub(super) fn add(&mut self, envelope: Envelope, text: Stored) -> Result<(), redb::Error> {
+        let (id, at) = (envelope.id, envelope.accepted);
+        let (place, size, checksum) = match text {
+            Stored::Held(text) => {
+                self.texts.insert(id.0, text.as_slice())?;
+                (Place::Table, text.len() as u64, checksum(&text))
+            }
+            Stored::File { size, checksum } => (Place::File, size, checksum),
+        };
+        let items = split(&envelope);
+        for (number, item) in (0..).zip(&items) {
+            self.items.insert((id.0, number), item.encode().as_slice())?;
+            self.arrived.push(waiting(ItemKey { message: id, number }, &envelope, item));
+        }
+        let recipients = u32::try_from(envelope.recipients.len()).unwrap_or(u32::MAX);
+        let open_items = u32::try_from(items.len()).unwrap_or(u32::MAX);
+        let kept = Kept { envelope, place, size, checksum, open_items, finished: None };
+        self.messages.insert(id.0, kept.encode().as_slice())?;
+        self.live += 1;
+        self.tell(id, Event { recipients, ..Event::new(at, EventKind::Accepted) })
+    }
+
+    /// What an idempotency key was used for, if it is still remembered.
+    fn known(
+        &self,
+        idempotency: &Idempotency,
+        now: Timestamp,
+    ) -> Result<Option<Result<Accepted, IntakeError>>, redb::Error> {
+        let row = self.used.get((&*idempotency.scope, &*idempotency.key))?;
+        let used = row.and_then(|row| Used::decode(row.value())).filter(|used| used.until > now);
+        Ok(used.map(|used| {
+            if used.digest == idempotency.digest {
+                Ok(Accepted::Before(used.message))
+            } else {
+                Err(IntakeError::Conflict)
+            }
+        }))
+    }
+
+    fn remember(
+        &mut self,
+        idempotency: &Idempotency,
+        message: MessageId,
+        until: Timestamp,
+    ) -> Result<(), redb::Error> {
+        let (scope, key) = (&*idempotency.scope, &*idempotency.key);
+        let used = Used { digest: idempotency.digest, message, until };
+        self.used.insert((scope, key), used.encode().as_slice())?;
+        self.used_until.insert((until.as_micros(), scope, key), ())?;
+        Ok(())
+    }
+
+    /// Reads a message; `None` if there is none or it is damaged.
+    pub(super) fn message(&self, id: MessageId) -> Result<Option<Kept>, redb::Error> {
+        Ok(self.messages.get(id.0)?.and_then(|row| Kept::decode(row.value())))
+    }
+
+    /// Reads an item; `None` if there is none or it is damaged.
+    pub(super) fn item(&self, key: ItemKey) -> Result<Option<Item>, redb::Error> {
+        Ok(self.items.get((key.message.0, key.number))?.and_then(|row| Item::decode(row.value())))
+    }
+
+    /// All sound items of a message.
+    pub(super) fn items_of(&self, id: MessageId) -> Result<Vec<(ItemKey, Item)>, redb::Error> {
+        let mut items = Vec::new();
+        for row in self.items.range((id.0, 0)..=(id.0, u32::MAX))? {
+            let (key, row) = row?;
+            let number = key.value().1;
+            items.extend(Item::decode(row.value()).map(|item| (ItemKey { message: id, number }, item)));
+        }
+        Ok(items)
+    }
+
+    pub(super) fn put_item(&mut self, key: ItemKey, item: &Item) -> Result<(), redb::Error> {
+        self.items.insert((key.message.0, key.number), item.encode().as_slice())?;
+        Ok(())
+    }
+
+    pub(super) fn put_message(&mut self, kept: &Kept) -> Result<(), redb::Error> {
+        self.messages.insert(kept.envelope.id.0, kept.encode().as_slice())?;
+        Ok(())
+    }
+
+    pub(super) fn open_attempt(&mut self, key: ItemKey, attempt: &OpenAttempt) -> Result<(), redb::Error> {
+        self.attempts.insert((key.message.0, key.number), attempt.encode().as_slice())?;
+        Ok(())
+    }
+
+    /// Appends an event to a message's timeline. Beyond the bound, the oldest but the first one is dropped.
+    pub(super) fn tell(&mut self, id: MessageId, mut event: Event) -> Result<(), redb::Error> {
+        bound(&mut event.text);
+        let last = self.events.range((id.0, 0)..=(id.0, u32::MAX))?.next_back().transpose()?;
+        let number = last.map_or(0, |(key, _)| key.value().1.saturating_add(1));
+        if number >= MOST_EVENTS {
+            self.events.remove((id.0, number - MOST_EVENTS + 1))?;
+        }
+        self.events.insert((id.0, number), event.encode().as_slice())?;
+        Ok(())
+    }
+
+    /// Moves a damaged row out of the way.
+    pub(super) fn quarantine(&mut self, table: &str, id: u128, number: u32) -> Result<(), redb::Error> {
+        let row = match table {
+            "messages" => self.messages.remove(id)?,
+            "items" => self.items.remove((id, number))?,
+            _ => self.attempts.remove((id, number))?,
+        };
+        if let Some(row) = row {
+            self.quarantine.insert((table, id, number), row.value())?;
+        }
+        Ok(())
+    }
+
+    /// Forgets idempotency keys that expired and finished messages that are old or too many.
+    pub(super) fn tidy(&mut self, now: Timestamp, history: Span, most: u64) -> Result<(), redb::Error> {
+        for _ in 0..MOST_TIDIED {
+            let Some((key, _)) = self.used_until.first()? else { break };
+            let (until, scope, name) = key.value();
+            if until > now.as_micros() {
+                break;
+            }
+            let (scope, name) = (scope.to_owned(), name.to_owned());
+            drop(key);
+            self.used_until.remove((until, &*scope, &*name))?;
+            // The key may have been used again since.
+            let row = self.used.get((&*scope, &*name))?.and_then(|row| Used::decode(row.value()));
+            if row.is_none_or(|used| used.until <= now) {
+                self.used.remove((&*scope, &*name))?;
+            }
+        }
+        for _ in 0..MOST_TIDIED {
+            let Some((key, _)) = self.finished.first()? else { break };
+            let (at, id) = key.value();
+            drop(key);
+            let old = Timestamp::from_micros(at) + history <= now;
+            if !old && redb::ReadableTableMetadata::len(&self.finished)? <= most {
+                break;
+            }
+            self.finished.remove((at, id))?;
+            self.forget(id)?;
+        }
+        Ok(())
+    }
+
+    /// Removes every row of a message but quarantined ones.
+    pub(super) fn forget(&mut self, id: u128) -> Result<(), redb::Error> {
+        self.messages.remove(id)?;
+        self.texts.remove(id)?;
+        self.items.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
+        self.attempts.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
+        self.events.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
+        Ok(())
+    }
+}
+
+/// Cuts a text from outside to what is kept of it.
+pub(super) fn bound(text: &mut String) {
+    if text.len() > MOST_TEXT {
+        text.truncate(text.floor_char_boundary(MOST_TEXT));
+    }
+}
+
+/// The name of the file of a large text.
+pub(super) fn file_name(id: MessageId) -> String {
+    format!("{:032x}", id.0)
+}
+
+/// One item for each recipient domain, in the order of their first recipients.
+fn split(envelope: &Envelope) -> Vec<Item> {
+    let mut items: Vec<Item> = Vec::new();
+    let mut places = std::collections::HashMap::new();
+    for (index, recipient) in (0..).zip(&envelope.recipients) {
+        let place = *places.entry(&*recipient.domain).or_insert_with(|| {
+            items.push(Item {
+                domain: recipient.domain.clone(),
+                recipients: Vec::new(),
+                attempts: 0,
+                due: envelope.accepted,
+                spent: Span::ZERO,
+                possible_duplicate: false,
+            });
+            items.len() - 1
+        });
+        items[place].recipients.push(ItemRecipient { index, state: RecipientState::Waiting });
+    }
+    items
+}
+
+/// An item as the scheduler sees it.
+pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting {
+    Waiting {
+        key,
+        tenant: envelope.tenant.clone(),
+        account: envelope.account.clone(),
+        domain: item.domain.clone(),
+        recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
+        due: item.due,
+    }
+}

@@ -1,0 +1,117 @@
+//! The one thread that writes: everything that waits is committed together.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+use redb::{Builder, Database, Durability};
+use tokio::sync::mpsc;
+use tollgate_core::Clock;
+
+use super::disk::Disk;
+use super::tables::{Tables, Waiting};
+use super::{Fullness, QueueOptions};
+
+/// Tells the caller of a write whether it is durable.
+pub(super) type Answer = Box<dyn FnOnce(Result<(), String>) + Send>;
+
+/// Something to be done in the next transaction.
+pub(super) type Write = Box<dyn FnOnce(&mut Tables<'_>) -> Result<Answer, redb::Error> + Send>;
+
+/// How many writes go into one transaction at most.
+const MOST_TOGETHER: usize = 1_000;
+/// How much of the database is kept in memory.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// What the writer shares with callers.
+pub(super) struct Shared {
+    pub(super) disk: Arc<dyn Disk>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) options: QueueOptions,
+    /// `None` after it failed, until it is opened again: redb gives up at the first error.
+    pub(super) database: RwLock<Option<Database>>,
+    /// How many messages wait.
+    pub(super) live: AtomicU64,
+    pub(super) fullness: Fullness,
+}
+
+pub(super) struct Writer {
+    pub(super) shared: Arc<Shared>,
+    pub(super) writes: mpsc::Receiver<Write>,
+    pub(super) arrivals: mpsc::UnboundedSender<Waiting>,
+}
+
+pub(super) fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+impl Writer {
+    /// Writes until the queue is dropped.
+    pub(super) fn run(mut self) {
+        while let Some(first) = self.writes.blocking_recv() {
+            let mut batch = vec![first];
+            while batch.len() < MOST_TOGETHER
+                && let Ok(write) = self.writes.try_recv()
+            {
+                batch.push(write);
+            }
+            self.commit_all(batch);
+        }
+    }
+
+    /// Commits a batch, and tells every caller whether it is durable.
+    fn commit_all(&self, batch: Vec<Write>) {
+        let mut answers = Vec::with_capacity(batch.len());
+        let done = catch_unwind(AssertUnwindSafe(|| self.commit(batch, &mut answers)));
+        let done = match done {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("the database failed".to_owned()),
+        };
+        if let Err(reason) = &done {
+            tracing::error!(component = "relay", reason, "the queue cannot be written");
+            *self.shared.database.write() = None;
+        }
+        // Callers whose write was not even tried notice that nobody answers.
+        for answer in answers {
+            answer(done.clone());
+        }
+    }
+
+    fn commit(&self, batch: Vec<Write>, answers: &mut Vec<Answer>) -> Result<(), redb::Error> {
+        let shared = &*self.shared;
+        let mut transaction = {
+            let mut open = shared.database.write();
+            if open.is_none() {
+                *open = Some(shared.disk.database(&builder())?);
+            }
+            open.as_ref().expect("it was opened just now").begin_write()?
+        };
+        transaction.set_durability(Durability::Immediate)?;
+        // Implies two phases: texts come from strangers, and a checksum alone can be forged.
+        transaction.set_quick_repair(true);
+        let now = shared.clock.now();
+        let mut tables = Tables::open(&transaction, shared.live.load(Ordering::Relaxed))?;
+        for write in batch {
+            answers.push(write(&mut tables)?);
+        }
+        tables.tidy(now, shared.options.history, shared.options.history_messages)?;
+        let (live, remove) = (tables.live, std::mem::take(&mut tables.remove));
+        let arrived = std::mem::take(&mut tables.arrived);
+        drop(tables);
+        shared.fullness.measure(&transaction, &*shared.disk, now)?;
+        transaction.commit()?;
+        shared.live.store(live, Ordering::Relaxed);
+        for name in remove {
+            shared.disk.remove(&name);
+        }
+        for item in arrived {
+            // Without a scheduler, items wait for the next start.
+            let _ = self.arrivals.send(item);
+        }
+        Ok(())
+    }
+}

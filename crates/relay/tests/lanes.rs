@@ -1,0 +1,419 @@
+//! The laws of the scheduler: nothing is lost or sent twice at once, nothing comes early or late, and every tenant
+//! and lane gets its share.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use proptest::prelude::*;
+use tollgate_core::{Span, Timestamp};
+use tollgate_relay::lanes::{Cause, End, LaneOptions, Lanes, Priority, Sleep, Turn};
+use tollgate_relay::message::MessageId;
+use tollgate_relay::queue::{ItemKey, Waiting};
+
+const START: Timestamp = Timestamp::from_micros(1_800_000_000_000_000);
+
+fn at(seconds: u64) -> Timestamp {
+    START + Span::from_secs(seconds)
+}
+
+fn key(number: u128) -> ItemKey {
+    ItemKey { message: MessageId(number), number: 0 }
+}
+
+fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) -> Waiting {
+    Waiting {
+        key: key(number),
+        tenant: tenant.to_owned(),
+        account: None,
+        domain: domain.to_owned(),
+        recipients,
+        due: at(due),
+    }
+}
+
+fn limit(until: u64) -> End {
+    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned(), shared: None })
+}
+
+/// Blocked by what other lanes are blocked by.
+fn together(bound: &str, until: u64) -> End {
+    let (cause, reason) = (Cause::Limit, bound.to_owned());
+    End::Blocked(Sleep { until: at(until), cause, reason, shared: Some(bound.into()) })
+}
+
+fn lanes(per_lane: u32, in_total: u32) -> Lanes {
+    Lanes::new(LaneOptions { quantum: 10, per_lane, in_total })
+}
+
+fn all(lanes: &mut Lanes, now: u64) -> Vec<u128> {
+    std::iter::from_fn(|| lanes.next(at(now))).map(|turn| turn.item.message.0).collect()
+}
+
+#[test]
+fn items_come_by_priority_then_by_due_time() {
+    let mut lanes = lanes(10, 10);
+    for (number, priority, due) in [
+        (1, Priority::Normal, 3),
+        (2, Priority::Normal, 1),
+        (3, Priority::Low, 0),
+        (4, Priority::High, 4),
+        (5, Priority::High, 99),
+        (6, Priority::Normal, 1),
+    ] {
+        lanes.add(&waiting(number, "acme", "one.example", 1, due), priority, START);
+    }
+    assert_eq!(all(&mut lanes, 50), [4, 2, 6, 1, 3]);
+    assert_eq!(lanes.wake_at(), Some(at(99)));
+    assert_eq!(all(&mut lanes, 98), [0_u128; 0]);
+    assert_eq!(all(&mut lanes, 99), [5]);
+}
+
+#[test]
+fn a_blocked_lane_sleeps_with_one_timer_and_delays_no_other() {
+    let mut lanes = lanes(10, 1_000);
+    for number in 0..500 {
+        lanes.add(&waiting(number, "acme", "full.example", 1, 0), Priority::Normal, START);
+    }
+    lanes.add(&waiting(900, "acme", "free.example", 1, 0), Priority::Normal, START);
+    let first = lanes.next(START).unwrap();
+    assert_eq!(first.item, key(0));
+    lanes.done(first.item, limit(60), START);
+    assert_eq!(all(&mut lanes, 0), [900]);
+    assert_eq!(lanes.wake_at(), Some(at(60)));
+    let view = lanes.lane_of(key(3)).unwrap();
+    assert_eq!((view.waiting, view.sleep.unwrap().reason), (500, "10/min".to_owned()));
+    assert_eq!(all(&mut lanes, 59), [0_u128; 0]);
+    assert_eq!(lanes.next(at(60)).unwrap().item, key(0), "the item kept its place");
+}
+
+#[test]
+fn a_lane_that_hangs_takes_no_more_than_its_share() {
+    let mut lanes = lanes(3, 5);
+    for number in 0..50 {
+        lanes.add(&waiting(number, "slow", "slow.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(100 + number, "quick", "quick.example", 1, 0), Priority::Normal, START);
+    }
+    let in_flight = all(&mut lanes, 0);
+    assert_eq!(in_flight.len(), 5);
+    let slow = in_flight.iter().filter(|number| **number < 100).count();
+    assert!(slow <= 3);
+    let mut quick: Vec<u128> = in_flight.into_iter().filter(|number| *number >= 100).collect();
+    let mut sent = 0;
+    while let Some(number) = quick.pop() {
+        lanes.done(key(number), End::Settled, START);
+        sent += 1;
+        quick.extend(all(&mut lanes, 0).into_iter().filter(|number| *number >= 100));
+    }
+    assert_eq!(sent, 50, "all of the quick lane went out");
+}
+
+#[test]
+fn tenants_share_by_recipients_whatever_their_lanes_and_items() {
+    let mut lanes = lanes(1_000, 1_000);
+    for number in 0..1_000 {
+        let domain = format!("d{}.example", number % 50);
+        lanes.add(&waiting(number, "many-lanes", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(2_000 + number, "large-items", "one.example", 20, 0), Priority::Normal, START);
+    }
+    let mut served: BTreeMap<String, u32> = BTreeMap::new();
+    for _ in 0..600 {
+        let turn = lanes.next(START).unwrap();
+        *served.entry(turn.lane.tenant.to_string()).or_default() += turn.recipients;
+        lanes.done(turn.item, End::Settled, START);
+    }
+    let apart = served["many-lanes"].abs_diff(served["large-items"]);
+    assert!(apart <= 40, "{served:?}");
+}
+
+#[test]
+fn a_server_that_throttles_slows_its_lane_only() {
+    let mut lanes = lanes(1, 10);
+    for number in 0..3 {
+        lanes.add(&waiting(number, "acme", "busy.example", 1, 0), Priority::Normal, START);
+    }
+    lanes.add(&waiting(9, "acme", "free.example", 1, 0), Priority::Normal, START);
+    let turn: Turn = lanes.next(START).unwrap();
+    let busy = turn.lane.clone();
+    assert_eq!(lanes.throttle(&busy, "421 slow down", START), Some(at(60)));
+    lanes.done(turn.item, End::Again { due: at(120), recipients: 1 }, START);
+    assert_eq!(all(&mut lanes, 0), [9]);
+    assert_eq!(all(&mut lanes, 59), [0_u128; 0]);
+    assert_eq!(lanes.next(at(60)).unwrap().item, key(1));
+    assert_eq!(lanes.throttle(&busy, "421 slow down", at(60)), Some(at(180)), "the second rest is longer");
+    lanes.done(key(1), End::Settled, at(60));
+    lanes.relax(&busy);
+    assert_eq!(lanes.throttle(&busy, "421 slow down", at(200)), Some(at(260)), "the first one again");
+}
+
+#[test]
+fn a_retried_item_moves_and_one_in_flight_stays() {
+    let mut lanes = lanes(10, 10);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 500), Priority::Normal, START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    assert_eq!(all(&mut lanes, 0), [1]);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    assert_eq!(all(&mut lanes, 0), [0_u128; 0], "it is not sent twice at once");
+    lanes.done(key(1), End::Settled, START);
+    assert!(lanes.is_empty());
+    assert_eq!(lanes.views().count(), 0, "an empty lane is forgotten");
+    assert_eq!(lanes.wake_at(), None);
+}
+
+#[test]
+fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
+    const LANES: u128 = 1_000;
+    let mut lanes = lanes(5, 5_000);
+    for number in 0..LANES {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), together("account main", 30), START);
+    }
+    assert_eq!(lanes.wake_at(), Some(at(30)));
+    assert_eq!(all(&mut lanes, 29), [0_u128; 0]);
+    // Three slots are free: four lanes ask, and the others sleep on.
+    let mut asked = Vec::new();
+    while let Some(turn) = lanes.next(at(30)) {
+        asked.push(turn.item.message.0);
+        assert_eq!(turn.deferred, Some(at(30)));
+        if asked.len() <= 3 {
+            lanes.admitted(&turn.lane, at(30));
+            lanes.done(turn.item, End::Settled, at(30));
+        } else {
+            lanes.done(turn.item, together("account main", 45), at(30));
+        }
+    }
+    assert_eq!(asked.len(), 4);
+    assert_eq!(lanes.lane_of(key(LANES - 1)).unwrap().sleep.unwrap().until, at(45), "all see the new moment");
+    assert_eq!(lanes.wake_at(), Some(at(45)));
+    let first = lanes.next(at(45)).unwrap();
+    assert_eq!(first.item.message.0, asked[3], "who asked in vain asks first");
+    assert_eq!(lanes.next(at(45)), None, "the others wait for its answer");
+    // Its connection fails before it takes anything: the next one follows.
+    lanes.done(first.item, End::Again { due: at(500), recipients: 1 }, at(45));
+    assert_eq!(std::iter::from_fn(|| lanes.next(at(45))).take(3).count(), 1);
+}
+
+#[test]
+fn lanes_that_wait_far_ahead_look_now_and_then() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    for number in all(&mut lanes, 0) {
+        lanes.done(key(number), together("account main", 86_400), START);
+    }
+    assert_eq!(lanes.wake_at(), Some(at(60)), "the limit may have been raised");
+    let scout = lanes.next(at(60)).unwrap();
+    assert_eq!(lanes.next(at(60)), None);
+    lanes.admitted(&scout.lane, at(60));
+    let second = lanes.next(at(60)).unwrap();
+    lanes.remove(second.item, at(60));
+    lanes.admitted(&second.lane, at(60));
+    let third = lanes.next(at(60)).unwrap();
+    for turn in [scout, second, third] {
+        lanes.done(turn.item, End::Settled, at(60));
+    }
+    assert_eq!(lanes.next(at(60)), None);
+    assert!(lanes.is_empty() && lanes.views().count() == 0, "empty lanes are forgotten");
+}
+
+#[test]
+fn a_scout_without_anything_to_ask_for_hands_on() {
+    let mut lanes = lanes(5, 50);
+    for number in 0..3 {
+        let domain = format!("d{number}.example");
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+    }
+    let turns = all(&mut lanes, 0);
+    for number in &turns {
+        lanes.done(key(*number), together("account main", 30), START);
+    }
+    lanes.remove(key(turns[0]), at(1));
+    lanes.remove(key(turns[1]), at(1));
+    assert_eq!(all(&mut lanes, 30), [turns[2]]);
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Add { tenant: u8, domain: u8, recipients: u32, due: u64, priority: u8 },
+    Next,
+    Settle { which: usize },
+    Again { which: usize, wait: u64 },
+    Block { which: usize, wait: u64 },
+    Remove { number: u128 },
+    Pass { seconds: u64 },
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        4 => (0..3_u8, 0..3_u8, 1..8_u32, 0..30_u64, 0..3_u8)
+            .prop_map(|(tenant, domain, recipients, due, priority)| Act::Add { tenant, domain, recipients, due, priority }),
+        6 => Just(Act::Next),
+        2 => (0..10_usize).prop_map(|which| Act::Settle { which }),
+        2 => (0..10_usize, 0..20_u64).prop_map(|(which, wait)| Act::Again { which, wait }),
+        1 => (0..10_usize, 1..20_u64).prop_map(|(which, wait)| Act::Block { which, wait }),
+        1 => (0..60_u128).prop_map(|number| Act::Remove { number }),
+        2 => (1..10_u64).prop_map(|seconds| Act::Pass { seconds }),
+    ]
+}
+
+type Rank = (Priority, u64, u128);
+type LaneName = (u8, u8);
+
+/// What the model knows of an item that waits.
+#[derive(Clone, Debug)]
+struct Modelled {
+    lane: LaneName,
+    rank: Rank,
+}
+
+#[derive(Debug, Default)]
+struct Model {
+    waiting: HashMap<u128, Modelled>,
+    in_flight: Vec<(u128, Modelled)>,
+    asleep: HashMap<(u8, u8), u64>,
+}
+
+impl Model {
+    fn can_send(&self, lane: (u8, u8), now: u64, per_lane: usize) -> bool {
+        self.asleep.get(&lane).is_none_or(|until| *until <= now)
+            && self.in_flight.iter().filter(|(_, item)| item.lane == lane).count() < per_lane
+    }
+
+    /// The items that may come next: the first of each lane that can send.
+    fn candidates(&self, now: u64, per_lane: usize) -> HashSet<u128> {
+        let mut firsts: HashMap<LaneName, (Rank, u128)> = HashMap::new();
+        for (number, item) in &self.waiting {
+            if item.rank.1 <= now && self.can_send(item.lane, now, per_lane) {
+                let first = firsts.entry(item.lane).or_insert((item.rank, *number));
+                if item.rank < first.0 {
+                    *first = (item.rank, *number);
+                }
+            }
+        }
+        firsts.into_values().map(|(_, number)| number).collect()
+    }
+}
+
+proptest! {
+    /// Whatever lanes wait for together, each item gets its turn, and no lane waits for ever.
+    #[test]
+    fn nothing_is_forgotten_in_a_park(
+        items in prop::collection::vec((0..3_u8, 0..6_u8), 1..40),
+        fates in prop::collection::vec((0..4_u8, 0..3_u8, 1..200_u64), 0..200),
+    ) {
+        let mut lanes = lanes(2, 4);
+        for (number, (tenant, domain)) in items.iter().enumerate() {
+            let waiting = waiting(number as u128, &tenant.to_string(), &domain.to_string(), 1, 0);
+            lanes.add(&waiting, Priority::Normal, START);
+        }
+        let (mut now, mut fates, mut left) = (0, fates.into_iter(), items.len());
+        while left > 0 {
+            let Some(turn) = lanes.next(at(now)) else {
+                let wake = lanes.wake_at().expect("something waits, so something wakes");
+                prop_assert!(wake > at(now), "a moment that came is used up");
+                now = wake.since(START).as_secs_ceil();
+                continue;
+            };
+            match fates.next() {
+                Some((0 | 1, bound, wait)) => {
+                    lanes.done(turn.item, together(&bound.to_string(), now + wait), at(now));
+                }
+                Some((2, _, wait)) => {
+                    lanes.throttle(&turn.lane, "421", at(now));
+                    lanes.done(turn.item, End::Again { due: at(now + wait), recipients: 1 }, at(now));
+                }
+                _ => {
+                    lanes.admitted(&turn.lane, at(now));
+                    lanes.done(turn.item, End::Settled, at(now));
+                    left -= 1;
+                }
+            }
+            prop_assert_eq!(lanes.len(), left);
+        }
+        prop_assert_eq!(lanes.in_flight(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #[test]
+    fn the_scheduler_is_what_the_model_says(acts in prop::collection::vec(act(), 1..120)) {
+        const PER_LANE: usize = 2;
+        let mut lanes = lanes(2, 5);
+        let (mut model, mut now, mut added) = (Model::default(), 0, 0_u128);
+        for act in acts {
+            match act {
+                Act::Add { tenant, domain, recipients, due, priority } => {
+                    added += 1;
+                    let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority)];
+                    let waiting = waiting(added, &tenant.to_string(), &domain.to_string(), recipients, now + due);
+                    lanes.add(&waiting, priority, at(now));
+                    let rank = (priority, now + due, added);
+                    model.waiting.insert(added, Modelled { lane: (tenant, domain), rank });
+                }
+                Act::Next => {
+                    let full = model.in_flight.len() >= 5;
+                    let candidates = if full { HashSet::new() } else { model.candidates(now, PER_LANE) };
+                    match lanes.next(at(now)) {
+                        None => prop_assert!(candidates.is_empty(), "{candidates:?} wait for nothing"),
+                        Some(turn) => {
+                            let number = turn.item.message.0;
+                            prop_assert!(candidates.contains(&number), "{number} is not among {candidates:?}");
+                            let item = model.waiting.remove(&number).unwrap();
+                            model.in_flight.push((number, item));
+                        }
+                    }
+                }
+                Act::Settle { which } if which < model.in_flight.len() => {
+                    let (number, _) = model.in_flight.remove(which);
+                    lanes.done(key(number), End::Settled, at(now));
+                }
+                Act::Again { which, wait } if which < model.in_flight.len() => {
+                    let (number, mut item) = model.in_flight.remove(which);
+                    lanes.done(key(number), End::Again { due: at(now + wait), recipients: 1 }, at(now));
+                    item.rank.1 = now + wait;
+                    model.waiting.insert(number, item);
+                }
+                Act::Block { which, wait } if which < model.in_flight.len() => {
+                    let (number, item) = model.in_flight.remove(which);
+                    lanes.done(key(number), limit(now + wait), at(now));
+                    let until = model.asleep.get(&item.lane).copied().filter(|until| *until > now);
+                    model.asleep.insert(item.lane, until.unwrap_or(u64::MAX).min(now + wait));
+                    model.waiting.insert(number, item);
+                }
+                Act::Remove { number } => {
+                    lanes.remove(key(number), at(now));
+                    model.waiting.remove(&number);
+                }
+                Act::Pass { seconds } => now += seconds,
+                _ => {}
+            }
+            prop_assert_eq!(lanes.len(), model.waiting.len() + model.in_flight.len());
+            prop_assert_eq!(lanes.in_flight() as usize, model.in_flight.len());
+        }
+        // Without anything in flight, the timers lead through everything that is left, at the right moments.
+        for (number, _) in model.in_flight.drain(..) {
+            lanes.done(key(number), End::Settled, at(now));
+        }
+        while !model.waiting.is_empty() {
+            while let Some(turn) = lanes.next(at(now)) {
+                prop_assert!(model.candidates(now, PER_LANE).contains(&turn.item.message.0));
+                model.waiting.remove(&turn.item.message.0);
+                lanes.done(turn.item, End::Settled, at(now));
+            }
+            prop_assert!(model.candidates(now, PER_LANE).is_empty());
+            if model.waiting.is_empty() {
+                break;
+            }
+            let wake = lanes.wake_at().expect("something waits");
+            prop_assert!(wake > at(now));
+            now = wake.since(START).as_secs_ceil();
+        }
+        prop_assert!(lanes.is_empty());
+    }
+}
