@@ -62,9 +62,11 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
 async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
     let table = format!("{schema}.version");
-    let known = client.query_typed("SELECT to_regclass($1) IS NOT NULL", &[(&table, Type::TEXT)]).await;
-    let known = known.map_err(fails)?.first().is_some_and(|row| row.try_get(0).unwrap_or(false));
-    if !known {
+    // Not by `to_regclass`, which may remember from before the lock that there was none.
+    let known = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE n.nspname = $1 AND c.relname = 'version'";
+    let known = client.query_typed(known, &[(&schema, Type::TEXT)]).await.map_err(fails)?;
+    if known.is_empty() {
         return Ok(None);
     }
     let rows = client.query_typed(&format!("SELECT number FROM {table}"), &[]).await.map_err(fails)?;

@@ -2,6 +2,7 @@
 
 mod forgetting;
 mod probing;
+mod sweeping;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,13 +19,14 @@ use crate::pool::{Haste, Pool};
 use crate::settings::Settings;
 use crate::tls;
 use crate::work::{Attempt, Order, Reply, Work};
+use sweeping::Sweeper;
 
 /// A store on PostgreSQL.
 pub struct PostgresStore {
     settings: Arc<Settings>,
     pub(crate) database: Arc<Database>,
     lanes: Arc<Lanes>,
-    pub(crate) names: Names,
+    pub(crate) names: Arc<Names>,
     handle: Handle,
 }
 
@@ -57,7 +59,9 @@ impl PostgresStore {
             // It is tried again when it is needed.
             Err(_) => {}
         }
-        let names = Names::new(&settings);
+        let names = Arc::new(Names::new(&settings));
+        let sweeper = Sweeper::new(&settings, Arc::clone(&names));
+        sweeper.start(Arc::downgrade(&database), &handle);
         Ok(Self { settings, database, lanes: Arc::new(lanes), names, handle })
     }
 
@@ -66,6 +70,16 @@ impl PostgresStore {
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         self.database.set_clock(clock);
         self
+    }
+
+    /// Removes all rows that say no more than none, as it is done by itself every sweep interval. Answers
+    /// how many counters were removed. It must be called on the runtime that the store was started on.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be used.
+    pub async fn sweep(&self) -> Result<u64, StoreError> {
+        Sweeper::new(&self.settings, Arc::clone(&self.names)).sweep(&self.database).await
     }
 
     fn deadline(&self) -> Instant {

@@ -21,9 +21,11 @@ pub(crate) struct Statement<'p> {
 /// What every transaction begins with. The isolation level does not depend on how the role is set up; the
 /// time-outs bound how long this node can keep others waiting, also when it is paused.
 pub(crate) fn begin(settings: &Settings) -> String {
-    let millis = settings.command_timeout.as_millis().max(1);
+    let millis = settings.command_timeout.as_millis().max(5);
+    // A lock that comes too late must be told from a server that does not answer.
+    let lock_millis = millis * 4 / 5;
     format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {millis}; \
+        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_millis}; \
          SET LOCAL statement_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {}",
         millis * 2
     )

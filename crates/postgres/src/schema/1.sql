@@ -50,6 +50,8 @@ CREATE TABLE @.spent (
   until bigint NOT NULL,
   PRIMARY KEY (counter, ticket, taken_at)
 );
+-- Marks never change, so that a second index costs no update.
+CREATE INDEX spent_until ON @.spent (until);
 
 -- When counters of a rule were last forgotten, and of all rules under `*`.
 CREATE TABLE @.forgotten (
