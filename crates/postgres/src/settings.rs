@@ -20,7 +20,7 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 ///
 /// What an address leaves out: port 5432, the database of the user's name, the schema `tollgate`, one second
 /// to connect, 250 milliseconds for a decision, and eight connections.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Where it is, and who asks.
     pub server: Config,
@@ -35,6 +35,8 @@ pub struct Settings {
     pub connect_timeout: Duration,
     /// How long a decision may take, with all waiting for locks.
     pub command_timeout: Duration,
+    /// How often the server is asked for its health.
+    pub health_check_interval: Duration,
     /// The most connections.
     pub connections: usize,
     /// How often idle rows are removed.
@@ -63,8 +65,6 @@ pub enum UrlError {
     Malformed,
     /// The host is missing.
     NoHost,
-    /// The user is missing.
-    NoUser,
     /// The value of `sslmode` is not one of those that are supported.
     BadSslMode,
     /// There is a parameter that this store sets itself, or does not know.
@@ -105,9 +105,6 @@ impl Settings {
         if server.get_hosts().is_empty() {
             return Err(UrlError::NoHost);
         }
-        if server.get_user().is_none_or(str::is_empty) {
-            return Err(UrlError::NoUser);
-        }
         let encrypted = match ssl_mode {
             None => !server.get_hosts().iter().all(is_local),
             Some("disable") => false,
@@ -135,9 +132,31 @@ impl Settings {
             key_secret: None,
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_millis(250),
+            health_check_interval: Duration::from_secs(10),
             connections: 8,
             sweep_interval: Duration::from_secs(10),
         }
+    }
+
+    /// The user that asks, if one is named.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.server.get_user().filter(|user| !user.is_empty())
+    }
+
+    /// Where the server is, and which database, without user and password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let ports = self.server.get_ports();
+        let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+        let host = |(index, host): (usize, &Host)| match host {
+            Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(index)),
+            Host::Tcp(name) => format!("{name}:{}", port(index)),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<String> = self.server.get_hosts().iter().enumerate().map(host).collect();
+        let database = self.server.get_dbname().or(self.user()).unwrap_or_default();
+        format!("{}/{database}", hosts.join(","))
     }
 
     /// The server's configuration as connections are made with it.
@@ -183,7 +202,6 @@ impl fmt::Display for UrlError {
                 "the address cannot be read: write it as in `postgres://user@host:5432/database`; a `/`, `?`, `#`, `@` or `%` in a user or a password is written as `%2F`, `%3F`, `%23`, `%40` or `%25`"
             }
             Self::NoHost => "the host is missing: write it, as in `postgres://tollgate@localhost/limits`",
-            Self::NoUser => "the user is missing: write it, as in `postgres://tollgate@localhost/limits`",
             Self::BadSslMode => {
                 "`sslmode` is `disable`, `require` or `verify-full`: the last two mean the same, encrypted and verified"
             }
@@ -217,7 +235,7 @@ mod tests {
         assert_eq!(error("mysql://a:secret@b"), UrlError::NoScheme);
         assert_eq!(error("postgres://a:secret@b:x/c"), UrlError::Malformed);
         assert_eq!(error("postgres:///c"), UrlError::NoHost);
-        assert_eq!(error("postgres://b/c"), UrlError::NoUser);
+        assert_eq!(Settings::parse("postgres://b/c").unwrap().user(), None);
         assert_eq!(error("postgres://a:secret@b/c?sslmode=prefer"), UrlError::BadSslMode);
         assert_eq!(error("postgres://a:secret@b/c?options=-cx"), UrlError::UnknownParameter);
         let shown = format!("{:?}", Settings::parse("postgres://a:hidden@b/c").unwrap());

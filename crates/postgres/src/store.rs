@@ -2,6 +2,7 @@
 
 mod forgetting;
 mod probing;
+mod records;
 mod sweeping;
 
 use std::sync::Arc;

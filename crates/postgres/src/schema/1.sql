@@ -68,3 +68,23 @@ CREATE TABLE @.secret (
 CREATE VIEW @.send_log AS
   SELECT c.rule, c.key, to_timestamp(e.at / 1000000.0) AS at, e.cost, lpad(to_hex(e.ticket), 16, '0') AS ticket
   FROM @.entry e JOIN @.counter c ON c.id = e.counter;
+
+-- What is set at run time: a map for each namespace. A row without bytes is an entry that was removed,
+-- kept for as long as a node may ask what has changed.
+CREATE TABLE @.record_space (
+  space text PRIMARY KEY,
+  version bigint NOT NULL,
+  size bigint NOT NULL
+);
+
+CREATE TABLE @.record (
+  space text NOT NULL,
+  name text NOT NULL,
+  bytes bytea,
+  until bigint,
+  version bigint NOT NULL,
+  PRIMARY KEY (space, name)
+);
+CREATE INDEX record_version ON @.record (space, version);
+CREATE INDEX record_removed ON @.record (space, version) WHERE bytes IS NULL;
+CREATE INDEX record_until ON @.record (space, until) WHERE until IS NOT NULL;

@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tollgate_core::store::{Impairment, ImpairmentKind};
@@ -21,7 +23,7 @@ pub(crate) type Errand<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError
 const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
 
 const STANDING: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
-    ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'secret']) t \
+    ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret']) t \
     WHERE NOT has_table_privilege('@.' || t, 'SELECT, INSERT, UPDATE, DELETE') \
     OR NOT has_table_privilege('@.' || t, 'INSERT') OR NOT has_table_privilege('@.' || t, 'UPDATE') \
     OR NOT has_table_privilege('@.' || t, 'DELETE'))";
@@ -38,7 +40,17 @@ impl PostgresStore {
         haste: Haste,
         errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let (database, deadline) = (Arc::clone(&self.database), self.patience());
+        self.errand_for(self.settings.command_timeout.max(Duration::from_secs(1)), haste, errand).await
+    }
+
+    /// As [`PostgresStore::errand`], for as long as this.
+    pub(crate) async fn errand_for<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        haste: Haste,
+        errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
         let running = async move {
             let line = database.pool.line(haste).await?;
             let result = errand(&line.client).await;

@@ -9,6 +9,7 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 use tollgate_core::StoreError;
 
+use crate::codec::column;
 use crate::database::Database;
 use crate::name::{CounterId, Names};
 use crate::pool::Haste;
@@ -21,23 +22,26 @@ const SLICE: i64 = 2_000;
 const AT_ONCE: usize = 64;
 /// How long a row stays after it says no more than none, in case the clock goes back a little.
 const SLACK: Duration = Duration::from_secs(60);
+/// The same for marks of refunds: without its mark, a second refund is told to be the first, though nothing
+/// of it counts any more.
+const MARK_SLACK: Duration = Duration::from_secs(86_400);
 /// How long to rest between two looks.
 const REST: Duration = Duration::from_millis(20);
 /// How long one look may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 const FIND: &str = "SELECT id, coalesce(idle_at < t.before, false) FROM \
-    (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2 AS before) t, \
+    (SELECT coalesce($4::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2 AS before) t, \
     LATERAL (SELECT id, idle_at FROM @.counter WHERE id > $1 ORDER BY id LIMIT $3) c";
 const LOCK: &str =
     "SELECT id FROM unnest($1::bytea[], $2::bigint[]) u(id, l) WHERE pg_try_advisory_xact_lock(l)";
 // The second look is at rows that nobody changes meanwhile.
 const IDLE: &str = "SELECT id FROM @.counter WHERE id = ANY($1) \
-    AND idle_at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $2";
+    AND idle_at < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $2";
 const SPENT: &str = "DELETE FROM @.spent WHERE ctid = ANY(ARRAY(SELECT ctid FROM @.spent \
-    WHERE until < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1 ORDER BY until LIMIT $2))";
+    WHERE until < coalesce($3::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1 ORDER BY until LIMIT $2))";
 const FORGOTTEN: &str = "DELETE FROM @.forgotten \
-    WHERE at < (extract(epoch FROM clock_timestamp()) * 1000000)::bigint - $1";
+    WHERE at < coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) - $1";
 
 /// How long it matters that a rule was forgotten: as long as anything can be given back.
 const FORGOTTEN_MATTERS: Duration = Duration::from_secs(33 * 86_400);
@@ -103,7 +107,9 @@ impl Sweeper {
     async fn slice(&self, database: &Database, last: Vec<u8>) -> Result<(Option<Vec<u8>>, u64), StoreError> {
         let line = database.pool.line(Haste::FailFast).await?;
         let slack = micros(SLACK);
-        let params: Vec<Param<'_>> = vec![(&last, Type::BYTEA), (&slack, Type::INT8), (&SLICE, Type::INT8)];
+        let now = own_micros(database);
+        let params: Vec<Param<'_>> =
+            vec![(&last, Type::BYTEA), (&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];
         let rows = ask(&line.client, None, &[Statement { sql: &self.find, params }]).await?;
         let rows = rows
             .into_iter()
@@ -128,7 +134,9 @@ impl Sweeper {
         let free = ask(client, Some(&database.begin), &[Statement { sql: LOCK, params }]).await?;
         let free = ids_of(&free);
         let slack = micros(SLACK);
-        let params: Vec<Param<'_>> = vec![(&free, Type::BYTEA_ARRAY), (&slack, Type::INT8)];
+        let now = own_micros(database);
+        let params: Vec<Param<'_>> =
+            vec![(&free, Type::BYTEA_ARRAY), (&slack, Type::INT8), (&now, Type::INT8)];
         let idle = ask(client, None, &[Statement { sql: &self.idle, params }]).await?;
         let idle = ids_of(&idle);
         let all: Vec<Statement<'_>> = self
@@ -143,11 +151,11 @@ impl Sweeper {
     /// Removes marks of refunds that nobody needs any more.
     async fn sweep_marks(&self, database: &Database) -> Result<(), StoreError> {
         let line = database.pool.line(Haste::FailFast).await?;
-        let (slack, matters) = (micros(SLACK), micros(FORGOTTEN_MATTERS));
-        let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8)];
+        let (slack, matters, now) = (micros(MARK_SLACK), micros(FORGOTTEN_MATTERS), own_micros(database));
+        let spent: Vec<Param<'_>> = vec![(&slack, Type::INT8), (&SLICE, Type::INT8), (&now, Type::INT8)];
         let statements = [
             Statement { sql: &self.spent, params: spent },
-            Statement { sql: &self.forgotten, params: vec![(&matters, Type::INT8)] },
+            Statement { sql: &self.forgotten, params: vec![(&matters, Type::INT8), (&now, Type::INT8)] },
         ];
         ask(&line.client, None, &statements).await?;
         database.pool.give_back(line);
@@ -161,6 +169,11 @@ async fn timed<T>(work: impl Future<Output = Result<T, StoreError>>) -> Result<T
 
 fn ids_of(rows: &[Vec<tokio_postgres::Row>]) -> Vec<Vec<u8>> {
     rows.iter().flatten().filter_map(|row| row.try_get(0).ok()).collect()
+}
+
+/// The time by the clock that goes before the server's, where tests move time.
+fn own_micros(database: &Database) -> Option<i64> {
+    database.own_time().map(|now| column(now.as_micros()))
 }
 
 fn micros(span: Duration) -> i64 {
