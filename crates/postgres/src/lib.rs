@@ -7,6 +7,7 @@ mod codec;
 mod counter;
 mod database;
 mod fault;
+pub mod inspect;
 mod key_hash;
 mod lanes;
 mod load;

@@ -86,6 +86,14 @@ impl Pool {
     }
 
     async fn connect(&self) -> Result<Line, StoreError> {
+        let line = self.dial().await?;
+        let migrating = || schema::migrate(&line.client, &self.settings.schema);
+        self.migrated.get_or_try_init(migrating).await?;
+        Ok(line)
+    }
+
+    /// A connection, whatever tables there are.
+    pub(crate) async fn dial(&self) -> Result<Line, StoreError> {
         let server = self.settings.connecting();
         let connecting = async {
             let line = match &self.tls {
@@ -104,16 +112,10 @@ impl Pool {
             };
             Ok::<_, tokio_postgres::Error>(line)
         };
-        let line = match timeout(self.settings.connect_timeout, connecting).await {
-            Ok(line) => line.map_err(|error| meaning(&error, Stage::Open))?,
-            Err(_) => {
-                let reason = "no connection within the time-out".into();
-                return Err(StoreError::Unavailable { reason });
-            }
-        };
-        let migrating = || schema::migrate(&line.client, &self.settings.schema);
-        self.migrated.get_or_try_init(migrating).await?;
-        Ok(line)
+        match timeout(self.settings.connect_timeout, connecting).await {
+            Ok(line) => line.map_err(|error| meaning(&error, Stage::Open)),
+            Err(_) => Err(StoreError::Unavailable { reason: "no connection within the time-out".into() }),
+        }
     }
 }
 

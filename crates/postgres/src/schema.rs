@@ -59,7 +59,7 @@ pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreEr
 }
 
 /// The version of the tables; `None` if there are none.
-async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
+pub(crate) async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
     let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
     let table = format!("{schema}.version");
     // Not by `to_regclass`, which may remember from before the lock that there was none.
