@@ -104,11 +104,17 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 
 /// Says so if the store is whoever answers for it.
 fn warn_of_trust(store: &StoreConfig) {
-    let StoreConfig::Redis(settings) = store else { return };
-    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
+    let (server, unverified) = match store {
+        StoreConfig::Redis(settings) => ("Redis", settings.tls.as_ref().is_some_and(|tls| tls.unverified)),
+        StoreConfig::Postgres(settings) => {
+            ("PostgreSQL", settings.tls.as_ref().is_some_and(|tls| tls.unverified))
+        }
+        StoreConfig::Memory { .. } | StoreConfig::File { .. } => return,
+    };
+    if unverified {
         tracing::warn!(
             component = "store",
-            "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
+            "whoever answers is taken for {server}: `tls_insecure` checks no certificate"
         );
     }
 }

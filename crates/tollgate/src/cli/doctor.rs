@@ -4,6 +4,7 @@
 //! whether that works is gone when it ends.
 
 mod file;
+mod postgres;
 mod report;
 
 use std::io::Write;
@@ -21,7 +22,8 @@ use crate::config::{self, Config, StoreConfig};
 
 pub(super) const HELP: &str = "\
 It opens the store of the configuration itself, so it can run beside a server or while none runs. Redis
-and Valkey are asked, measured, and every script is run on a key of its own; a file is looked at.
+and Valkey are asked, measured, and every script is run on a key of its own; PostgreSQL is asked how it is
+set up; a file is looked at.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -67,6 +69,9 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
         }
         StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },
         StoreConfig::Redis(settings) => visit(settings)?,
+        StoreConfig::Postgres(settings) => {
+            Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
+        }
     };
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());

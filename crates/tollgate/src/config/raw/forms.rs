@@ -82,8 +82,8 @@ pub(in crate::config) struct IpForm {
     pub(in crate::config) v6: Option<u64>,
 }
 
-/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis or Valkey, or
-/// `{ redis: ADDRESS, … }`.
+/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis, Valkey or PostgreSQL,
+/// `{ redis: ADDRESS, … }`, or `{ postgres: ADDRESS, … }`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum StoreForm {
@@ -94,7 +94,7 @@ pub(in crate::config) enum StoreForm {
     Table(Box<StoreTable>),
 }
 
-/// A store with its settings: `memory`, `file` or `redis`, with those beside it.
+/// A store with its settings: `memory`, `file`, `redis` or `postgres`, with those beside it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -119,35 +119,42 @@ pub(in crate::config) struct StoreTable {
     /// What every key in Redis begins with; `tollgate` unless said otherwise.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.:/-]{1,65}$"))]
     pub(in crate::config) key_prefix: Option<String>,
-    /// How long a command to Redis may take; `50ms` unless said otherwise.
+    /// Keep counters in PostgreSQL, at this address.
+    #[schemars(regex(pattern = POSTGRES_ADDRESS), example = "postgres://tollgate@localhost/limits")]
+    pub(in crate::config) postgres: Option<String>,
+    /// The schema in PostgreSQL; `tollgate` unless said otherwise.
+    #[schemars(regex(pattern = r"^[a-z_][a-z0-9_]{0,62}$"))]
+    pub(in crate::config) schema: Option<String>,
+    /// How long a decision by the server may take; `50ms` for Redis and `250ms` for PostgreSQL unless said
+    /// otherwise.
     #[schemars(example = "50ms")]
     pub(in crate::config) command_timeout: Option<String>,
-    /// How long making a connection to Redis may take; `1s` unless said otherwise.
+    /// How long making a connection to the server may take; `1s` unless said otherwise.
     #[schemars(example = "1s")]
     pub(in crate::config) connect_timeout: Option<String>,
-    /// How many connections to each server of Redis there are; 2 unless said otherwise.
+    /// How many connections to each server there are; 2 to Redis and 8 to PostgreSQL unless said otherwise.
     #[schemars(range(min = 1, max = 64))]
     pub(in crate::config) connections: Option<u64>,
-    /// How often Redis is asked for its health; `10s` unless said otherwise.
+    /// How often the server is asked for its health; `10s` unless said otherwise.
     #[schemars(example = "10s")]
     pub(in crate::config) health_check_interval: Option<String>,
-    /// The user that Redis knows, if the address names none.
+    /// The user that the server knows, if the address names none.
     pub(in crate::config) user: Option<String>,
-    /// The environment variable that holds the password for Redis, if the address has none.
+    /// The environment variable that holds the password for the server, if the address has none.
     #[schemars(example = &"TOLLGATE_REDIS_PASSWORD")]
     pub(in crate::config) password_env: Option<String>,
-    /// The file that holds the password for Redis, if the address has none.
+    /// The file that holds the password for the server, if the address has none.
     pub(in crate::config) password_file: Option<String>,
-    /// The environment variable that holds what the keys of secret rules are hashed with in Redis, of at
+    /// The environment variable that holds what the keys of secret rules are hashed with, of at
     /// least 16 characters and the same for all nodes; a secret that the store keeps unless said otherwise.
     #[schemars(example = &"TOLLGATE_KEY_SECRET")]
     pub(in crate::config) key_secret_env: Option<String>,
     /// The file that holds it instead.
     pub(in crate::config) key_secret_file: Option<String>,
-    /// The file with the authorities that vouch for Redis, as PEM; those of the system unless said
+    /// The file with the authorities that vouch for the server, as PEM; those of the system unless said
     /// otherwise.
     pub(in crate::config) tls_ca: Option<String>,
-    /// Whether whoever answers is taken for Redis, without anybody vouching; false unless said
+    /// Whether any certificate of the server is accepted; false unless said
     /// otherwise.
     pub(in crate::config) tls_insecure: Option<bool>,
 }
@@ -388,8 +395,8 @@ read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`"
 });
 
 const ADDRESS: &str = r"^((redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
-const ADDRESS_OR_MEMORY: &str =
-    r"^(memory|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
+const POSTGRES_ADDRESS: &str = r"^postgres(ql)?://.+$";
+const ADDRESS_OR_MEMORY: &str = r"^(memory|postgres(ql)?://.+|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
 
 /// The grammar, as far as a pattern can say it.
 const LIMIT_PATTERN: &str = concat!(
