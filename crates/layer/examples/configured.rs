@@ -15,6 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::config::{self, StoreConfig, Sync};
 use tollgate_engine::{Engine, Fallback, Leases, Parts};
+use tollgate_postgres::PostgresStore;
 use tollgate_redis::RedisStore;
 use tollgate_store::file::{FileOptions, FileStore, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -76,15 +77,24 @@ async fn open(config: &StoreConfig) -> Result<Parts, Box<dyn Error>> {
             Ok(Parts { store: store.clone(), records: store, fallback: None })
         }
         StoreConfig::Redis(settings) => {
-            // Decides while Redis is down.
-            let fallback = Fallback {
-                store: Arc::new(MemoryStore::new(clock, 1_000_000)),
-                clock: Arc::new(SteadyClock::new()),
-                probe_every: settings.health_check_interval.into(),
-            };
+            let fallback = fallback(clock, settings.health_check_interval);
             let store = Arc::new(RedisStore::start((**settings).clone()).await?);
             Ok(Parts { store: store.clone(), records: store, fallback: Some(fallback) })
         }
+        StoreConfig::Postgres(settings) => {
+            let fallback = fallback(clock, settings.health_check_interval);
+            let store = Arc::new(PostgresStore::start((**settings).clone()).await?);
+            Ok(Parts { store: store.clone(), records: store, fallback: Some(fallback) })
+        }
+    }
+}
+
+/// Decides while the shared store is down.
+fn fallback(clock: Arc<SystemClock>, probe_every: Duration) -> Fallback {
+    Fallback {
+        store: Arc::new(MemoryStore::new(clock, 1_000_000)),
+        clock: Arc::new(SteadyClock::new()),
+        probe_every: probe_every.into(),
     }
 }
 

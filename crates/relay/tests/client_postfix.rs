@@ -4,9 +4,9 @@
 
 mod keeping;
 
+use keeping::{envelope, patient_options, plain, text};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use keeping::{envelope, patient_options, plain, text};
 use tollgate_relay::client::{Answer, Client, Delivery, Destination, Progress, TlsMode};
 use tollgate_relay::message::Envelope;
 use tollgate_testbed::{Postfix, Sink, wait_until};

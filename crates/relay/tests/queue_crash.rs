@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use keeping::forgetful::Forgetful;
 use keeping::{START, clock, envelope, open, read_text, submit, text_of};
+use parking_lot::Mutex;
 use tollgate_core::Span;
 use tollgate_relay::message::MessageId;
 use tollgate_relay::queue::disk::{Directory, Disk};

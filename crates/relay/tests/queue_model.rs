@@ -7,9 +7,9 @@ mod keeping;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use proptest::prelude::*;
 use keeping::forgetful::Forgetful;
 use keeping::{START, clock, envelope, open, submit};
+use proptest::prelude::*;
 use tollgate_core::Span;
 use tollgate_relay::message::{Accepted, Idempotency, IntakeError, MessageId};
 use tollgate_relay::queue::{

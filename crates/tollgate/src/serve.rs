@@ -105,9 +105,15 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 
 /// Says so if the store is whoever answers for it.
 fn warn_of_trust(store: &StoreConfig) {
-    let StoreConfig::Redis(settings) = store else { return };
-    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
-        tracing::warn!(component = "store", "the identity of Redis is not checked: `tls_insecure` is set");
+    let (server, unverified) = match store {
+        StoreConfig::Redis(settings) => ("Redis", settings.tls.as_ref().is_some_and(|tls| tls.unverified)),
+        StoreConfig::Postgres(settings) => {
+            ("PostgreSQL", settings.tls.as_ref().is_some_and(|tls| tls.unverified))
+        }
+        StoreConfig::Memory { .. } | StoreConfig::File { .. } => return,
+    };
+    if unverified {
+        tracing::warn!(component = "store", "the identity of {server} is not checked: `tls_insecure` is set");
     }
 }
 

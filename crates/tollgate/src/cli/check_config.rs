@@ -252,6 +252,14 @@ pub(crate) fn store_in_words(store: &StoreConfig) -> String {
             format!("in {}, written {written}, for at most {max_keys} keys", path.display())
         }
         StoreConfig::Redis(settings) => redis_in_words(settings),
+        StoreConfig::Postgres(settings) => {
+            let tls = match &settings.tls {
+                None => "",
+                Some(tls) if tls.unverified => ", by TLS with whoever answers",
+                Some(_) => ", by TLS",
+            };
+            format!("in PostgreSQL at {}{tls}, in schema {}", settings.address(), settings.schema)
+        }
     }
 }
 
@@ -309,6 +317,13 @@ pub(super) fn store_as_json(store: &StoreConfig) -> Value {
             "max_keys": max_keys,
         }),
         StoreConfig::Redis(settings) => redis_as_json(settings),
+        StoreConfig::Postgres(settings) => json!({
+            "kind": "postgres",
+            "address": settings.address(),
+            "user": settings.user(),
+            "tls": settings.tls.is_some(),
+            "schema": settings.schema,
+        }),
     }
 }
 

@@ -4,6 +4,7 @@
 //! whether that works is gone when it ends.
 
 mod file;
+mod postgres;
 mod report;
 
 use std::io::Write;
@@ -21,8 +22,8 @@ use crate::config::{self, Config, StoreConfig};
 
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
-Valkey it checks the settings, measures the latency, and runs every script on a key of its own. A file is
-only read.
+Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
+PostgreSQL it checks the settings and the permissions. A file is only read.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -68,6 +69,9 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
         }
         StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },
         StoreConfig::Redis(settings) => visit(settings)?,
+        StoreConfig::Postgres(settings) => {
+            Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
+        }
     };
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());

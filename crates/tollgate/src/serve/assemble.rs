@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
+use tollgate_core::Span;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::{AccessKey, ForwardAuthSettings};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
+use tollgate_postgres::{PostgresStore, Settings as PostgresSettings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -38,6 +40,20 @@ struct Kept {
     /// What decides when the store cannot be used; only for one that is not in this process.
     fallback: Option<Fallback>,
     flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
+}
+
+impl Kept {
+    /// Counters and records that other nodes share.
+    fn shared(
+        store: Arc<dyn Store>,
+        records: Arc<dyn Records>,
+        clock: Arc<SystemClock>,
+        probe_every: Span,
+    ) -> Self {
+        let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
+        let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), probe_every };
+        Self { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) }
+    }
 }
 
 pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
@@ -102,9 +118,15 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
                 RedisStore::start(RedisSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
             let store = Arc::new(store);
             let records = Arc::clone(&store);
-            let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
-            let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), probe_every };
-            Ok(Kept { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) })
+            Ok(Kept::shared(store, records, clock, probe_every))
+        }
+        StoreConfig::Postgres(settings) => {
+            let probe_every = settings.health_check_interval.into();
+            let store =
+                PostgresStore::start(PostgresSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
+            let store = Arc::new(store);
+            let records = Arc::clone(&store);
+            Ok(Kept::shared(store, records, clock, probe_every))
         }
     }
 }

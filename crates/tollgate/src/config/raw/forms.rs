@@ -82,8 +82,8 @@ pub(in crate::config) struct IpForm {
     pub(in crate::config) v6: Option<u64>,
 }
 
-/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis or Valkey, or
-/// `{ redis: ADDRESS, … }`.
+/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis, Valkey or PostgreSQL,
+/// `{ redis: ADDRESS, … }`, or `{ postgres: ADDRESS, … }`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum StoreForm {
@@ -94,7 +94,7 @@ pub(in crate::config) enum StoreForm {
     Table(Box<StoreTable>),
 }
 
-/// A store with its settings: `memory`, `file` or `redis`, and what belongs to it.
+/// A store with its settings: `memory`, `file`, `redis` or `postgres`, and what belongs to it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -119,34 +119,40 @@ pub(in crate::config) struct StoreTable {
     /// The prefix of every key in Redis; by default `tollgate`.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.:/-]{1,65}$"))]
     pub(in crate::config) key_prefix: Option<String>,
-    /// How long a command to Redis may take; by default `50ms`.
+    /// Keep counters in PostgreSQL, at this address.
+    #[schemars(regex(pattern = POSTGRES_ADDRESS), example = "postgres://tollgate@localhost/limits")]
+    pub(in crate::config) postgres: Option<String>,
+    /// The schema in PostgreSQL; by default `tollgate`.
+    #[schemars(regex(pattern = r"^[a-z_][a-z0-9_]{0,62}$"))]
+    pub(in crate::config) schema: Option<String>,
+    /// How long a decision by the server may take; by default `50ms` for Redis and `250ms` for PostgreSQL.
     #[schemars(example = "50ms")]
     pub(in crate::config) command_timeout: Option<String>,
-    /// How long connecting to Redis may take; by default `1s`.
+    /// How long connecting to the server may take; by default `1s`.
     #[schemars(example = "1s")]
     pub(in crate::config) connect_timeout: Option<String>,
-    /// How many connections to each server of Redis; by default 2.
+    /// How many connections to each server; by default 2 to Redis and 8 to PostgreSQL.
     #[schemars(range(min = 1, max = 64))]
     pub(in crate::config) connections: Option<u64>,
-    /// How often the health of Redis is checked; by default `10s`.
+    /// How often the health of the server is checked; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) health_check_interval: Option<String>,
-    /// The user that Redis knows, if the address names none.
+    /// The user that the server knows, if the address names none.
     pub(in crate::config) user: Option<String>,
-    /// The environment variable that holds the password for Redis, if the address has none.
+    /// The environment variable that holds the password for the server, if the address has none.
     #[schemars(example = &"TOLLGATE_REDIS_PASSWORD")]
     pub(in crate::config) password_env: Option<String>,
-    /// The file that holds the password for Redis, if the address has none.
+    /// The file that holds the password for the server, if the address has none.
     pub(in crate::config) password_file: Option<String>,
-    /// The environment variable with the secret that hashes keys of secret rules in Redis, of at
+    /// The environment variable with the secret that hashes keys of secret rules in the store, of at
     /// least 16 characters and the same for all nodes; by default a secret that the store keeps.
     #[schemars(example = &"TOLLGATE_KEY_SECRET")]
     pub(in crate::config) key_secret_env: Option<String>,
     /// The file with that secret instead.
     pub(in crate::config) key_secret_file: Option<String>,
-    /// The PEM file with the certificate authorities for Redis; by default those of the system.
+    /// The PEM file with the certificate authorities for the server; by default those of the system.
     pub(in crate::config) tls_ca: Option<String>,
-    /// Accept any certificate of Redis; by default false.
+    /// Accept any certificate of the server; by default false.
     pub(in crate::config) tls_insecure: Option<bool>,
 }
 
@@ -385,8 +391,8 @@ read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`"
 });
 
 const ADDRESS: &str = r"^((redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
-const ADDRESS_OR_MEMORY: &str =
-    r"^(memory|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
+const POSTGRES_ADDRESS: &str = r"^postgres(ql)?://.+$";
+const ADDRESS_OR_MEMORY: &str = r"^(memory|postgres(ql)?://.+|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
 
 /// The grammar, as far as a pattern can say it.
 const LIMIT_PATTERN: &str = concat!(
