@@ -209,7 +209,7 @@ fn the_command_line_waits_and_says_at_once_when_it_would_be_too_long() {
     let (code, said) = run(&["acquire", "sent", "chat=a"]);
     assert!(code == Some(2) && said.contains("did you mean `send`?"), "{code:?} {said}");
     let (code, said) = run(&["acquire", "send", "chat=a", "--max-wait", "2m"]);
-    assert!(code == Some(2) && said.contains("at most `1m`"), "{code:?} {said}");
+    assert!(code == Some(2) && said.contains("the maximum is `1m`"), "{code:?} {said}");
     for wrong in [&["pause", "send"][..], &["pause", "send", "chat=a", "--end"]] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }
