@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core"]),
@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("doors", &["core", "engine", "web"]),
     ("gateway", &["core", "engine", "web"]),
     ("layer", &["core", "engine", "web"]),
+    ("relay", &["core", "engine"]),
     ("testbed", &[]),
     ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "store", "web"]),
 ];
@@ -112,4 +113,34 @@ fn functions_named_get_are_named_for_what_they_give() {
         let getter = text.lines().find(|line| line.contains("fn get_"));
         assert_eq!(getter, None, "in {}", path.display());
     }
+}
+
+/// The first texts between backquotes of a cell.
+fn quoted(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+#[test]
+fn the_paths_in_the_architecture_name_functions_that_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let mut functions = 0;
+    for line in text.lines().filter(|line| line.starts_with("| `") && line.contains(".rs`")) {
+        let cells: Vec<_> = line.split('|').collect();
+        let (files, names) = (quoted(cells[1]), quoted(cells[2]));
+        // A file that is named after another one is in the same crate.
+        let source = files[0].split_once("/src/").map_or("", |(name, _)| name);
+        let read = |file: &&str| {
+            let inside =
+                if file.contains("/src/") { (*file).to_owned() } else { format!("{source}/src/{file}") };
+            fs::read_to_string(root().join("crates").join(&inside)).unwrap_or_else(|_| panic!("no {inside}"))
+        };
+        let sources: Vec<String> = files.iter().map(read).collect();
+        for name in names {
+            let declared = [format!("fn {name}("), format!("fn {name}<")];
+            let found = sources.iter().any(|text| declared.iter().any(|piece| text.contains(piece)));
+            assert!(found, "no function `{name}` in {files:?}");
+            functions += 1;
+        }
+    }
+    assert!(functions > 40, "the tables are there: {functions}");
 }
