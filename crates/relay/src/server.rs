@@ -76,6 +76,8 @@ struct Open(Arc<Shared>);
 /// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
 /// free in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How many connections beyond the most are told so at once.
+const MOST_TURNED_AWAY: usize = 1_000;
 /// How many passwords are checked at once: the processors have other work.
 const MOST_HASHING: usize = 2;
 
@@ -136,8 +138,13 @@ impl Server {
         let shared = Arc::clone(&self.shared);
         let settings = shared.settings.load_full();
         let open = Open::new(&shared);
+        let excess = self.open().saturating_sub(settings.max_connections);
+        // A flood costs no more than this: beyond it, clients are not even told why.
+        if excess > MOST_TURNED_AWAY {
+            return;
+        }
         tokio::spawn(async move {
-            if shared.open.load(Ordering::Relaxed) > settings.max_connections {
+            if excess > 0 {
                 let reply = Reply::new(421, "4.3.2", "Too many connections; try again later");
                 connection::turn_away(stream, kind, &reply).await;
             } else {
