@@ -1,6 +1,6 @@
 //! The SMTP server: listeners, connections, and where they meet the engine and the queue.
 //!
-//! The server knows the queue only as an [`Intake`]. Whoever runs it also runs `Leases::run`, which renews and
+//! The server knows the queue only as an [`Intake`]. The program that runs it also runs `Leases::run`, which renews and
 //! releases what connections hold, and `Engine::tend`, which makes refunds that a shared store did not take at once.
 
 mod admission;
@@ -30,7 +30,7 @@ pub use wire::Io;
 use crate::message::Intake;
 use crate::session::reply::Reply;
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SMTP, with STARTTLS if there is a certificate.
@@ -39,9 +39,9 @@ pub enum Kind {
     Smtps,
 }
 
-/// What a server is made of.
+/// The parts of a server.
 pub struct Parts {
-    /// What decides.
+    /// The engine and the leases.
     pub admissions: Admissions,
     /// Where messages go.
     pub intake: Arc<dyn Intake>,
@@ -55,7 +55,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     admissions: Admissions,
     intake: Arc<dyn Intake>,

@@ -62,7 +62,7 @@ pub(super) async fn log_in(
 /// The password could not be checked.
 struct Unverified;
 
-/// Checks a password on a thread that nobody waits for: that takes a while on purpose.
+/// Checks a password on a thread for blocking work: hashing takes a while on purpose.
 async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Option<Identity>, Unverified> {
     let Ok(_turn) = shared.hashing.acquire().await else { return Err(Unverified) };
     let users = Arc::clone(&settings.users);
@@ -93,7 +93,7 @@ async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str) -> Guar
         };
         drop(pinned);
         left = Span::from_micros(left.as_micros() - wait.as_micros());
-        // Never nothing, so that nobody asks again and again within a moment.
+        // Never zero, so that this loop cannot spin.
         tokio::time::sleep(Duration::from_micros(wait.as_micros().max(1_000))).await;
     }
 }
