@@ -63,15 +63,21 @@ struct Shared {
     settings: ArcSwap<Settings>,
     /// Whether the server ends: nothing new begins.
     ending: watch::Sender<bool>,
-    open: AtomicUsize,
-    closed: Notify,
+    count: Arc<Count>,
     /// How many passwords are checked at once.
     hashing: Semaphore,
     complaints: PacedLog,
 }
 
+/// The number of open connections.
+#[derive(Default)]
+struct Count {
+    open: AtomicUsize,
+    closed: Notify,
+}
+
 /// Counts a connection for as long as it lives.
-struct Open(Arc<Shared>);
+struct Open(Arc<Count>);
 
 /// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
 /// free in a moment.
@@ -91,8 +97,7 @@ impl Server {
             clock,
             settings: ArcSwap::from_pointee(settings),
             ending: watch::Sender::new(false),
-            open: AtomicUsize::new(0),
-            closed: Notify::new(),
+            count: Arc::default(),
             hashing: Semaphore::new(MOST_HASHING),
             complaints: PacedLog::default(),
         };
@@ -106,7 +111,7 @@ impl Server {
 
     /// How many connections are open.
     pub fn open(&self) -> usize {
-        self.shared.open.load(Ordering::Relaxed)
+        self.shared.count.open.load(Ordering::Acquire)
     }
 
     /// Accepts connections until the server ends.
@@ -137,7 +142,7 @@ impl Server {
     pub fn start(&self, stream: Box<dyn Io>, peer: SocketAddr, kind: Kind) {
         let shared = Arc::clone(&self.shared);
         let settings = shared.settings.load_full();
-        let open = Open::new(&shared);
+        let open = Open::new(&shared.count);
         let excess = self.open().saturating_sub(settings.max_connections);
         // A flood costs no more than this: beyond it, clients are not even told why.
         if excess > MOST_TURNED_AWAY {
@@ -150,6 +155,8 @@ impl Server {
             } else {
                 connection::serve(&shared, &settings, stream, peer.ip().to_canonical(), kind).await;
             }
+            // A connection that counts as closed holds nothing of the server any more.
+            drop((shared, settings));
             drop(open);
         });
     }
@@ -160,7 +167,7 @@ impl Server {
         self.shared.ending.send_replace(true);
         let all_closed = async {
             loop {
-                let closed = self.shared.closed.notified();
+                let closed = self.shared.count.closed.notified();
                 if self.open() == 0 {
                     return;
                 }
@@ -172,15 +179,15 @@ impl Server {
 }
 
 impl Open {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
+    fn new(count: &Arc<Count>) -> Self {
+        count.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Release);
         self.0.closed.notify_waiters();
     }
 }
