@@ -1,6 +1,6 @@
 //! The SMTP server: listeners, connections, and where they meet the engine and the queue.
 //!
-//! The server knows the queue only as an [`Intake`]. Whoever runs it also runs `Leases::run`, which renews and
+//! The server knows the queue only as an [`Intake`]. The program that runs it also runs `Leases::run`, which renews and
 //! releases what connections hold, and `Engine::tend`, which makes refunds that a shared store did not take at once.
 
 mod admission;
@@ -30,7 +30,7 @@ pub use wire::Io;
 use crate::message::Intake;
 use crate::session::reply::Reply;
 
-/// What a listener speaks.
+/// The protocol of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// SMTP, with STARTTLS if there is a certificate.
@@ -39,9 +39,9 @@ pub enum Kind {
     Smtps,
 }
 
-/// What a server is made of.
+/// The parts of a server.
 pub struct Parts {
-    /// What decides.
+    /// The engine and the leases.
     pub admissions: Admissions,
     /// Where messages go.
     pub intake: Arc<dyn Intake>,
@@ -55,7 +55,7 @@ pub struct Server {
     shared: Arc<Shared>,
 }
 
-/// What all connections share.
+/// The state that all connections share.
 struct Shared {
     admissions: Admissions,
     intake: Arc<dyn Intake>,
@@ -63,19 +63,27 @@ struct Shared {
     settings: ArcSwap<Settings>,
     /// Whether the server ends: nothing new begins.
     ending: watch::Sender<bool>,
-    open: AtomicUsize,
-    closed: Notify,
+    count: Arc<Count>,
     /// How many passwords are checked at once.
     hashing: Semaphore,
     complaints: PacedLog,
 }
 
+/// The number of open connections.
+#[derive(Default)]
+struct Count {
+    open: AtomicUsize,
+    closed: Notify,
+}
+
 /// Counts a connection for as long as it lives.
-struct Open(Arc<Shared>);
+struct Open(Arc<Count>);
 
 /// How long to wait if no connection can be accepted: most likely there are no file descriptors left, and some may be
 /// free in a moment.
 const PAUSE: Duration = Duration::from_millis(50);
+/// How many connections beyond the most are told so at once.
+const MOST_TURNED_AWAY: usize = 1_000;
 /// How many passwords are checked at once: the processors have other work.
 const MOST_HASHING: usize = 2;
 
@@ -89,8 +97,7 @@ impl Server {
             clock,
             settings: ArcSwap::from_pointee(settings),
             ending: watch::Sender::new(false),
-            open: AtomicUsize::new(0),
-            closed: Notify::new(),
+            count: Arc::default(),
             hashing: Semaphore::new(MOST_HASHING),
             complaints: PacedLog::default(),
         };
@@ -104,7 +111,7 @@ impl Server {
 
     /// How many connections are open.
     pub fn open(&self) -> usize {
-        self.shared.open.load(Ordering::Relaxed)
+        self.shared.count.open.load(Ordering::Acquire)
     }
 
     /// Accepts connections until the server ends.
@@ -135,14 +142,21 @@ impl Server {
     pub fn start(&self, stream: Box<dyn Io>, peer: SocketAddr, kind: Kind) {
         let shared = Arc::clone(&self.shared);
         let settings = shared.settings.load_full();
-        let open = Open::new(&shared);
+        let open = Open::new(&shared.count);
+        let excess = self.open().saturating_sub(settings.max_connections);
+        // A flood costs no more than this: beyond it, clients are not even told why.
+        if excess > MOST_TURNED_AWAY {
+            return;
+        }
         tokio::spawn(async move {
-            if shared.open.load(Ordering::Relaxed) > settings.max_connections {
+            if excess > 0 {
                 let reply = Reply::new(421, "4.3.2", "Too many connections; try again later");
                 connection::turn_away(stream, kind, &reply).await;
             } else {
                 connection::serve(&shared, &settings, stream, peer.ip().to_canonical(), kind).await;
             }
+            // A connection that counts as closed holds nothing of the server any more.
+            drop((shared, settings));
             drop(open);
         });
     }
@@ -153,7 +167,7 @@ impl Server {
         self.shared.ending.send_replace(true);
         let all_closed = async {
             loop {
-                let closed = self.shared.closed.notified();
+                let closed = self.shared.count.closed.notified();
                 if self.open() == 0 {
                     return;
                 }
@@ -165,15 +179,15 @@ impl Server {
 }
 
 impl Open {
-    fn new(shared: &Arc<Shared>) -> Self {
-        shared.open.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(shared))
+    fn new(count: &Arc<Count>) -> Self {
+        count.open.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(count))
     }
 }
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Release);
         self.0.closed.notify_waiters();
     }
 }

@@ -32,7 +32,7 @@ pub use transaction::Transaction;
 #[derive(Debug)]
 pub struct Session {
     terms: Arc<Terms>,
-    /// Whose mail it is without a login.
+    /// The client's identity without a login.
     network: Option<Identity>,
     secure: bool,
     greeting: Option<Greeting>,
@@ -75,7 +75,7 @@ impl Session {
         Reply::plain(220, [format!("{} ESMTP tollgate", self.terms.hostname)])
     }
 
-    /// What the client said in EHLO or HELO, if it did.
+    /// The client's EHLO or HELO, if it sent one.
     pub fn greeting(&self) -> Option<&Greeting> {
         self.greeting.as_ref()
     }
@@ -85,7 +85,7 @@ impl Session {
         self.secure
     }
 
-    /// Whose mail the client sends, if that is known.
+    /// The client's identity, if it has one.
     pub fn identity(&self) -> Option<&Identity> {
         self.user.as_ref().or(self.network.as_ref())
     }

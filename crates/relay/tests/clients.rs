@@ -11,14 +11,11 @@ use support::{Stand, policies, rule, tls};
 use tollgate_core::Policies;
 use tollgate_relay::message::Needs;
 
+/// Debian keeps Postfix's tools outside of many users' paths.
+const SMTP_SOURCE: &str = "/usr/sbin/smtp-source";
+
 fn run(program: &str, arguments: &[&str]) -> Output {
-    // Debian keeps Postfix's tools outside of many users' paths.
-    let path = format!("{}:/usr/sbin", option_env!("PATH").unwrap_or("/usr/local/bin:/usr/bin:/bin"));
-    Command::new(program)
-        .env("PATH", path)
-        .args(arguments)
-        .output()
-        .unwrap_or_else(|error| panic!("{program}: {error}"))
+    Command::new(program).args(arguments).output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
 fn text(output: &Output) -> String {
@@ -178,7 +175,7 @@ fn smtp_source_delivers_every_message_over_many_sessions() {
     let server = format!("127.0.0.1:{}", stand.address.port());
     let arguments =
         ["-s", "20", "-m", "500", "-r", "3", "-l", "20000", "-f", "a@x.test", "-t", "b@y.test", &server];
-    let sent = run("smtp-source", &arguments);
+    let sent = run(SMTP_SOURCE, &arguments);
     assert!(sent.status.success(), "{}", text(&sent));
     let kept = stand.intake.kept();
     assert_eq!(kept.len(), 500);
@@ -193,7 +190,7 @@ fn of_1000_messages_a_limit_of_200_accepts_200() {
     let server = format!("127.0.0.1:{}", stand.address.port());
     // -A: goes on after a refusal.
     let arguments = ["-A", "-s", "10", "-m", "1000", "-f", "a@x.test", "-t", "b@y.test", &server];
-    let sent = run("smtp-source", &arguments);
+    let sent = run(SMTP_SOURCE, &arguments);
     assert!(sent.status.success(), "{}", text(&sent));
     assert_eq!(stand.intake.count(), 200);
     assert_eq!(stand.left("accept", &[("sender", "a@x.test")]), [0]);

@@ -4,22 +4,8 @@
 
 mod support;
 
-use data_encoding::BASE64;
-use support::{Client, Stand, guarded, policies, rule};
+use support::{Client, Stand, guarded, plain, policies, rule};
 use tollgate_relay::server::{BadUsers, PasswordHash, User, Users};
-
-fn plain(user: &str, password: &str) -> String {
-    format!("AUTH PLAIN {}", BASE64.encode(format!("\0{user}\0{password}").as_bytes()))
-}
-
-/// A client from nowhere, with TLS.
-fn secured(stand: &Stand) -> Client {
-    let mut client = stand.greeted();
-    assert_eq!(client.ask("STARTTLS"), "220 2.0.0 Ready to start TLS");
-    client.secure();
-    client.ask("EHLO client.test");
-    client
-}
 
 fn strangers(policies: tollgate_core::Policies) -> Stand {
     Stand::new(policies, |settings| settings.networks.clear())
@@ -29,7 +15,7 @@ fn strangers(policies: tollgate_core::Policies) -> Stand {
 fn a_user_sends_for_its_tenant_and_from_its_domains() {
     let rules = vec![rule("user", &["user"], &["2/hour"]), rule("ip", &["ip"], &["100/hour"])];
     let stand = strangers(policies(rules, &[("accept", &["user", "ip"])]));
-    let mut client = secured(&stand);
+    let mut client = stand.secured();
     assert_eq!(client.ask(&plain("app", "secret")), "235 2.7.0 Authentication successful");
     assert_eq!(client.ask("MAIL FROM:<a@globex.example>"), "550 5.7.1 You may not send as globex.example");
     for _ in 0..2 {
@@ -68,7 +54,7 @@ fn nobody_logs_in_without_tls_or_with_a_wrong_password() {
     let stand = strangers(policies(vec![], &[]));
     let mut client = stand.greeted();
     assert_eq!(client.ask(&plain("app", "secret")), "538 5.7.11 Encryption required: begin TLS first");
-    let mut client = secured(&stand);
+    let mut client = stand.secured();
     for login in
         [plain("app", "Secret"), plain("App", "secret"), plain("nobody", "secret"), plain("other", "secret")]
     {
@@ -87,16 +73,16 @@ fn failures_lock_an_account_across_connections_until_time_has_passed() {
     ];
     let stand = strangers(guarded(rules, &["account", "address"]));
     for _ in 0..3 {
-        assert_eq!(secured(&stand).ask(&plain("app", "guess")), "535 5.7.8 Authentication failed");
+        assert_eq!(stand.secured().ask(&plain("app", "guess")), "535 5.7.8 Authentication failed");
     }
     let locked = "454 4.7.0 Too many failed logins; try again in 900 s";
-    assert_eq!(secured(&stand).ask(&plain("app", "guess")), locked);
-    assert_eq!(secured(&stand).ask(&plain("app", "secret")), locked, "the right password does not help");
-    assert_eq!(secured(&stand).ask(&plain("other", "sesame")), "235 2.7.0 Authentication successful");
+    assert_eq!(stand.secured().ask(&plain("app", "guess")), locked);
+    assert_eq!(stand.secured().ask(&plain("app", "secret")), locked, "the right password does not help");
+    assert_eq!(stand.secured().ask(&plain("other", "sesame")), "235 2.7.0 Authentication successful");
     stand.advance(901);
-    assert_eq!(secured(&stand).ask(&plain("app", "secret")), "235 2.7.0 Authentication successful");
+    assert_eq!(stand.secured().ask(&plain("app", "secret")), "235 2.7.0 Authentication successful");
     assert_eq!(
-        secured(&stand).ask(&plain("app", "guess")),
+        stand.secured().ask(&plain("app", "guess")),
         "535 5.7.8 Authentication failed",
         "the ladder was cleared"
     );
@@ -106,21 +92,21 @@ fn failures_lock_an_account_across_connections_until_time_has_passed() {
 fn failures_lock_an_address_whatever_the_account() {
     let stand = strangers(guarded(vec![rule("address", &["ip"], &["ladder 4 lock 1h"])], &["address"]));
     for number in 0..4 {
-        let reply = secured(&stand).ask(&plain(&format!("user{number}"), "guess"));
+        let reply = stand.secured().ask(&plain(&format!("user{number}"), "guess"));
         assert_eq!(reply, "535 5.7.8 Authentication failed");
     }
-    assert!(secured(&stand).ask(&plain("app", "secret")).starts_with("454 4.7.0"));
+    assert!(stand.secured().ask(&plain("app", "secret")).starts_with("454 4.7.0"));
 }
 
 #[test]
 fn a_success_is_no_failure() {
     let stand = strangers(guarded(vec![rule("account", &["user"], &["ladder 3 lock 15m"])], &["account"]));
     for _ in 0..10 {
-        assert!(secured(&stand).ask(&plain("app", "secret")).starts_with("235"));
+        assert!(stand.secured().ask(&plain("app", "secret")).starts_with("235"));
     }
     // A guard that is gone lets nobody in.
     let stand = Stand::new(policies(vec![], &[]), |settings| settings.guard = Some("login".into()));
-    assert_eq!(secured(&stand).ask(&plain("app", "secret")), "454 4.7.0 Temporary authentication failure");
+    assert_eq!(stand.secured().ask(&plain("app", "secret")), "454 4.7.0 Temporary authentication failure");
 }
 
 #[test]

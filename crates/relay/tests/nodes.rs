@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use support::{Client, START, Stand, policies, rule};
+use support::{Client, START, Stand, guarded, plain, policies, rule};
 use tokio::runtime::Runtime;
 use tollgate_core::{Clock, Policies, Records, Span, Store};
 use tollgate_engine::{Fallback, Parts};
@@ -21,7 +21,7 @@ use tollgate_testbed::{Server, wait_until};
 struct Site {
     nodes: [Stand; 3],
     clock: Arc<ManualClock>,
-    _redis: Server,
+    redis: Server,
 }
 
 impl Site {
@@ -29,7 +29,7 @@ impl Site {
         let redis = Server::redis().start();
         let clock = Arc::new(ManualClock::at(START));
         let nodes = [(); 3].map(|()| node(&redis, &clock, policies()));
-        Self { nodes, clock, _redis: redis }
+        Self { nodes, clock, redis }
     }
 }
 
@@ -131,4 +131,46 @@ fn messages_count_for_all_nodes_and_refunds_too() {
         two.greeted().message("a@x.test", &["b@y.test"]).starts_with("250")
     });
     assert!(one.greeted().message("a@x.test", &["b@y.test"]).starts_with("451"));
+}
+
+#[test]
+fn failed_logins_climb_one_ladder_on_all_nodes() {
+    let site = Site::new(|| guarded(vec![rule("account", &["user"], &["ladder 3 lock 15m"])], &["account"]));
+    for node in &site.nodes {
+        assert_eq!(node.secured().ask(&plain("app", "guess")), "535 5.7.8 Authentication failed");
+    }
+    for node in &site.nodes {
+        let locked = node.secured().ask(&plain("app", "secret"));
+        assert_eq!(locked, "454 4.7.0 Too many failed logins; try again in 900 s");
+    }
+}
+
+#[test]
+fn without_redis_each_rule_does_what_it_says() {
+    let limits = || {
+        let mut local = rule("sender", &["sender"], &["2/hour"]);
+        local.on_outage = "local 100%".parse().unwrap();
+        let mut strict = rule("domain", &["domain"], &["100/hour"]);
+        strict.on_outage = "deny".parse().unwrap();
+        policies(vec![local, strict], &[("accept", &["sender"]), ("strict", &["domain"])])
+    };
+    let mut site = Site::new(limits);
+    let [one, two, three] = &site.nodes;
+    assert!(one.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"));
+    let mut settings = support::settings();
+    settings.accept = Some("strict".into());
+    three.server.reload(settings);
+    assert!(three.greeted().message("a@x.test", &["b@y.test"]).starts_with("250"));
+    site.redis.kill9();
+    let mut client = two.greeted();
+    for _ in 0..2 {
+        assert!(client.message("a@x.test", &["b@y.test"]).starts_with("250"), "counted on the node");
+    }
+    assert!(
+        client
+            .message("a@x.test", &["b@y.test"])
+            .starts_with("451 4.7.1 Rate limit exceeded: sender a@x.test")
+    );
+    assert_eq!(three.greeted().message("a@x.test", &["b@y.test"]), "451 4.3.0 Temporary failure");
+    assert_eq!((one.intake.count(), two.intake.count(), three.intake.count()), (1, 2, 1));
 }

@@ -216,6 +216,28 @@ async fn a_message_without_an_end_is_cut_off() {
 }
 
 #[tokio::test]
+async fn a_flood_of_connections_is_bounded() {
+    let site = site(|settings| settings.max_connections = 1).await;
+    let mut served = site.connect(Kind::Smtp);
+    until(&mut served, "tollgate\r\n").await;
+    // Nobody reads what these are told, so they linger.
+    let mut flood: Vec<DuplexStream> = (0..1_500).map(|_| site.connect(Kind::Smtp)).collect();
+    assert_eq!(site.server.open(), 1_001);
+    let mut said = String::new();
+    flood[0].read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "421 4.3.2 Too many connections; try again later\r\n");
+    said.clear();
+    flood[1_400].read_to_string(&mut said).await.unwrap();
+    assert_eq!(said, "", "closed without a word");
+    served.write_all(b"NOOP\r\n").await.unwrap();
+    assert_eq!(until(&mut served, "\r\n").await, "250 2.0.0 Ok\r\n");
+    drop((flood, served));
+    while site.server.open() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
 async fn ten_thousand_idle_clients_leave_room_for_a_message() {
     let site = site(|_| {}).await;
     let mut idle = Vec::new();

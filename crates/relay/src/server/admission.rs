@@ -129,7 +129,7 @@ pub(super) fn most_recipients(
 
 const RECIPIENTS: &str = "recipients";
 
-/// What is known of a message.
+/// The fields of a message.
 struct Known<'m> {
     address: String,
     recipients: String,
@@ -143,7 +143,7 @@ impl<'m> Known<'m> {
         Self { address: client.to_string(), recipients, identity, transaction }
     }
 
-    /// What is known of every message, for the lists.
+    /// All fields, for the blocklist.
     fn fields(&self) -> Vec<(&str, &str)> {
         let mut fields = vec![("ip", &*self.address)];
         if let Some(sender) = self.transaction.sender() {
@@ -171,7 +171,7 @@ impl<'m> Known<'m> {
     }
 }
 
-/// What a decision is about.
+/// The stage that a decision is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Connect,

@@ -69,7 +69,7 @@ pub(super) async fn serve(
             return wire.close().await;
         }
     };
-    // A proxy that does not say whose connection it is vouches for nobody, whatever its own network may do.
+    // A proxy that names no client does not lend it the rights of the proxy's own network.
     let network = told.and_then(|client| settings.network_identity(client));
     let session = Session::new(Arc::new(settings.terms()), network, kind == Kind::Smtps);
     let ending = shared.ending.subscribe();
@@ -78,7 +78,8 @@ pub(super) async fn serve(
     drop(held);
 }
 
-/// Tells a client why it is not served. One that speaks TLS is let go without a word: a handshake is work.
+/// Tells a client why the server does not serve it. Closes a connection with implicit TLS without a reply, since a
+/// handshake is costly.
 pub(super) async fn turn_away(stream: Box<dyn Io>, kind: Kind, reply: &Reply) {
     if kind == Kind::Smtp {
         let mut wire = Wire::new(stream, std::time::Duration::from_secs(1));
@@ -174,7 +175,7 @@ impl Connection<'_> {
         )
     }
 
-    /// What came and was not read yet.
+    /// The input that was not read yet.
     pub(super) fn lines(&mut self) -> &mut Lines {
         &mut self.wire.lines
     }

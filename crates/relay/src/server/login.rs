@@ -62,7 +62,7 @@ pub(super) async fn log_in(
 /// The password could not be checked.
 struct Unverified;
 
-/// Checks a password on a thread that nobody waits for: that takes a while on purpose.
+/// Checks a password on a thread for blocking work: hashing takes a while on purpose.
 async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Option<Identity>, Unverified> {
     let Ok(_turn) = shared.hashing.acquire().await else { return Err(Unverified) };
     let users = Arc::clone(&settings.users);
@@ -93,7 +93,7 @@ async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str) -> Guar
         };
         drop(pinned);
         left = Span::from_micros(left.as_micros() - wait.as_micros());
-        // Never nothing, so that nobody asks again and again within a moment.
+        // Never zero, so that this loop cannot spin.
         tokio::time::sleep(Duration::from_micros(wait.as_micros().max(1_000))).await;
     }
 }
@@ -154,4 +154,66 @@ async fn finish(engine: &Arc<Engine>, ticket: String, ending: Ending) {
 async fn try_to_finish(engine: &Engine, ticket: &str, ending: Ending) -> bool {
     let pinned = Guard::into_inner(engine.pin());
     !matches!(engine.finish_guarded(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+    use tollgate_core::{Clock, Guard, Policies, Policy, Records, Rule, Store, Timestamp};
+    use tollgate_engine::Parts;
+    use tollgate_store::MemoryStore;
+
+    use super::*;
+
+    /// Time that passes when tasks sleep.
+    struct SleepingClock(Instant);
+
+    impl Clock for SleepingClock {
+        fn now(&self) -> Timestamp {
+            let elapsed = u64::try_from(self.0.elapsed().as_micros()).unwrap();
+            Timestamp::from_micros(1_794_774_600_000_000 + elapsed)
+        }
+    }
+
+    async fn engine(ladder: &str) -> Engine {
+        let clock = Arc::new(SleepingClock(Instant::now())) as Arc<dyn Clock>;
+        let store = Arc::new(MemoryStore::new(clock, 1_000));
+        let rule = Arc::new(Rule::new("account", &["user"], vec![ladder.parse().unwrap()]).unwrap());
+        let policy = Policy::new("login".into(), vec![Arc::clone(&rule)], false);
+        let policies = Policies::new(true, vec![rule], vec![policy]);
+        let parts = Parts {
+            store: Arc::clone(&store) as Arc<dyn Store>,
+            records: store as Arc<dyn Records>,
+            fallback: None,
+        };
+        Engine::start(policies.with_guards(vec![Guard::new("login", "login")]), parts).await.unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn short_delays_are_waited_out_and_long_ones_are_told() {
+        let engine = engine("ladder 1 +2s then 2 +60s then 3 lock 15m").await;
+        let client = IpAddr::from([192, 0, 2, 1]);
+        let attempt = async || {
+            let start = Instant::now();
+            let guarded = begin(&engine, "login", client, "app").await;
+            let outcome = match guarded {
+                Guarded::Begun(ticket) => {
+                    assert!(try_to_finish(&engine, &ticket.unwrap(), Ending::Failure).await);
+                    None
+                }
+                Guarded::Refused(outcome) => Some(outcome),
+            };
+            (outcome, start.elapsed().as_secs())
+        };
+        assert_eq!(attempt().await, (None, 0));
+        assert_eq!(attempt().await, (None, 2), "it waits in the session");
+        assert_eq!(
+            attempt().await,
+            (Some(LoginOutcome::Locked { seconds: Some(60) }), 0),
+            "too long to wait"
+        );
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(attempt().await, (None, 0));
+        assert_eq!(attempt().await, (Some(LoginOutcome::Locked { seconds: Some(900) }), 0));
+    }
 }

@@ -1,4 +1,4 @@
-//! The PROXY protocol, versions 1 and 2: a trusted proxy says whose connection it passes on.
+//! The PROXY protocol, versions 1 and 2: a trusted proxy names the client of the connection.
 //!
 //! The header is read to its last byte and no further: what follows it is SMTP or TLS.
 
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: [u8; 12] = *b"\r\n\r\n\0\r\nQUIT\n";
 /// The longest header of version 1, with its CR LF.
 const MOST_V1: usize = 107;

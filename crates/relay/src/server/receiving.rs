@@ -29,7 +29,7 @@ struct Arrival {
     id: MessageId,
     /// `None` once it cannot be kept.
     incoming: Option<Box<dyn Incoming>>,
-    /// What it took of its limits. Dropped, it is refunded.
+    /// The charges of the message. Refunded when dropped.
     taken: Taken,
     receiver: DataReceiver,
     header: HeaderRewriter,
@@ -207,7 +207,7 @@ fn not_stored(error: &IntakeError) -> Reply {
     }
 }
 
-/// An id that sorts by time, and that nobody else has.
+/// A unique id that sorts by time.
 fn fresh_id(now: Timestamp) -> MessageId {
     let random = getrandom::u64().expect("the system gives random numbers");
     MessageId(u128::from(now.as_micros()) << 64 | u128::from(random))

@@ -28,11 +28,11 @@ pub struct Settings {
     pub guard: Option<Arc<str>>,
     /// The networks whose clients may send without a login.
     pub networks: Vec<Net>,
-    /// Whom the mail of these networks belongs to.
+    /// The tenant that mail from these networks belongs to.
     pub network_tenant: Arc<str>,
-    /// The proxies that must send a PROXY header, and whose word on the client's address is taken.
+    /// The trusted proxies: each must send a PROXY header, which names the client.
     pub proxies: Vec<Net>,
-    /// Who may log in.
+    /// The users who may log in.
     pub users: Arc<Users>,
     /// The largest message, in bytes.
     pub max_size: u64,
@@ -70,7 +70,7 @@ impl Default for Timeouts {
 }
 
 impl Settings {
-    /// A server that nobody may send through yet.
+    /// Defaults. No client may send yet: there are no networks and no users.
     pub fn new(hostname: impl Into<String>) -> Self {
         Self {
             hostname: hostname.into(),
@@ -89,7 +89,7 @@ impl Settings {
         }
     }
 
-    /// What sessions offer.
+    /// The terms of sessions.
     pub(super) fn terms(&self) -> Terms {
         Terms {
             hostname: self.hostname.clone(),
@@ -100,20 +100,20 @@ impl Settings {
         }
     }
 
-    /// Whose mail a client at this address sends without a login, if it may.
+    /// The identity of a client at this address that may send without a login; `None` if it may not.
     pub(super) fn network_identity(&self, client: IpAddr) -> Option<Identity> {
         let known = self.networks.iter().any(|net| net.contains(client));
         let tenant = || Arc::clone(&self.network_tenant);
         known.then(|| Identity { user: None, tenant: tenant(), senders: Arc::new([]) })
     }
 
-    /// Whether a peer is a proxy whose word is taken.
+    /// Whether a peer is a trusted proxy.
     pub(super) fn trusts(&self, peer: IpAddr) -> bool {
         self.proxies.iter().any(|net| net.contains(peer))
     }
 }
 
-/// TLS with a certificate and its key, both as PEM, or in words what is wrong with them.
+/// TLS with a certificate and its key, both as PEM. An error says in words what is wrong with them.
 pub fn tls(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
     let certificates = CertificateDer::pem_slice_iter(certificates)
         .collect::<Result<Vec<_>, _>>()

@@ -16,7 +16,7 @@ use crate::session::address::normal_domain;
 pub struct User {
     /// The name by which it logs in, and by which rules count it.
     pub name: Arc<str>,
-    /// Whom its mail belongs to.
+    /// The tenant that its mail belongs to.
     pub tenant: Arc<str>,
     /// The domains that its senders may have; any if there are none.
     pub senders: Vec<String>,
@@ -28,7 +28,7 @@ pub struct User {
 #[derive(Debug)]
 pub struct Users {
     by_name: HashMap<Arc<str>, (Identity, PasswordHash)>,
-    /// What the password of an unknown user is compared with, so that it takes as long.
+    /// A hash to compare an unknown user's password with, so that the check takes as long.
     decoy: PasswordHash,
 }
 
@@ -48,11 +48,11 @@ pub enum BadUsers {
         /// The name.
         name: Arc<str>,
     },
-    /// One may send from what is no domain.
+    /// A sender domain of a user is not a domain.
     NotADomain {
         /// The user.
         name: Arc<str>,
-        /// What is written there.
+        /// The text that is not a domain.
         domain: String,
     },
 }
@@ -89,8 +89,8 @@ impl Users {
         self.by_name.is_empty()
     }
 
-    /// Who logs in with this name and password. It takes the same time whether or not there is such a user, and
-    /// that may be long: not to be called where others wait.
+    /// The identity of the user with this name and password. Takes as long for an unknown user as for a known one,
+    /// and may take long: call it on a thread for blocking work.
     pub fn identify(&self, name: &str, password: &str) -> Option<Identity> {
         match self.by_name.get(name) {
             Some((identity, hash)) => hash.matches(password).then(|| identity.clone()),

@@ -41,8 +41,8 @@ const COMMANDS: usize = 4 * 1024;
 const TEXT: usize = 64 * 1024;
 /// How many replies are collected before they are sent.
 const MOST_OUT: usize = 16 * 1024;
-/// For how long, and how much, is read on after the last reply: a system that closes a connection on which unread
-/// bytes lie resets it, and the client may lose the reply.
+/// For how long, and how much, the server reads on after its last reply. A system that closes a connection with unread
+/// input resets it, and the client may lose the reply.
 const LINGER_TIME: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 256 * 1024;
 
@@ -103,7 +103,7 @@ impl Wire {
         }
     }
 
-    /// Begins TLS. All that was read before is thrown away.
+    /// Begins TLS. Discards all input that was read before.
     pub(super) async fn secure(
         &mut self,
         config: &Arc<ServerConfig>,
@@ -118,7 +118,7 @@ impl Wire {
         Ok(())
     }
 
-    /// Sends what is left to be sent, and closes the connection in order.
+    /// Sends the remaining replies, and closes the connection in order.
     pub(super) async fn close(mut self) {
         if self.flush().await.is_err() {
             return;

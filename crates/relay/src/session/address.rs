@@ -17,12 +17,12 @@ pub struct Address {
     pub domain: String,
 }
 
-/// What is wrong with a path.
+/// Why a path cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadPath {
     /// There is no `<…>`.
     Syntax,
-    /// What is between them is no address with a domain.
+    /// The text between them is not an address with a domain.
     Address,
 }
 

@@ -1,4 +1,4 @@
-//! The text of a message as it comes after DATA: where it ends, and what is wrong with it.
+//! The text of a message as it comes after DATA: where it ends, and why it may be refused.
 //!
 //! Only CR LF, a dot, CR LF ends a text. A server that also takes another sequence for the end lets a sender hide
 //! a second message in the first one (SMTP smuggling). So a bare CR or LF makes the text malformed: it is read to
@@ -17,7 +17,7 @@ pub struct DataReceiver {
     eight_bit: bool,
 }
 
-/// What is wrong with a text.
+/// Why a text is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
     /// It contains a CR or LF that is not part of CR LF.
@@ -28,7 +28,7 @@ pub enum DataFault {
     TooLarge,
 }
 
-/// What came of a piece.
+/// How far a piece was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// How many bytes of the piece belong to the text. Those after them are commands.
@@ -78,7 +78,7 @@ impl DataReceiver {
         Progress { consumed: at, ended: self.state == State::Ended }
     }
 
-    /// What is wrong with the text so far. The first fault is kept.
+    /// The first fault of the text, if one was found so far.
     pub fn fault(&self) -> Option<DataFault> {
         self.fault
     }

@@ -1,4 +1,4 @@
-//! The header of a message on its way in: adds what is missing, removes Bcc, and finds loops.
+//! The header of a message on its way in: adds missing fields, removes Bcc, and finds loops.
 //!
 //! Only the header is kept until it is complete. The body passes through.
 
@@ -48,7 +48,7 @@ impl HeaderRewriter {
         Self { additions, block: Vec::new(), line: 0, written: false, eight_bit: false }
     }
 
-    /// Takes the next piece of the message and appends what is known of the rewritten one.
+    /// Takes the next piece of the message and appends to `out` as much of the rewritten message as is complete.
     pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), HeaderFault> {
         if self.written {
             out.extend_from_slice(piece);

@@ -10,7 +10,7 @@ pub struct Lines {
     at: usize,
     /// How much of that was searched for its end.
     searched: usize,
-    /// How many bytes of an overlong line were thrown away.
+    /// How many bytes of an overlong line were discarded.
     skipped: usize,
 }
 
@@ -28,7 +28,7 @@ pub enum Line<'l> {
 impl Lines {
     /// The longest line: RFC 4954 has clients send up to this much in one step of AUTH.
     pub const MOST_BYTES: usize = 12_288;
-    /// How much of one overlong line is thrown away before the client is given up.
+    /// How much of one overlong line is discarded before the server closes the connection.
     pub const MOST_SKIPPED: usize = 64 * 1024;
 
     /// Where bytes that come are appended.

@@ -9,7 +9,7 @@ use super::reply::Reply;
 /// A name and a password that a client sent.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Login {
-    /// Who it says it is.
+    /// The user name.
     pub user: String,
     /// The password.
     pub password: String,
@@ -23,7 +23,7 @@ pub(super) enum Exchange {
     LoginPassword { user: String },
 }
 
-/// What comes after a line.
+/// The next step of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// The server asks, and the exchange goes on.
@@ -85,7 +85,7 @@ impl Exchange {
     }
 }
 
-/// `authorization NUL name NUL password`. To act for somebody else is not supported.
+/// `authorization NUL name NUL password`. Acting for another user is not supported.
 fn plain(said: &[u8]) -> Next {
     let mut parts = said.split(|byte| *byte == 0).map(text_or_empty);
     let parts = (parts.next().flatten(), parts.next().flatten(), parts.next().flatten(), parts.next());

@@ -1,4 +1,4 @@
-//! What a session needs to know, and what it asks for.
+//! The input and output of a session.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::headers::HeaderFault;
 use super::reply::Reply;
 use super::sasl::Login;
 
-/// What a server offers to every client.
+/// The terms that a server offers to every client.
 #[derive(Clone, Debug)]
 pub struct Terms {
     /// The name of this server.
@@ -22,25 +22,25 @@ pub struct Terms {
     pub users: bool,
 }
 
-/// Whose mail a client sends.
+/// The identity under which a client sends mail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// The user who logged in; `None` for a client that its network vouches for.
     pub user: Option<Arc<str>>,
-    /// Whom the mail belongs to.
+    /// The tenant that the mail belongs to.
     pub tenant: Arc<str>,
     /// The domains that its senders may have, in their normal form; any if there are none.
     pub senders: Arc<[String]>,
 }
 
-/// What to do next.
+/// The next thing for the caller to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the reply, and pass the next line to [`super::Session::line`].
     Reply(Reply),
     /// Send the reply, and close the connection.
     Close(Reply),
-    /// Send the reply, throw away all input that came with the command, begin TLS, and call
+    /// Send the reply, discard all input that came with the command, begin TLS, and call
     /// [`super::Session::secured`].
     StartTls(Reply),
     /// Find out whether the name and the password are right, and call [`super::Session::logged_in`].
@@ -54,7 +54,7 @@ pub enum Step {
     Receive(Reply),
 }
 
-/// What came of a login.
+/// The outcome of a login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginOutcome {
     /// Name and password are right.
@@ -66,11 +66,11 @@ pub enum LoginOutcome {
         /// When to try again.
         seconds: Option<u64>,
     },
-    /// Nobody can tell now.
+    /// The login cannot be checked now.
     Unavailable,
 }
 
-/// What the client said in EHLO or HELO.
+/// The client's EHLO or HELO.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Greeting {
     /// The name that it gives itself.

@@ -22,12 +22,12 @@ impl Transaction {
         Self { sender, recipients: Vec::new(), most_recipients, size, utf8, report }
     }
 
-    /// Who sends it; `None` is the null sender.
+    /// The sender; `None` is the null sender.
     pub fn sender(&self) -> Option<&Address> {
         self.sender.as_ref()
     }
 
-    /// Who gets it.
+    /// The recipients.
     pub fn recipients(&self) -> &[Recipient] {
         &self.recipients
     }
@@ -48,7 +48,7 @@ impl Transaction {
         sender || self.recipients.iter().any(|recipient| !recipient.address.is_ascii())
     }
 
-    /// What reports look like.
+    /// The delivery reports that the sender wishes.
     pub fn report(&self) -> &ReportWish {
         &self.report
     }

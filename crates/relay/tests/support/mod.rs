@@ -114,6 +114,15 @@ impl Stand {
         client
     }
 
+    /// A client that has begun TLS and said EHLO.
+    pub(crate) fn secured(&self) -> Client {
+        let mut client = self.greeted();
+        assert_eq!(client.ask("STARTTLS"), "220 2.0.0 Ready to start TLS");
+        client.secure();
+        client.ask("EHLO client.test");
+        client
+    }
+
     pub(crate) fn advance(&self, secs: u64) {
         self.clock.advance(Span::from_secs(secs));
     }
@@ -125,6 +134,11 @@ impl Stand {
         let decision = self.runtime.block_on(self.engine.peek(&pinned, &look)).unwrap();
         decision.outcome.readings.iter().map(|reading| reading.remaining).collect()
     }
+}
+
+/// A login in one line.
+pub(crate) fn plain(user: &str, password: &str) -> String {
+    format!("AUTH PLAIN {}", data_encoding::BASE64.encode(format!("\0{user}\0{password}").as_bytes()))
 }
 
 /// The settings of the tests: a certificate, two users, and loopback may send.
