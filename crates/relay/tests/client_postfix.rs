@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod support;
+mod outbound;
 
+use outbound::{envelope, patient_options, plain, text};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use support::{envelope, patient_options, plain, text};
 use tollgate_relay::client::{Answer, Client, Delivery, Destination, Progress, TlsMode};
 use tollgate_relay::message::Envelope;
 use tollgate_testbed::{Postfix, Sink, wait_until};

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod support;
+mod outbound;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -12,9 +12,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use outbound::forgetful::Forgetful;
+use outbound::{START, clock, envelope, open, read_text, submit, text_of};
 use parking_lot::Mutex;
-use support::forgetful::Forgetful;
-use support::{START, clock, envelope, open, read_text, submit, text_of};
 use tollgate_core::Span;
 use tollgate_relay::message::MessageId;
 use tollgate_relay::queue::disk::{Directory, Disk};

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod support;
+mod outbound;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use outbound::forgetful::Forgetful;
+use outbound::{START, clock, envelope, open, submit};
 use proptest::prelude::*;
-use support::forgetful::Forgetful;
-use support::{START, clock, envelope, open, submit};
 use tollgate_core::Span;
 use tollgate_relay::message::{Accepted, Idempotency, IntakeError, MessageId};
 use tollgate_relay::queue::{

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod support;
+mod outbound;
 
 use std::collections::BTreeMap;
 
-use support::script::{Act, Scripted, with};
-use support::stand::{Limited, Stand, account};
-use support::{START, envelope, submit, text_of};
+use outbound::script::{Act, Scripted, with};
+use outbound::stand::{Limited, Stand, account};
+use outbound::{START, envelope, submit, text_of};
 use tollgate_core::{Clock, Span};
 use tollgate_relay::accounts::{Account, OnLimit};
 use tollgate_relay::client::Login;

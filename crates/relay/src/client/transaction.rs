@@ -320,7 +320,10 @@ fn rcpt_line(recipient: &Recipient, dsn: bool) -> String {
         let _ = write!(line, " NOTIFY={}", if wishes.is_empty() { "NEVER".into() } else { wishes.join(",") });
         if let Some(original) = &recipient.original {
             let (kind, address) = original.split_once(';').unwrap_or(("rfc822", original));
-            let _ = write!(line, " ORCPT={kind};{}", xtext(address.trim_start()));
+            // An address of type utf-8 has an encoding of its own, which it still has (RFC 6533).
+            let encoded = kind.eq_ignore_ascii_case("utf-8");
+            let address = if encoded { address.to_owned() } else { xtext(address.trim_start()) };
+            let _ = write!(line, " ORCPT={kind};{address}");
         }
     }
     line.push_str("\r\n");
