@@ -4,6 +4,7 @@ mod connection;
 mod handshake;
 mod reply;
 mod stuffing;
+mod tls;
 mod transaction;
 
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub enum TlsMode {
     StartTls,
     /// From the first byte.
     Implicit,
+    /// From STARTTLS on if the server offers it, whoever it is. Better than nothing against those who only listen.
+    Opportunistic,
 }
 
 /// A user and a password.
@@ -119,6 +122,8 @@ pub struct ConnectError {
 /// Connects, and keeps connections for reuse.
 pub struct Client {
     options: ClientOptions,
+    /// For servers whose certificates are not verified.
+    unverified: Arc<rustls::ClientConfig>,
     places: Mutex<HashMap<Destination, Place>>,
 }
 
@@ -134,7 +139,8 @@ const MOST_PLACES: usize = 10_000;
 impl Client {
     /// A client without connections.
     pub fn new(options: ClientOptions) -> Self {
-        Self { options, places: Mutex::default() }
+        let unverified = tls::unverified(&options.tls);
+        Self { options, unverified, places: Mutex::default() }
     }
 
     /// How it behaves.
@@ -174,7 +180,10 @@ impl Client {
         // A transaction may have ended while this waited.
         match self.pop_idle(destination, permit) {
             Ok(connection) => Ok(connection),
-            Err(permit) => handshake::connect(&self.options, destination, Some(permit)).await,
+            Err(permit) => {
+                let connection = handshake::connect(&self.options, &self.unverified, destination).await?;
+                Ok(Connection { permit: Some(permit), ..connection })
+            }
         }
     }
 

@@ -8,7 +8,8 @@ use tollgate_core::{Span, Timestamp};
 use super::Sender;
 use super::outcome::{self, Circumstances};
 use crate::accounts::{Account, OnLimit};
-use crate::client::{Connection, Delivery, Progress};
+use crate::client::{Connection, Delivery, Destination, Progress, TlsMode};
+use crate::direct::{Direct, Host, Route};
 use crate::lanes::{Cause, End, Sleep, Turn};
 use crate::limits::{Load, Refusal, RefusedBy, Taken};
 use crate::message::Recipient;
@@ -53,7 +54,20 @@ impl Sender {
             Ok(None) => return End::Settled,
             Err(error) => return self.disk_failed(&error),
         };
-        let accounts = self.parts.accounts.of(&job.turn.lane.tenant, job.turn.lane.account.as_deref());
+        let mut accounts = self.parts.accounts.of(&job.turn.lane.tenant, job.turn.lane.account.as_deref());
+        if accounts.is_empty()
+            && job.turn.lane.account.is_none()
+            && let Some(direct) = &self.parts.direct
+        {
+            let about = self.circumstances(&job, &job.waiting);
+            match direct.route(&job.item.domain).await {
+                Route::Hosts(hosts) => accounts = hosts_as_accounts(direct, &job, &hosts),
+                Route::Never { status, reason } => {
+                    return self.record(&job, outcome::of_refusal(status, reason, &about)).await;
+                }
+                Route::Later(reason) => return self.record(&job, outcome::of_failure(&reason, &about)).await,
+            }
+        }
         match self.find(&job, &accounts).await {
             Ok(ready) => self.deliver(&job, ready).await,
             Err(obstacles) => self.give_way(&job, obstacles).await,
@@ -150,11 +164,8 @@ impl Sender {
     async fn deliver(&self, job: &Job, ready: Ready) -> End {
         let Ready { account, mut connection, taken } = ready;
         let recipients = &job.waiting[..job.waiting.len().min(taken.recipients as usize)];
-        let opened = OpenAttempt {
-            at: self.now(),
-            account: Some(account.id.clone()),
-            recipients: recipients.to_vec(),
-        };
+        let opened =
+            OpenAttempt { at: self.now(), account: named(&account.id), recipients: recipients.to_vec() };
         if let Err(error) = self.parts.queue.begin_attempt(job.turn.item, opened).await {
             self.parts.limits.refund(&taken).await;
             self.parts.client.give_back(connection);
@@ -251,7 +262,7 @@ impl Sender {
         }
         let event = Event {
             domain: job.item.domain.clone(),
-            account: Some(account.id.clone()),
+            account: named(&account.id),
             text: reason.clone(),
             until: Some(until),
             recipients: job.turn.recipients,
@@ -315,6 +326,30 @@ impl Sender {
             luck: fastrand::u64(..),
         }
     }
+}
+
+/// An account's name, if it has one.
+pub(super) fn named(account: &str) -> Option<String> {
+    (!account.is_empty()).then(|| account.to_owned())
+}
+
+/// Hosts of a domain, tried like accounts one after another. No rule about accounts applies to them.
+fn hosts_as_accounts(direct: &Direct, job: &Job, hosts: &[Host]) -> Vec<Arc<Account>> {
+    let account = |host: &Host| {
+        Arc::new(Account {
+            tenant: job.turn.lane.tenant.to_string(),
+            id: String::new(),
+            destination: Destination {
+                host: host.address.to_string(),
+                port: direct.port,
+                tls: TlsMode::Opportunistic,
+                login: None,
+            },
+            on_limit: OnLimit::Defer,
+            priority: 0,
+        })
+    };
+    hosts.iter().map(account).collect()
 }
 
 /// Whether a kept connection was dead before the transaction began.

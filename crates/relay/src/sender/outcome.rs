@@ -2,6 +2,7 @@
 
 use tollgate_core::Timestamp;
 
+use super::attempt::named;
 use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{Next, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
@@ -55,7 +56,12 @@ pub(super) fn of_failure(reason: &str, about: &Circumstances<'_>) -> AttemptResu
 
 /// All recipients fail because a limit says so.
 pub(super) fn of_rejection(reason: &str, about: &Circumstances<'_>) -> AttemptResult {
-    let reason = Reason::own("5.7.1", format!("rate limit exceeded: {reason}"));
+    of_refusal("5.7.1", format!("rate limit exceeded: {reason}"), about)
+}
+
+/// All recipients fail without an attempt.
+pub(super) fn of_refusal(status: &str, reason: String, about: &Circumstances<'_>) -> AttemptResult {
+    let reason = Reason::own(status, reason);
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
     let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false };
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
@@ -102,8 +108,8 @@ fn event(delivery: &Delivery, about: &Circumstances<'_>, uncertain: bool, until:
     };
     Event {
         domain: about.item.domain.clone(),
-        account: Some(about.account.to_owned()),
-        remote: Some(about.remote.to_owned()),
+        account: named(about.account),
+        remote: named(about.remote),
         text,
         until,
         recipients: u32::try_from(about.recipients.len()).unwrap_or(u32::MAX),
