@@ -111,7 +111,7 @@ impl Sender {
             }
             Err(error) => error,
         };
-        // A message that the relay fails on is retried like any other: it stops nobody, and expires.
+        // A message that the relay fails on is retried like any other: it delays no other message, and it expires.
         tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
         let (sender, reason) = (Arc::clone(self), error.to_string());
         match turns.remove(&error.id()) {

@@ -95,7 +95,7 @@ async fn start_tls(
     let reply = connection.command("STARTTLS", options.timeouts.command).await;
     expect_ok(&reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
     if !connection.buffer.is_empty() {
-        // Whoever sits between could have put replies there that would be taken for encrypted ones.
+        // An attacker in between could inject replies here that would count as encrypted ones.
         let reason = "the server sent something between its reply to STARTTLS and TLS".to_owned();
         return Err(ConnectError::local(Stage::Tls, reason));
     }

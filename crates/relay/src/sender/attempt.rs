@@ -6,7 +6,7 @@ use std::time::Duration;
 use tollgate_core::{Span, Timestamp};
 
 use super::Sender;
-use super::outcome::{self, Circumstances};
+use super::outcome::{self, AttemptContext};
 use crate::accounts::{Account, OnLimit};
 use crate::client::{Connection, Delivery, Destination, Progress, TlsMode};
 use crate::direct::{Direct, Host, Route};
@@ -59,7 +59,7 @@ impl Sender {
             && job.turn.lane.account.is_none()
             && let Some(direct) = &self.parts.direct
         {
-            let about = self.circumstances(&job, &job.waiting);
+            let about = self.context(&job, &job.waiting);
             match direct.route(&job.item.domain).await {
                 Route::Hosts(hosts) => accounts = hosts_as_accounts(direct, &job, &hosts),
                 Route::Never { status, reason } => {
@@ -78,7 +78,7 @@ impl Sender {
     pub(super) async fn after_fault(&self, turn: Turn, reason: &str) -> End {
         match self.job(turn).await {
             Ok(Some(job)) => {
-                let about = self.circumstances(&job, &job.waiting);
+                let about = self.context(&job, &job.waiting);
                 self.record(&job, outcome::of_failure(reason, &about)).await
             }
             Ok(None) => End::Settled,
@@ -86,7 +86,7 @@ impl Sender {
         }
     }
 
-    /// Reads an item; `None` if nobody waits any more.
+    /// Reads an item; `None` if no recipient waits any more.
     async fn job(&self, turn: Turn) -> Result<Option<Job>, QueueError> {
         let (queue, key) = (self.parts.queue.clone(), turn.item);
         let read = tokio::task::spawn_blocking(move || queue.item(key)).await;
@@ -242,7 +242,7 @@ impl Sender {
         let rejects = |(account, refusal): &(Arc<Account>, Refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
         };
-        // Reports are never rejected: nobody would hear of them.
+        // Reports are never rejected: a report has no sender to tell.
         let is_report = job.kept.envelope.sender.is_none();
         if obstacles.paused.is_none() && !is_report && obstacles.refusals.iter().all(rejects) {
             let about = self.through(job, &job.waiting, account);
@@ -310,13 +310,18 @@ impl Sender {
     }
 
     /// What a result is made of, through an account.
-    fn through<'a>(&'a self, job: &'a Job, recipients: &'a [u32], account: &'a Account) -> Circumstances<'a> {
+    fn through<'a>(
+        &'a self,
+        job: &'a Job,
+        recipients: &'a [u32],
+        account: &'a Account,
+    ) -> AttemptContext<'a> {
         let (account, remote) = (&*account.id, &*account.destination.host);
-        Circumstances { account, remote, ..self.circumstances(job, recipients) }
+        AttemptContext { account, remote, ..self.context(job, recipients) }
     }
 
-    fn circumstances<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> Circumstances<'a> {
-        Circumstances {
+    fn context<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> AttemptContext<'a> {
+        AttemptContext {
             item: &job.item,
             recipients,
             account: "",
