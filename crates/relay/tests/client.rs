@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::sync::Arc;
 
-use outbound::script::{Act, Script, Scripted, Tls, polite, with};
-use outbound::{client_options, envelope, plain, text};
+use keeping::script::{Act, Script, Scripted, Tls, polite, with};
+use keeping::{client_options, envelope, plain, text};
 use tollgate_relay::client::{Answer, Client, Delivery, Destination, Login, Progress, Stage, TlsMode};
 use tollgate_relay::message::Envelope;
 

@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
-use outbound::{envelope, patient_options, plain, text};
+use keeping::{envelope, patient_options, plain, text};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use tollgate_relay::client::{Answer, Client, Delivery, Destination, Progress, TlsMode};

@@ -2,17 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use outbound::dns::{self, Known};
-use outbound::forgetful::Forgetful;
-use outbound::script::{Act, Scripted, with};
-use outbound::stand::{Limited, Stand};
-use outbound::{clock, envelope, submit};
+use keeping::dns::{self, Known};
+use keeping::forgetful::Forgetful;
+use keeping::script::{Act, Scripted, with};
+use keeping::stand::{Limited, Stand};
+use keeping::{clock, envelope, submit};
 use tollgate_core::Span;
 use tollgate_relay::direct::{Direct, Route};
 use tollgate_relay::queue::{EventKind, RecipientState};

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::sync::Arc;
 
-use outbound::forgetful::Forgetful;
-use outbound::{START, clock, envelope, open, open_with, options, read_text, submit, text_of};
+use keeping::forgetful::Forgetful;
+use keeping::{START, clock, envelope, open, open_with, options, read_text, submit, text_of};
 use tollgate_core::{Span, Timestamp};
 use tollgate_relay::message::{Accepted, Idempotency, Intake, IntakeError, MessageId};
 use tollgate_relay::queue::{

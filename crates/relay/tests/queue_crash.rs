@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -12,8 +12,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use outbound::forgetful::Forgetful;
-use outbound::{START, clock, envelope, open, read_text, submit, text_of};
+use keeping::forgetful::Forgetful;
+use keeping::{START, clock, envelope, open, read_text, submit, text_of};
 use parking_lot::Mutex;
 use tollgate_core::Span;
 use tollgate_relay::message::MessageId;

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::sync::Arc;
 
-use outbound::forgetful::Forgetful;
-use outbound::{clock, envelope, open, options, read_text, submit, text_of};
+use keeping::forgetful::Forgetful;
+use keeping::{clock, envelope, open, options, read_text, submit, text_of};
 use tollgate_core::Clock;
 use tollgate_relay::message::{IntakeError, MessageId};
 use tollgate_relay::queue::disk::{Directory, Disk};

@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use outbound::forgetful::Forgetful;
-use outbound::{START, clock, envelope, open, submit};
+use keeping::forgetful::Forgetful;
+use keeping::{START, clock, envelope, open, submit};
 use proptest::prelude::*;
 use tollgate_core::Span;
 use tollgate_relay::message::{Accepted, Idempotency, IntakeError, MessageId};

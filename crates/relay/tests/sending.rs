@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::collections::BTreeMap;
 
-use outbound::script::{Act, Scripted, with};
-use outbound::stand::{Limited, Stand, account};
-use outbound::{START, envelope, submit, text_of};
+use keeping::script::{Act, Scripted, with};
+use keeping::stand::{Limited, Stand, account};
+use keeping::{START, envelope, submit, text_of};
 use tollgate_core::{Clock, Span};
 use tollgate_relay::accounts::{Account, OnLimit};
 use tollgate_relay::client::Login;

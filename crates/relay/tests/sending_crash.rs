@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail loudly")]
 
-mod outbound;
+mod keeping;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
-use outbound::stand::{Limited, account, policies};
-use outbound::{clock, envelope, open, options, patient_options, submit, text_of};
+use keeping::stand::{Limited, account, policies};
+use keeping::{clock, envelope, open, options, patient_options, submit, text_of};
 use tollgate_core::{Clock, Records, Span, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::Accounts;

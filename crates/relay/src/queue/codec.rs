@@ -347,3 +347,6 @@ impl Row for Used {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
