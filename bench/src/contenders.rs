@@ -11,9 +11,12 @@ use governor::state::keyed::DashMapStateStore;
 use governor::{Quota, RateLimiter};
 use tollgate_core::key::FieldKind;
 use tollgate_core::store::Answer;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
 use tollgate_core::{
     Attempt, Charges, Decision, Field, Limit, Outcome, Plan, Policies, Policy, Records, Rule, Store, Ticket,
+    Timestamp,
 };
+use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Parts, Snapshot};
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -89,7 +92,7 @@ pub fn policies() -> Policies {
 pub fn decide(engine: &Engine, pinned: &Snapshot, policy: &str, fields: &[(&str, &str)]) -> bool {
     let attempt = Attempt { policy, fields, cost: 1, id: None };
     let mut decision = Decision::blank();
-    assert!(engine.decide_at_once(pinned, &attempt, &mut decision).unwrap());
+    ready(engine.decide_as(Manner::Take, pinned, &attempt, &mut decision)).unwrap();
     decision.allowed()
 }
 
@@ -106,17 +109,13 @@ pub fn ready<F: Future>(future: F) -> F::Output {
 pub struct Nothing;
 
 impl Records for Nothing {
-    fn put<'a>(&'a self, _: &'a str, _: &'a [u8]) -> Answer<'a, ()> {
-        Answer::ready(Ok(()))
+    fn change<'a>(&'a self, _: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        Answer::ready(Ok(vec![true; edits.len()]))
     }
-    fn delete<'a>(&'a self, _: &'a str) -> Answer<'a, ()> {
-        Answer::ready(Ok(()))
-    }
-    fn swap<'a>(&'a self, _: &'a str, _: Option<&'a [u8]>, _: Option<&'a [u8]>) -> Answer<'a, bool> {
-        Answer::ready(Ok(true))
-    }
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        Answer::ready(Ok(Vec::new()))
+
+    fn changes(&self, _: Namespace, _: Option<u64>) -> Answer<'_, Changes> {
+        let (now, scope) = (Timestamp::ZERO, Scope::All);
+        Answer::ready(Ok(Changes { now, version: 0, size: 0, scope, entries: Vec::new() }))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -11,7 +11,8 @@ use axum::{Json, Router};
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tollgate_doors::{HttpParts, router};
-use tollgate_engine::{Pacer, PacerOptions};
+use tollgate_engine::{Admissions, Leases, Pacer, PacerOptions};
+use tollgate_store::SteadyClock;
 
 use crate::contenders::engine;
 use crate::rounds::{line, measure};
@@ -25,9 +26,10 @@ const BATCH: usize = 100;
 pub fn run() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let engine = Arc::new(engine());
+    let leases = Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new()));
     let parts = HttpParts {
         pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
-        engine,
+        admissions: Admissions { engine, pacer: None, leases: Arc::new(leases) },
         keys: Arc::default(),
         reload: Arc::new(|| Ok(())),
         routes: Arc::new(Vec::new),

@@ -69,7 +69,7 @@ fn lateness(limit: &str) {
         let fields = [("key", "k")];
         let attempt = Attempt { policy: "paced", fields: &fields, cost: 1, id: None };
         for _ in 0..60 {
-            let told = |_: &Engine, decision: &Decision<'_>| decision.wait();
+            let told = |_: &Arc<Engine>, decision: &Decision<'_>| decision.wait();
             let ask = Ask { max_wait: Some(Span::ZERO), ..Ask::from(attempt) };
             // Asked by whoever does not wait, it tells when it is due.
             let due = match pacer.acquire_with(ask, told).await {

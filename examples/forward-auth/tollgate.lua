@@ -1,27 +1,27 @@
 -- Asks tollgate before a request passes through HAProxy. `haproxy.cfg` beside this file uses it.
 
--- Where HAProxy listens for what is asked here. The host in the address of a question is not used.
+-- Where HAProxy listens for questions of this script. The host in the address is not used.
 local ASKED = "abns@tollgate"
 local ADDRESS = "http://tollgate/api/v1/forward-auth/"
 
--- What happens without an answer: "refuse" with 503, or "pass".
+-- If tollgate does not answer: "refuse" with 503, or "pass".
 local WITHOUT_ANSWER = "refuse"
 
--- How many headers a question may have. HAProxy has room for 101, its own among them, and some versions
+-- How many headers a question may have. HAProxy has room for 101 including its own, and some versions
 -- crash beyond that.
 local MOST_HEADERS = 64
 
--- What HAProxy itself says when tollgate does not answer. Anything else that tollgate did not say is
--- about the question, such as that it is too long, and a client that could make it so must not pass.
+-- The statuses with which HAProxy reports that tollgate does not answer. Any other status that is not from
+-- tollgate is about the question, for example that it is too long. A client can cause that, so it must not pass.
 local SILENCE = { [502] = true, [503] = true, [504] = true }
 
--- Headers that belong to one connection, or to a body that is not sent along.
+-- Headers of one connection, or of a body that is not sent.
 local NOT_PASSED_ON = {
     "connection", "content-length", "expect", "host", "keep-alive", "te", "trailer",
     "transfer-encoding", "upgrade",
 }
 
--- What a client sees of an answer.
+-- Headers of the answer that the client gets.
 local ALWAYS_SHOWN = {
     "x-ratelimit-limit", "x-ratelimit-burst", "x-ratelimit-remaining", "x-ratelimit-reset",
     "x-ratelimit-type",
@@ -30,8 +30,7 @@ local SHOWN_WHEN_REFUSED = {
     "cache-control", "content-type", "retry-after", "www-authenticate", "x-correlation-id",
 }
 
--- The headers of a request, with what HAProxy itself knows in place of what the client may have sent;
--- nothing if they are too many.
+-- The headers of a request, with HAProxy's own values in place of the client's; nil if there are too many.
 local function question(txn)
     local sent = txn.http:req_get_headers()
     local host = sent["host"] and sent["host"][0]

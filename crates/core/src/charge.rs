@@ -209,6 +209,11 @@ impl<'a> Charges<'a> {
         self.list.iter().any(|charge| charge.plan.has_calendar())
     }
 
+    /// Adds a number that limits may bound, by the field it came in.
+    pub fn push_amount(&mut self, field: &'a str, amount: u64) {
+        self.amounts.push((field, amount));
+    }
+
     /// Numbers in the attempt that limits may bound, by the field they came in.
     pub fn amounts(&self) -> &[(&'a str, u64)] {
         &self.amounts

@@ -23,12 +23,12 @@ pub struct Derivation {
     pub field: Arc<str>,
     /// What it is derived from.
     pub source: Arc<str>,
-    part: Part,
+    part: TemplatePart,
 }
 
 /// Which part of the source it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Part {
+enum TemplatePart {
     /// The domain of a mail address.
     Domain,
     /// The network around an IP address.
@@ -40,7 +40,7 @@ enum Part {
 pub(crate) struct Placed {
     field: u8,
     source: u8,
-    part: Part,
+    part: TemplatePart,
 }
 
 /// Fields and values, with those that were derived.
@@ -57,8 +57,8 @@ impl Kinds {
             return Err(format!("other fields are derived from `{field}`, so it cannot be derived itself"));
         }
         let part = match (self.of(field), self.of(source)) {
-            (FieldKind::Domain, FieldKind::Address) => Part::Domain,
-            (kind @ FieldKind::Ip { .. }, of @ FieldKind::Ip { .. }) => Part::Network { of, kind },
+            (FieldKind::Domain, FieldKind::Address) => TemplatePart::Domain,
+            (kind @ FieldKind::Ip { .. }, of @ FieldKind::Ip { .. }) => TemplatePart::Network { of, kind },
             _ => {
                 return Err(format!(
                     "`{field}` cannot be derived from `{source}`: a domain is derived from a mail address, and a network from an IP address"
@@ -95,7 +95,7 @@ impl Kinds {
     }
 }
 
-impl Part {
+impl TemplatePart {
     /// This part of a value of the source, as it is written there; `None` if the value has no such part.
     fn of(self, value: &str) -> Result<Option<&str>, ValueError> {
         match self {

@@ -69,7 +69,7 @@ pub fn parse_explicit(text: &str) -> Result<Written, GrammarError> {
     if written.is_some() || text.trim() == "unlimited" {
         return Ok(written);
     }
-    let problem = "this would mean no limit at all: write `unlimited` if that is meant; to refuse a key, put it on the blocklist";
+    let problem = "this would mean no limit at all: write `unlimited` if you mean that; to block a key, put it on the blocklist";
     Err(GrammarError { text: text.to_owned(), at: 0, problem: problem.to_owned() })
 }
 
@@ -188,7 +188,7 @@ fn sliding(words: &mut Words<'_>, max: u64, period: Span) -> Result<Written, Gra
     let start = words.skip_space();
     let slot = words.duration()?;
     if slot > period {
-        return Err(words.wrong_at(start, "a slot is no longer than the period it cuts up"));
+        return Err(words.wrong_at(start, "a slot must not be longer than the period"));
     }
     if period.as_micros().div_ceil(slot.as_micros()) > Slotted::MOST_SLOTS {
         return Err(words.wrong_at(start, "that is more than 10000 slots: make them longer"));

@@ -22,7 +22,6 @@ pub mod derived;
 pub mod grammar;
 pub mod guard;
 pub mod key;
-pub mod ledger;
 pub mod limit;
 pub mod lists;
 mod mistake;
@@ -39,6 +38,7 @@ pub mod store;
 pub mod ticket;
 pub mod time;
 pub mod together;
+pub mod versioned_map;
 
 pub use banning::Banning;
 pub use charge::{Charge, Charges, Fate, Outcome};

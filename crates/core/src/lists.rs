@@ -153,7 +153,7 @@ impl Lists {
         Self { layers, addresses: kinds.addresses().collect() }
     }
 
-    /// Whether nobody is listed.
+    /// Whether the lists are empty.
     pub fn is_empty(&self) -> bool {
         self.layers.iter().all(|layer| layer.is_empty())
     }

@@ -118,7 +118,7 @@ fn no_address(bare: &str) -> String {
     match (dotted, parts) {
         (true, 2..=3) => format!("an IPv4 address has four numbers: {EXAMPLES}"),
         (true, 4) => format!("the numbers of an IPv4 address are 0 to 255, without zeros before: {EXAMPLES}"),
-        _ => format!("this is no address: {EXAMPLES}"),
+        _ => format!("this is not an address: {EXAMPLES}"),
     }
 }
 

@@ -19,7 +19,7 @@ pub use crate::mistake::{Mistake, nearest};
 use crate::numbers::Numbers;
 use crate::outage::OnOutage;
 use crate::rule::{OnExceed, Rule};
-use crate::step::Step;
+use crate::step::RuleStep;
 use crate::{MAX_EXACT, Ticket};
 
 /// All policies and the rules they share: one consistent set, replaced as a whole.
@@ -52,7 +52,7 @@ pub struct Policy {
     derived: Box<[Placed]>,
     numbers: Vec<Arc<str>>,
     /// For each rule, what charging it takes.
-    steps: Box<[Step]>,
+    steps: Box<[RuleStep]>,
     observes: bool,
     lets_wait: bool,
     counts_answers: bool,
@@ -241,7 +241,7 @@ impl Policy {
     ) -> Self {
         let mut fields: Vec<Arc<str>> = Vec::new();
         let mut numbers: Vec<Arc<str>> = Vec::new();
-        let steps: Box<[Step]> = rules.iter().map(|rule| Step::new(rule, &mut fields)).collect();
+        let steps: Box<[RuleStep]> = rules.iter().map(|rule| RuleStep::new(rule, &mut fields)).collect();
         let mut holding = Holding::Nothing;
         for rule in &rules {
             holding = holding.max(known.holding(rule));

@@ -22,7 +22,7 @@ pub struct Statuses([u64; WORDS]);
 
 /// One entry of what is written: a status, or all that begin with the same digit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Entry {
+enum StatusEntry {
     One(u16),
     Hundred(u16),
 }
@@ -82,26 +82,26 @@ impl Statuses {
         self.0[usize::from(index) / 64] |= 1 << (index % 64);
     }
 
-    fn entries(&self) -> Vec<Entry> {
+    fn entries(&self) -> Vec<StatusEntry> {
         let mut entries = Vec::new();
         for hundred in FIRST / 100..=LAST / 100 {
             let all = hundred * 100..=hundred * 100 + 99;
             if all.clone().all(|status| self.contains(status)) {
-                entries.push(Entry::Hundred(hundred));
+                entries.push(StatusEntry::Hundred(hundred));
             } else {
-                entries.extend(all.filter(|status| self.contains(*status)).map(Entry::One));
+                entries.extend(all.filter(|status| self.contains(*status)).map(StatusEntry::One));
             }
         }
         entries
     }
 }
 
-impl From<Entry> for Statuses {
-    fn from(entry: Entry) -> Self {
+impl From<StatusEntry> for Statuses {
+    fn from(entry: StatusEntry) -> Self {
         let mut statuses = Self::NONE;
         match entry {
-            Entry::One(status) => statuses.insert(status),
-            Entry::Hundred(hundred) => {
+            StatusEntry::One(status) => statuses.insert(status),
+            StatusEntry::Hundred(hundred) => {
                 (hundred * 100..=hundred * 100 + 99).for_each(|status| statuses.insert(status));
             }
         }
@@ -140,7 +140,7 @@ impl<'t> Rest<'t> {
         is
     }
 
-    fn entry(&mut self) -> Result<Entry, GrammarError> {
+    fn entry(&mut self) -> Result<StatusEntry, GrammarError> {
         let word = self.peek();
         let entry = entry_of(word).ok_or_else(|| self.wrong(&mistaken(word)))?;
         self.at += word.len();
@@ -182,16 +182,16 @@ impl<'t> Rest<'t> {
     }
 }
 
-fn entry_of(word: &str) -> Option<Entry> {
+fn entry_of(word: &str) -> Option<StatusEntry> {
     let number =
         |digits: &str| digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())?;
     match word.strip_suffix("xx") {
-        Some(hundred) if hundred.len() == 1 => {
-            number(hundred).filter(|hundred| (FIRST / 100..=LAST / 100).contains(hundred)).map(Entry::Hundred)
-        }
+        Some(hundred) if hundred.len() == 1 => number(hundred)
+            .filter(|hundred| (FIRST / 100..=LAST / 100).contains(hundred))
+            .map(StatusEntry::Hundred),
         Some(_) => None,
         None if word.len() == 3 => {
-            number(word).filter(|status| (FIRST..=LAST).contains(status)).map(Entry::One)
+            number(word).filter(|status| (FIRST..=LAST).contains(status)).map(StatusEntry::One)
         }
         None => None,
     }
@@ -207,7 +207,7 @@ fn mistaken(word: &str) -> String {
             let spelled = word.to_ascii_lowercase();
             match entry_of(&spelled) {
                 Some(_) => format!("`{word}` is written `{spelled}`"),
-                None => format!("`{word}` is no status: {FORMS}"),
+                None => format!("`{word}` is not a status: {FORMS}"),
             }
         }
     }
@@ -250,7 +250,7 @@ impl fmt::Display for Statuses {
     }
 }
 
-impl fmt::Display for Entry {
+impl fmt::Display for StatusEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::One(status) => status.fmt(f),

@@ -17,8 +17,8 @@ use crate::rule::{Field, Rule};
 
 /// One rule of a policy.
 #[derive(Clone, Debug)]
-pub(crate) struct Step {
-    parts: SmallVec<[Part; Rule::MOST_FIELDS]>,
+pub(crate) struct RuleStep {
+    parts: SmallVec<[KeyPart; Rule::MOST_FIELDS]>,
     pub(crate) enabled: bool,
     enforced: bool,
     /// Whether there is any limit, for all keys that have none of their own.
@@ -29,16 +29,16 @@ pub(crate) struct Step {
 
 /// One field of its key.
 #[derive(Clone, Copy, Debug)]
-struct Part {
+struct KeyPart {
     /// Which of the policy's fields it is.
     index: u8,
     kind: FieldKind,
 }
 
-impl Step {
+impl RuleStep {
     /// The step of a rule. Its fields are entered among those of the policy, as far as they are not there.
     pub(crate) fn new(rule: &Rule, fields: &mut Vec<Arc<str>>) -> Self {
-        let part = |field: &Field| Part { index: position(fields, &field.name), kind: field.kind };
+        let part = |field: &Field| KeyPart { index: position(fields, &field.name), kind: field.kind };
         Self {
             parts: rule.by.iter().map(part).collect(),
             enabled: rule.enabled,
@@ -81,7 +81,7 @@ impl Step {
         values: &[Option<&'a str>],
         charges: &mut Charges<'a>,
     ) -> Result<Option<Key<'a>>, Mistake> {
-        let value = |part: &Part| values[usize::from(part.index)];
+        let value = |part: &KeyPart| values[usize::from(part.index)];
         match &*self.parts {
             [] => return Ok(Some(Key::Refunded(&rule.name))),
             [part] => match value(part) {

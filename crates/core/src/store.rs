@@ -1,7 +1,6 @@
 //! What the engine asks of a place that keeps counters, and of one that keeps records.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,11 +11,11 @@ use core::task::{Context, Poll};
 
 use crate::Ticket;
 use crate::charge::{Charges, Outcome};
-use crate::ledger::{self, Changes, Edit, PREFIX, Scope};
 use crate::limit::Hold;
 use crate::outage::Reason;
 use crate::plan::Plan;
 use crate::time::Timestamp;
+use crate::versioned_map::{Changes, Edit, Namespace};
 
 /// A place that keeps counters. It owns the time by which they age.
 pub trait Store: Send + Sync {
@@ -60,68 +59,28 @@ pub trait Store: Send + Sync {
     }
 }
 
-/// A place that keeps what was configured at run time: names and what is written under them.
+/// A place that keeps named values beside the counters: one map for each namespace, each with its own
+/// version. All nodes that share the counters share the values.
 pub trait Records: Send + Sync {
-    /// Writes a record; it is durable when the answer comes.
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()>;
+    /// Makes edits in one namespace, in their order, and answers for each whether its condition held; an
+    /// edit whose condition does not hold changes nothing. Of all callers that expect the same value and
+    /// replace it, one succeeds. The changes are durable when the answer comes. If the answer is an error,
+    /// up to [`MOST_TOGETHER`] edits were made all or not at all; more may have been made in part.
+    /// Fails with [`Namespace::full`] if there is no room.
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>>;
 
-    /// Removes a record, if it is there.
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()>;
+    /// What has changed in a namespace since a version that an earlier answer told, or everything. It
+    /// tells everything as well if it no longer knows what has changed since. It tells only what is
+    /// durable.
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes>;
 
-    /// Writes a record, or removes it, if what is there is what is expected; answers whether it was.
-    /// Of all who change the same record at once, one succeeds. It is durable when the answer comes.
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool>;
-
-    /// All records but those of the ledger, sorted by name.
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>>;
-
-    /// A number that changes whenever somebody writes or removes a record. Where nobody else can,
-    /// it need not change.
-    fn version(&self) -> Answer<'_, u64> {
-        Answer::ready(Ok(0))
-    }
-
-    /// Changes the ledger, in this order; it is durable when the answer comes.
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        Answer::Later(Box::pin(async move {
-            for Edit { name, to } in edits {
-                let name = format!("{PREFIX}{name}");
-                match to {
-                    ledger::Entry::Written(value) => self.put(&name, value).await?,
-                    ledger::Entry::Removed => self.delete(&name).await?,
-                    ledger::Entry::RemovedIf(value) => {
-                        if self.all().await?.iter().any(|(own, now)| *own == name && now == value) {
-                            self.delete(&name).await?;
-                        }
-                    }
-                }
-            }
-            Ok(())
-        }))
-    }
-
-    /// What has changed in the ledger since a version, or all of it. Where nobody else can change it,
-    /// what is known already need not be told again.
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        Answer::Later(Box::pin(async move {
-            let all = if since.is_none() { self.all().await? } else { Vec::new() };
-            let entry =
-                |(name, value): (String, Vec<u8>)| Some((name.strip_prefix(PREFIX)?.into(), Some(value)));
-            let scope = if since.is_none() { Scope::All } else { Scope::Changes };
-            Ok(Changes {
-                now: None,
-                version: 0,
-                size: None,
-                scope,
-                entries: all.into_iter().filter_map(entry).collect(),
-            })
-        }))
-    }
-
-    /// Random bytes that last as long as the counters do and are the same for all who share them,
-    /// for whoever signs what refers to them.
+    /// Random bytes that last as long as the counters do, the same for all nodes that share them. The
+    /// engine signs receipts with them.
     fn secret(&self) -> Answer<'_, [u8; 32]>;
 }
+
+/// How many edits of one call every store makes all or not at all.
+pub const MOST_TOGETHER: usize = 1_000;
 
 /// A store's answer: at once if it is in this process, else later. Either way it can be awaited.
 pub enum Answer<'a, T> {

@@ -51,8 +51,8 @@ fn what_is_no_network_is_refused_with_what_would_be_right() {
         ("[::1]:80", "without its port"),
         ("fe80::1%eth0", "without its zone"),
         ("203.0.113.7 /24", "there is a space in it"),
-        ("2001:db8:::/32", "this is no address"),
-        ("example.com", "this is no address"),
+        ("2001:db8:::/32", "this is not an address"),
+        ("example.com", "this is not an address"),
     ];
     for (text, expected) in table {
         let problem = Net::parse(text).unwrap_err().to_string();
@@ -92,7 +92,7 @@ fn what_is_no_target_is_refused_with_what_would_be_right() {
         ("user=a,user=b", "the field `user` is written twice"),
         ("a=1,b=2,c=3,d=4,e=5", "1 to 4 fields"),
         ("ip=203.0.113.7/24", "character 16: bits are set beyond /24: write `203.0.113.0/24`"),
-        ("ip=bob", "character 4: this is no address"),
+        ("ip=bob", "character 4: this is not an address"),
         ("user=bob,ip=203.0.113.0/24", "the value of `ip` is not an IPv4 or IPv6 address"),
         ("sender=<>", "as good as none"),
     ];

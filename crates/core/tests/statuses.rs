@@ -83,7 +83,7 @@ fn an_entry_of_a_list_is_one_status_or_one_kind() {
     assert_eq!(several, statuses("[4xx, 503]"));
     for (text, remedy) in [
         ("not 5xx", "`not` goes before all"),
-        ("[401]", "`[` is no status"),
+        ("[401]", "`[` is not a status"),
         ("401 403", "one word too many"),
     ] {
         let error = Statuses::entry(text).expect_err(text).to_string();
@@ -95,27 +95,27 @@ fn an_entry_of_a_list_is_one_status_or_one_kind() {
 const MISTAKES: &[(&str, usize, &str)] = &[
     ("", 1, "a status is missing: a status is `100` to `599`"),
     ("not", 4, "a status is missing"),
-    ("40", 1, "`40` is no status: a status is `100` to `599`, or all of a kind, as in `4xx`"),
-    ("4011", 1, "`4011` is no status"),
-    ("099", 1, "`099` is no status"),
-    ("600", 1, "`600` is no status"),
-    ("+401", 1, "`+` is no status"),
-    ("40x", 1, "`40x` is no status"),
-    ("6xx", 1, "`6xx` is no status"),
-    ("0xx", 1, "`0xx` is no status"),
+    ("40", 1, "`40` is not a status: a status is `100` to `599`, or all of a kind, as in `4xx`"),
+    ("4011", 1, "`4011` is not a status"),
+    ("099", 1, "`099` is not a status"),
+    ("600", 1, "`600` is not a status"),
+    ("+401", 1, "`+` is not a status"),
+    ("40x", 1, "`40x` is not a status"),
+    ("6xx", 1, "`6xx` is not a status"),
+    ("0xx", 1, "`0xx` is not a status"),
     ("4XX", 1, "`4XX` is written `4xx`"),
-    ("success", 1, "`success` is no status"),
+    ("success", 1, "`success` is not a status"),
     ("401, 403", 4, "several statuses go into brackets, as in `[401, 403]`"),
     ("401 403", 5, "`403` is one word too many"),
     ("[401 403]", 6, "after a status comes `,` or `]`"),
     ("[401, 403", 10, "after a status comes `,` or `]`"),
-    ("[401,]", 6, "`]` is no status"),
+    ("[401,]", 6, "`]` is not a status"),
     ("[]", 2, "counts nothing: leave the rule out"),
     ("not []", 6, "counts nothing"),
     ("[not 5xx, 404]", 2, "`not` goes before all of them, as in `not [404, 5xx]`"),
     ("not not 5xx", 5, "`not` goes before all of them"),
     ("not [1xx, 2xx, 3xx, 4xx, 5xx]", 5, "no answer would be counted"),
-    ("é", 1, "`é` is no status"),
+    ("é", 1, "`é` is not a status"),
 ];
 
 #[test]

@@ -5,6 +5,7 @@
 //! listening, TLS and timeouts, which belong to whoever serves the router.
 
 mod acquire;
+mod aliases;
 mod answer;
 mod audit;
 mod auth;
@@ -12,6 +13,7 @@ mod bans;
 mod body;
 mod check;
 mod consumers;
+mod counters;
 mod endpoint;
 mod exposition;
 mod forward_auth;
@@ -28,7 +30,6 @@ mod pages;
 mod path;
 mod policies;
 mod problem;
-mod ratelimits;
 mod refund;
 mod routes;
 mod shown;
@@ -43,7 +44,7 @@ use axum::body::Bytes;
 use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
-use tollgate_engine::{Engine, Pacer};
+use tollgate_engine::{Admissions, Engine, Pacer};
 
 pub use auth::{AccessKey, AccessKeys, Role};
 use endpoint::Endpoint;
@@ -56,30 +57,31 @@ pub use waiting::{LONGEST_WAIT, Patience};
 
 /// What the HTTP door is made of.
 pub struct HttpParts {
-    /// Who decides.
-    pub engine: Arc<Engine>,
-    /// Who lets attempts wait for their turn.
+    /// Decides attempts.
+    pub admissions: Admissions,
+    /// Lets attempts wait for their turn.
     pub pacer: Pacer,
-    /// Who may ask for what, for as long as nobody replaces them.
+    /// The access keys; they can be replaced while the router serves.
     pub keys: Arc<AccessKeys>,
-    /// Reads the configuration again, or says what is wrong with it.
+    /// Reloads the configuration, or returns its errors.
     pub reload: Reload,
-    /// The routes that there are; none where nobody routes.
+    /// The routes of the gateway; none if there is no gateway.
     pub routes: KnownRoutes,
-    /// What the door for proxies is told, for as long as nobody replaces it.
+    /// The settings of forward-auth; they can be replaced while the router serves.
     pub forward_auth: Arc<ForwardAuth>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
 
-/// Reads the configuration again, or says what is wrong with it.
+/// Reloads the configuration, or returns its errors.
 pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
 /// What every request shares.
 pub(crate) struct App {
+    pub(crate) admissions: Admissions,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
-    /// Places for those who wait.
+    /// Places for waiting requests.
     pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
@@ -93,7 +95,7 @@ pub(crate) struct App {
     pub(crate) bodies: incoming::Gauge,
     /// Whether each endpoint takes a body.
     pub(crate) takes_body: Vec<bool>,
-    /// What may stand in the query of each endpoint.
+    /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
 }
 
@@ -102,11 +104,13 @@ pub fn router(parts: HttpParts) -> Router {
     let endpoints = all();
     let meters = metrics::HttpMeters::new(&endpoints);
     let mut registry = parts.registry;
-    metrics::register(&mut registry, &parts.engine, &parts.pacer, &meters);
+    let engine = &parts.admissions.engine;
+    metrics::register(&mut registry, engine, &parts.pacer, &meters);
     let openapi = openapi::document(&endpoints).to_string().into();
     let app = Arc::new(App {
-        engine: parts.engine,
-        pacer: parts.pacer,
+        engine: Arc::clone(engine),
+        pacer: parts.pacer.clone(),
+        admissions: Admissions { pacer: Some(parts.pacer), ..parts.admissions.clone() },
         places: Semaphore::new(waiting::MOST_WAITING),
         keys: parts.keys,
         reload: parts.reload,
@@ -123,6 +127,9 @@ pub fn router(parts: HttpParts) -> Router {
     let mut router = Router::new();
     for (index, endpoint) in endpoints.into_iter().enumerate() {
         router = router.route(endpoint.pattern, (endpoint.serve)(index));
+        if let Some(earlier) = aliases::earlier(endpoint.pattern) {
+            router = router.route(&earlier, (endpoint.serve)(index));
+        }
     }
     router
         .fallback(|State(app): State<Arc<App>>, request: Request| {
@@ -144,7 +151,7 @@ fn all() -> Vec<Endpoint> {
         refund::endpoints(),
         guards::endpoints(),
         holds::endpoints(),
-        ratelimits::endpoints(),
+        counters::endpoints(),
         bans::endpoints(),
         policies::endpoints(),
         routes::endpoints(),

@@ -1,6 +1,6 @@
 //! Doors: each turns bytes into an attempt, and a decision into bytes.
 //!
-//! Absent on purpose: every rule of who may pass. A door that weighs anything itself is wrong.
+//! Absent on purpose: deciding. A door that decides anything itself is wrong.
 
 pub mod http;
 

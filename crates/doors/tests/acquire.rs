@@ -114,7 +114,7 @@ async fn who_would_wait_too_long_is_told_at_once_for_how_long() {
     let reply = acquire(&door, pace("400ms")).await;
     let expected = json!({
         "type": "/problems/wait-too-long", "title": "Wait too long", "status": 429,
-        "detail": "it would have to wait 1s, which is longer than its caller waits; retry after 1 s",
+        "detail": "the wait would be 1s, longer than the caller allows; retry after 1 s",
         "correlationId": "…", "error": "wait too long", "allowed": false, "verdict": "wait", "policy": "pace",
         "retry_after": 1, "retryAfter": 1, "retry_after_ms": 1_000, "waited_ms": 0,
     });
@@ -275,7 +275,7 @@ async fn what_cannot_be_meant_is_refused_with_the_reason() {
         (json!({ "policy": "pace", "max_wait": "5 parsecs" }), "`max_wait`: `5 parsecs`"),
         (json!({ "policy": "pace", "max_wait": "-5s" }), "`max_wait`: `-5s`"),
         (json!({ "policy": "pace", "max_wait": 5 }), "expected a string, not the number 5"),
-        (json!({ "policy": "pace", "max_wait": "2m" }), "at most `1m` is waited for"),
+        (json!({ "policy": "pace", "max_wait": "2m" }), "the maximum is `1m`"),
         (json!({ "policy": "pace", "priority": 101 }), "from -100 to 100, not the number 101"),
         (json!({ "policy": "pace", "priority": -128 }), "from -100 to 100, not the number -128"),
         (json!({ "policy": "pace", "priority": "high" }), "from -100 to 100, not the text \"high\""),
@@ -402,7 +402,7 @@ async fn a_store_that_is_gone_is_a_problem_of_its_own() {
     assert_eq!(acquire(&door, json!({ "policy": "pace" })).await.status, 503);
     let reply = door.post("/api/v1/paced/pace/retry-after", json!({ "retry_after": 7 })).await;
     assert_eq!(reply.status, 503);
-    assert!(reply.detail().starts_with("it stands still on this node alone: "), "{}", reply.detail());
+    assert!(reply.detail().starts_with("the pause applies on this node only: "), "{}", reply.detail());
     let shown = door.get("/api/v1/paced/pace").await.json();
     assert_eq!(shown["pauses"].as_array().unwrap().len(), 1);
 }

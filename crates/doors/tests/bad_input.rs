@@ -19,7 +19,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (r#"{policy:"mail.accept"}"#, "expected the name of a member, in quotes, at line 1 column 2"),
     (r#"{"policy":"mail.accept",}"#, "nothing follows the comma, at line 1 column 25"),
-    (r#"{"policy":"\ud800"}"#, "that escape stands for no character, at line 1 column 18"),
+    (r#"{"policy":"\ud800"}"#, "this escape is not valid, at line 1 column 18"),
     (r#"{"policy":"mail.accept"} x"#, "the body goes on after its end, at line 1 column 26"),
     ("[\"mail.accept\"]", "expected an object, not a list, at line 1 column 1"),
     ("7", "expected an object, not the number 7, at line 1 column 1"),
@@ -34,7 +34,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     ),
     (
         r#"{"policy":"mail.accept","x":{}}"#,
-        "`x` is not known here; there may be `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 27",
+        "`x` is not known here; known are: `policy`, `fields`, `cost`, `id`, `dry_run`, `attempts`, at line 1 column 27",
     ),
     (r#"{"policy":"mail.accept","policy":"x"}"#, "`policy` is written twice, at line 1 column 32"),
     (
@@ -72,7 +72,7 @@ const BAD_CHECKS: &[(&str, &str)] = &[
     (r#"{"policy":"mail.accept","fields":{"sender":"a","sender":"b"}}"#, "the field `sender` was sent twice"),
     (
         r#"{"policy":"mail.accept","fields":{"sender":"a\u0000@example.com"}}"#,
-        "the value of `sender` is not a mail address: before the `@` stands a character that has to be quoted, or is not allowed; write it as in `user@example.com`",
+        "the value of `sender` is not a mail address: a character before the `@` must be quoted, or is not allowed; write it as in `user@example.com`",
     ),
     (
         r#"{"policy":"mail.accept","fields":{"sender":"a@example.com","domain":"example.com "}}"#,
@@ -99,8 +99,8 @@ const BAD_CHECKS: &[(&str, &str)] = &[
         r#"{"policy":"jobs"}"#,
         "no rule of policy `jobs` applies: its rules need some of the fields account; set `allow_unmatched` to let such attempts pass",
     ),
-    (r#"{"policy":"mail.accept","attempts":[]}"#, "beside `attempts` there may be nothing else"),
-    (r#"{"cost":1,"attempts":[]}"#, "beside `attempts` there may be nothing else"),
+    (r#"{"policy":"mail.accept","attempts":[]}"#, "no other member is allowed with `attempts`"),
+    (r#"{"cost":1,"attempts":[]}"#, "no other member is allowed with `attempts`"),
     (r#"{"attempts":{}}"#, "expected a list of at most 100, not an object, at line 1 column 13"),
 ];
 
@@ -118,7 +118,7 @@ async fn every_mistake_is_told_from_every_other() {
     }
     let reply = door.send(Method::POST, "/api/v1/check", &[], b"{\"policy\":\"\xff\"}".to_vec()).await;
     assert_eq!((reply.status, &*reply.detail()), (400, "the body is not UTF-8 text after 11 bytes"));
-    let counts = door.get("/api/v1/ratelimits/global/global").await.json();
+    let counts = door.get("/api/v1/counters/global/global").await.json();
     assert_eq!(counts["hourly_count"], 0, "nothing was charged");
 }
 
@@ -171,8 +171,7 @@ async fn numbers_and_booleans_stand_for_their_text() {
 #[tokio::test]
 async fn paths_and_methods_that_do_not_exist_are_problems_too() {
     let door = Door::open();
-    for path in
-        ["/", "/api/v1", "/api/v1/chek", "/api/v1/holds/jobs", "/api/v1/ratelimits/", "/api/v1/check/"]
+    for path in ["/", "/api/v1", "/api/v1/chek", "/api/v1/holds/jobs", "/api/v1/counters/", "/api/v1/check/"]
     {
         let reply = door.get(path).await;
         assert_eq!(reply.status, 404, "{path}");
@@ -181,7 +180,7 @@ async fn paths_and_methods_that_do_not_exist_are_problems_too() {
     let reply = door.post("/api/v1/holds/jobs/a/1", json!({})).await;
     assert_eq!(reply.status, 404, "only `/renew` can be posted there");
     for (method, path) in
-        [(Method::GET, "/api/v1/check"), (Method::PATCH, "/api/v1/ratelimits/a/b"), (Method::POST, "/livez")]
+        [(Method::GET, "/api/v1/check"), (Method::PATCH, "/api/v1/counters/a/b"), (Method::POST, "/livez")]
     {
         let reply = door.send(method, path, &[], Vec::new()).await;
         assert_eq!((reply.status, &reply.json()["title"]), (405, &json!("Method not allowed")), "{path}");
@@ -193,33 +192,33 @@ async fn paths_and_methods_that_do_not_exist_are_problems_too() {
 async fn bad_places_and_bad_limits_are_told_apart() {
     let door = Door::open();
     let get = [
-        ("/api/v1/ratelimits/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
+        ("/api/v1/counters/sendr/a", 404, "there is no rule `sendr`; did you mean `sender`?"),
         (
-            "/api/v1/ratelimits/ip/nonsense",
+            "/api/v1/counters/ip/nonsense",
             400,
-            "that is no key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
+            "this is not a key of rule `ip`: the `ip` is not an IPv4 or IPv6 address",
         ),
-        ("/api/v1/ratelimits/orders/alone", 400, "that is no key of rule `orders`, whose keys are route,ip"),
+        ("/api/v1/counters/orders/alone", 400, "this is not a key of rule `orders`, whose keys are route,ip"),
         (
-            "/api/v1/ratelimits/global/other",
+            "/api/v1/counters/global/other",
             400,
-            "that is no key of rule `global`, whose keys are its own name, `global`",
+            "this is not a key of rule `global`, whose keys are its own name, `global`",
         ),
-        ("/api/v1/ratelimits/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
+        ("/api/v1/counters/sender/%FF", 400, "the path is not UTF-8 once it is decoded"),
         ("/api/v1/holds/sender/a@b", 404, "rule `sender` has no limit `at once` at this key"),
         ("/api/v1/decisions?limit=0", 400, "`limit` is a number from 1 to 1000"),
         ("/api/v1/decisions?verdict=denied", 400, "`verdict` is `allow`, `wait`, `defer` or `deny`"),
         ("/api/v1/top?limit=many", 400, "`limit` is a number from 1 to 1000"),
-        ("/api/v1/top?limit=1&limit=2", 400, "`limit` stands in the query twice"),
+        ("/api/v1/top?limit=1&limit=2", 400, "`limit` is in the query twice"),
         ("/api/v1/bans?author=%FF", 400, "the query is not UTF-8 once it is decoded"),
-        ("/api/v1/rate-limits?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
-        ("/api/v1/top?lmit=5", 400, "`lmit` cannot stand in the query here; limit can"),
+        ("/api/v1/policies?after=%FF", 400, "the query is not UTF-8 once it is decoded"),
+        ("/api/v1/top?lmit=5", 400, "`lmit` is not a query parameter here; known are: limit"),
     ];
     for (path, status, detail) in get {
         let reply = door.get(path).await;
         assert_eq!((reply.status, &*reply.detail()), (status, detail), "{path}");
     }
-    let empty = "say which limits: `{\"limits\":[\"2000/hour\"]}`, with `unlimited` for none at all, or messages_per_hour, messages_per_day, recipients_per_message";
+    let empty = "limits are missing: give `{\"limits\":[\"2000/hour\"]}`, or `unlimited`, or messages_per_hour, messages_per_day, recipients_per_message";
     let put = [
         (json!({}), empty),
         (json!({ "limits": [] }), empty),
@@ -232,7 +231,7 @@ async fn bad_places_and_bad_limits_are_told_apart() {
             "`2/hour` is of the same kind and period as another limit here: keep one of them",
         ),
         (json!({ "limits": ["1/day calendar in Mars/Base"] }), "there is no time zone `Mars/Base`"),
-        (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "beside `limits` there may be nothing else"),
+        (json!({ "limits": ["1/hour"], "messages_per_day": 1 }), "no other member is allowed with `limits`"),
         (
             json!({ "messages_per_hour": -1 }),
             "expected a whole number of at least 0, not the number -1, at line 1 column 23",
@@ -243,10 +242,10 @@ async fn bad_places_and_bad_limits_are_told_apart() {
         ),
     ];
     for (body, detail) in put {
-        let reply = door.put("/api/v1/ratelimits/sender/a@b", body.clone()).await;
+        let reply = door.put("/api/v1/counters/sender/a@b", body.clone()).await;
         assert_eq!((reply.status, &*reply.detail()), (400, detail), "{body}");
     }
-    assert!(door.records.0.lock().is_empty(), "nothing was set");
+    assert!(door.recorded().is_empty(), "nothing was set");
 }
 
 #[tokio::test]
@@ -254,7 +253,7 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     let door = Door::open();
     for (field, rule) in [("sender", "sender"), ("ip", "ip")] {
         let limits = json!({ "limits": ["9/hour", format!("5 {field} per attempt")] });
-        let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
+        let reply = door.put("/api/v1/counters/sender/a@b", limits).await;
         let detail = format!(
             "`5 {field} per attempt` bounds `{field}`, which is part of the key of rule `{rule}` in policy `mail.accept`: a number that is bounded needs a field of its own"
         );
@@ -262,7 +261,7 @@ async fn what_makes_a_key_cannot_be_bounded_per_attempt() {
     }
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@b", "ip": "10.0.0.1" })).await.status, 200);
     let limits = json!({ "limits": ["5 account per attempt"] });
-    let reply = door.put("/api/v1/ratelimits/sender/a@b", limits).await;
+    let reply = door.put("/api/v1/counters/sender/a@b", limits).await;
     assert_eq!(reply.status, 200, "a key of another policy is just a name");
 }
 
@@ -297,11 +296,11 @@ fn paths() -> impl Strategy<Value = String> {
         "/api/v1/holds",
         "/api/v1/holds/jobs",
         "/api/v1/holds/slots/a/1/renew",
-        "/api/v1/ratelimits",
-        "/api/v1/ratelimits/domain",
-        "/api/v1/ratelimits/orders",
-        "/api/v1/ratelimits/global/global",
-        "/api/v1/ratelimits/ip/10.0.0.1/override",
+        "/api/v1/counters",
+        "/api/v1/counters/domain",
+        "/api/v1/counters/orders",
+        "/api/v1/counters/global/global",
+        "/api/v1/counters/ip/10.0.0.1/override",
         "/api/v1/decisions",
         "/api/v1/top",
         "/metrics",

@@ -63,7 +63,7 @@ async fn whoever_is_barred_gets_403_without_rate_limit_headers_and_takes_nothing
     assert_eq!(reply.header("cache-control"), Some("no-store"));
     assert_eq!(reply.header("retry-after"), Some("3600"));
     assert!(reply.headers_like("x-ratelimit").is_empty() && reply.headers_like("ratelimit").is_empty());
-    let counts = door.get("/api/v1/ratelimits/orders/%2F,203.0.113.7").await.json();
+    let counts = door.get("/api/v1/counters/orders/%2F,203.0.113.7").await.json();
     assert_eq!(counts["limits"][0]["used"], 0);
     door.advance(3_600);
     assert_eq!(door.check("orders", json!({ "route": "/", "ip": "203.0.113.7" })).await.status, 200);
@@ -231,12 +231,15 @@ async fn bad_input_is_a_400_that_says_what_would_be_right() {
         (json!({ "target": "10.0.0.1", "kind": "ban" }), "block"),
         (json!({ "target": "10.0.0.1", "reason": long }), "at most 512"),
         (json!({ "target": "10.0.0.1", "reason": "a\nb" }), "one line"),
-        (json!({ "target": "10.0.0.1", "public": true }), "no `reason`"),
-        (json!({ "target": "10.0.0.1", "kind": "allow", "reason": "us", "public": true }), "nobody to tell"),
+        (json!({ "target": "10.0.0.1", "public": true }), "needs a `reason`"),
+        (
+            json!({ "target": "10.0.0.1", "kind": "allow", "reason": "us", "public": true }),
+            "cannot be public",
+        ),
         (json!({ "target": "10.0.0.1", "until": "1h" }), "`until` is not known here"),
         (json!({ "target": format!("account={mebibyte}") }), "bytes long"),
         (json!({ "bans": [{ "target": "10.0.0.1" }, { "target": "10.0.0.1/8" }] }), "bans[1]: "),
-        (json!({ "bans": [], "target": "10.0.0.1" }), "beside `bans`"),
+        (json!({ "bans": [], "target": "10.0.0.1" }), "with `bans`"),
         (json!({ "bans": vec![json!({ "target": "10.0.0.1" }); 1_001] }), "1000"),
         (json!({ "bans": [["10.0.0.1"]] }), "an object"),
     ];
@@ -334,7 +337,7 @@ async fn a_ban_by_a_rule_is_seen_in_the_lists_the_journal_and_the_metrics() {
     ] {
         assert!(page.contains(line), "{line}");
     }
-    let configured = door.get("/api/v1/ratelimits").await.json();
+    let configured = door.get("/api/v1/counters").await.json();
     assert_eq!(configured["rules"]["login"]["ban"], "after 2 denials in 10m ban 1h up to 1d");
 }
 
@@ -345,7 +348,7 @@ async fn every_address_is_blocked_only_by_force() {
         let refused = ban(&door, json!({ "target": target })).await;
         assert_eq!(refused.status, 400, "{refused:?}");
         assert!(
-            refused.detail().contains("would block every address: add `\"force\":true` if that is meant")
+            refused.detail().contains("would block every address: add `\"force\":true` if you mean that")
         );
         let listed =
             ban(&door, json!({ "bans": [{ "target": "192.0.2.1" }, { "target": target, "force": false }] }))

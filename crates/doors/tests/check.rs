@@ -275,15 +275,14 @@ async fn secret_keys_never_leave_the_door() {
     let veiled = seen[1].json()["denied_key"].as_str().unwrap().to_owned();
     assert!(veiled.starts_with('#'), "{veiled}");
     let limits = json!({ "limits": ["20/hour"] });
-    seen.push(door.put(&format!("/api/v1/ratelimits/api_key/{secret}"), limits).await);
-    for path in
-        ["ratelimits", "ratelimits/api_key/hidden-gold", "decisions", "top", "holds/api_key/hidden-gold"]
+    seen.push(door.put(&format!("/api/v1/counters/api_key/{secret}"), limits).await);
+    for path in ["counters", "counters/api_key/hidden-gold", "decisions", "top", "holds/api_key/hidden-gold"]
     {
         seen.push(door.get(&format!("/api/v1/{path}")).await);
     }
     seen.push(door.get("/metrics").await);
-    seen.push(door.delete(&format!("/api/v1/ratelimits/api_key/{secret}")).await);
-    seen.push(door.delete(&format!("/api/v1/ratelimits/api_key/{secret}/override")).await);
+    seen.push(door.delete(&format!("/api/v1/counters/api_key/{secret}")).await);
+    seen.push(door.delete(&format!("/api/v1/counters/api_key/{secret}/override")).await);
     for reply in &seen {
         assert!(!reply.text.contains(secret), "{}", reply.text);
     }

@@ -22,7 +22,7 @@ fn guarded() -> Door {
 
 #[tokio::test]
 async fn what_is_configured_says_which_answers_count() {
-    let rules = guarded().get("/api/v1/ratelimits").await.json()["rules"].clone();
+    let rules = guarded().get("/api/v1/counters").await.json()["rules"].clone();
     assert_eq!(
         (&rules["guesses"]["count_when"], rules["all"].get("count_when")),
         (&json!("[401, 403]"), None)
@@ -32,10 +32,10 @@ async fn what_is_configured_says_which_answers_count() {
 #[tokio::test]
 async fn an_override_that_is_held_at_once_is_refused() {
     let door = guarded();
-    let held = door.put("/api/v1/ratelimits/guesses/ada", json!({ "limits": ["5/hour", "2 at once"] })).await;
+    let held = door.put("/api/v1/counters/guesses/ada", json!({ "limits": ["5/hour", "2 at once"] })).await;
     assert_eq!(held.status, 400);
     let told = held.json()["detail"].as_str().unwrap().to_owned();
-    assert!(told.contains("`2 at once` holds for as long as something lasts"), "{told}");
-    let more = door.put("/api/v1/ratelimits/guesses/ada", json!({ "limits": ["9/hour"] })).await;
+    assert!(told.contains("`2 at once` cannot be combined with `count_when`"), "{told}");
+    let more = door.put("/api/v1/counters/guesses/ada", json!({ "limits": ["9/hour"] })).await;
     assert_eq!((more.status, &more.json()["overridden"]), (200, &Value::Bool(true)));
 }

@@ -151,16 +151,20 @@ async fn a_proxy_that_asks_wrongly_is_told_in_every_dialect() {
     let twice = [("x-forwarded-uri", "/a"), ("x-forwarded-uri", "/b")];
     for (question, headers, detail) in [
         ("order", &[][..], "there is no policy `order`; did you mean `orders`?"),
-        ("orders?rout=shop", &[], "`rout` cannot stand in the query here; route, dialect can"),
+        ("orders?rout=shop", &[], "`rout` is not a query parameter here; known are: route, dialect"),
         ("orders?route=a&route=b", &[], "`route` is there twice"),
         ("orders?route=%ff", &[], "the query is not UTF-8 once it is decoded"),
         ("orders?dialect=caddy", &[], "`dialect` is `plain` or `nginx`"),
-        ("orders", &twice, "`x-forwarded-uri` is there twice: the proxy must replace what its client sends"),
+        (
+            "orders",
+            &twice,
+            "`x-forwarded-uri` is there twice: the proxy must replace the client's own header",
+        ),
         ("strange", &[], "no part of a request is called `colour`"),
         (
             "jobs",
             &[],
-            "rule `jobs` limits what goes on at once, and a proxy that asks here does not tell when a request has ended",
+            "rule `jobs` has an `at once` limit, and forward-auth does not see when a request ends",
         ),
     ] {
         let reply = ask(&door, question, headers).await;
@@ -176,7 +180,7 @@ async fn a_proxy_that_asks_wrongly_is_told_in_every_dialect() {
         let one = door.send(Method::GET, &path, &[(missing[0], "GET")], Vec::new()).await;
         let other = door.send(Method::GET, &path, &[(missing[1], "/")], Vec::new()).await;
         for (reply, name) in [(one, missing[1]), (other, missing[0])] {
-            let detail = format!("`{name}` is missing: the proxy must tell what its client asks for");
+            let detail = format!("`{name}` is missing: the proxy must describe its client's request");
             assert_eq!((reply.status, reply.detail()), (500, detail));
         }
     }

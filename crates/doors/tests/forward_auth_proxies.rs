@@ -21,7 +21,7 @@ async fn open(proxy: Proxy) -> Site {
 
 /// How often a page was asked for, as far as rules know.
 async fn counted(site: &Site, page: &str) -> u64 {
-    let path = format!("/api/v1/ratelimits/page/{}", page.replace('/', "%2F"));
+    let path = format!("/api/v1/counters/page/{}", page.replace('/', "%2F"));
     let boss = [("authorization", "Bearer a-token-of-a-reader")];
     let reply = site.door().send(axum::http::Method::GET, &path, &boss, Vec::new()).await;
     reply.json()["limits"][0]["used"].as_u64().unwrap_or_else(|| panic!("{reply:?}"))

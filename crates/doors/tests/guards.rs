@@ -89,7 +89,7 @@ async fn a_ticket_is_finished_once_and_what_was_said_first_holds() {
 async fn words_say_what_would_be_right() {
     let door = guarded(vec![rule("own", &["user", "ip"], &["ladder 4 lock 15m"])]);
     let outcome = door.post("/api/v1/guards/finish", json!({ "ticket": "", "outcome": "won" })).await;
-    let words = "`won` is not known here; there may be `success`, `failure`, `abandoned`, at line 1 column ";
+    let words = "`won` is not known here; known are: `success`, `failure`, `abandoned`, at line 1 column ";
     assert!(outcome.detail().starts_with(words), "{outcome:?}");
     let nobody = door.post("/api/v1/guards/door/inspect", json!({})).await;
     assert_eq!(nobody.status, 400);
@@ -135,20 +135,20 @@ async fn what_is_wrong_is_said_and_nothing_is_counted() {
             "longer than",
         ),
         ("/api/v1/guards/door/begin", json!({ "field": good }), 400, "did you mean `fields`?"),
-        ("/api/v1/guards/door/unlock", json!({}), 400, "who is to be let in?"),
+        ("/api/v1/guards/door/unlock", json!({}), 400, "name the user to unlock"),
         ("/api/v1/guards/finish", json!({ "ticket": ticket, "outcome": "won" }), 400, "`abandoned`"),
         ("/api/v1/guards/finish", json!({ "ticket": ticket }), 400, "outcome"),
         (
             "/api/v1/guards/finish",
             json!({ "ticket": "forged", "outcome": "success" }),
             400,
-            "no ticket of this",
+            "not a ticket of this",
         ),
         (
             "/api/v1/guards/finish",
             json!({ "ticket": format!("{}AAAA", &ticket[..ticket.len() - 4]), "outcome": "success" }),
             400,
-            "no ticket of this",
+            "not a ticket of this",
         ),
         (
             "/api/v1/guards/finish",
@@ -156,7 +156,7 @@ async fn what_is_wrong_is_said_and_nothing_is_counted() {
             400,
             "that is a receipt",
         ),
-        ("/api/v1/refund", json!({ "receipt": ticket }), 400, "that is the ticket of a guard"),
+        ("/api/v1/refund", json!({ "receipt": ticket }), 400, "this is the ticket of a guard"),
     ];
     for (path, body, status, words) in table {
         let reply = door.post(path, body.clone()).await;

@@ -153,7 +153,7 @@ async fn a_hold_needs_an_id() {
     assert_eq!((reply.status, &*reply.detail()), (400, "`id` is missing, at line 1 column 45"));
     let reply = door.post("/api/v1/holds", json!({ "policy": "jobs", "id": "1", "dry_run": true })).await;
     assert!(
-        reply.detail().starts_with("`dry_run` is not known here; there may be `policy`,"),
+        reply.detail().starts_with("`dry_run` is not known here; known are: `policy`,"),
         "{}",
         reply.detail()
     );
@@ -168,7 +168,7 @@ async fn a_receipt_gives_back_once() {
     let give = json!({ "receipt": receipt });
     assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "back" }));
     assert_eq!(door.post("/api/v1/refund", give.clone()).await.json(), json!({ "given": "already" }));
-    assert_eq!(door.get("/api/v1/ratelimits/trial/acme").await.json()["limits"][0]["used"], 0);
+    assert_eq!(door.get("/api/v1/counters/trial/acme").await.json()["limits"][0]["used"], 0);
     assert_eq!(door.post("/api/v1/check", body).await.status, 200);
 
     let mut forged = receipt.as_str().unwrap().to_owned();
@@ -178,7 +178,7 @@ async fn a_receipt_gives_back_once() {
         let reply = door.post("/api/v1/refund", json!({ "receipt": unreadable })).await;
         assert_eq!(
             (reply.status, &*reply.detail()),
-            (400, "that is no receipt of this server"),
+            (400, "this is not a receipt of this server"),
             "{unreadable}"
         );
     }
@@ -186,7 +186,7 @@ async fn a_receipt_gives_back_once() {
         door.post("/api/v1/refund", json!({})).await.detail(),
         "`receipt` is missing, at line 1 column 2"
     );
-    assert_eq!(door.get("/api/v1/ratelimits/trial/acme").await.json()["limits"][0]["used"], 2);
+    assert_eq!(door.get("/api/v1/counters/trial/acme").await.json()["limits"][0]["used"], 2);
     assert_eq!(Door::without_store().post("/api/v1/refund", give.clone()).await.status, 503);
     let forgetful = Door::with(door::policies(), Vec::new(), door::StoreKind::Forgetful);
     assert_eq!(forgetful.post("/api/v1/refund", give).await.json(), json!({ "given": "too_old" }));

@@ -40,7 +40,7 @@ fn counts(reply: &Value) -> Value {
 #[tokio::test]
 async fn what_is_configured_is_shown_as_rules_and_as_a_mail_server_has_it() {
     let door = Door::open();
-    let shown = door.get("/api/v1/ratelimits").await.json();
+    let shown = door.get("/api/v1/counters").await.json();
     assert_eq!(shown["enabled"], true);
     let domain = json!({
         "by": ["domain"], "limits": ["1000/hour", "10000/day"],
@@ -80,17 +80,17 @@ async fn sections_whose_rules_are_absent_or_of_another_kind_are_absent() {
         Vec::new(),
         door::StoreKind::Memory,
     );
-    let shown = door.get("/api/v1/ratelimits").await.json();
+    let shown = door.get("/api/v1/counters").await.json();
     let names: Vec<&String> = shown.as_object().unwrap().keys().collect();
     assert_eq!(names, ["default_sender", "enabled", "policies", "rules"]);
     assert_eq!(shown["default_sender"], json!({ "messages_per_hour": 0, "messages_per_day": 9 }));
-    assert!(door.get("/api/v1/ratelimits/ip/10.0.0.1").await.json().get("hourly_limit").is_none());
+    assert!(door.get("/api/v1/counters/ip/10.0.0.1").await.json().get("hourly_limit").is_none());
 }
 
 #[tokio::test]
 async fn windows_begin_with_the_first_message_and_end_an_hour_and_a_day_after_it() {
     let door = Door::open();
-    let path = "/api/v1/ratelimits/domain/example.com";
+    let path = "/api/v1/counters/domain/example.com";
     let empty = json!({
         "level": "domain", "key": "example.com", "hourly_count": 0, "daily_count": 0,
         "hourly_limit": 5_000, "daily_limit": 50_000, "hour_start": null, "day_start": null,
@@ -139,12 +139,12 @@ async fn keys_are_found_in_every_spelling() {
         ("ip/10.0.0.1", "10.0.0.1"),
         ("ip/::ffff:10.0.0.1", "10.0.0.1"),
     ] {
-        let shown = door.get(&format!("/api/v1/ratelimits/{path}")).await.json();
+        let shown = door.get(&format!("/api/v1/counters/{path}")).await.json();
         assert_eq!((&shown["key"], &shown["hourly_count"]), (&json!(key), &json!(1)), "{path}");
     }
     door.check("orders", json!({ "route": "/a/b,c", "ip": "2001:db8::1" })).await;
     for path in ["orders//a/b%5C,c,2001:db8::1", "orders/%2Fa%2Fb%5C%2Cc,2001:db8::"] {
-        let shown = door.get(&format!("/api/v1/ratelimits/{path}")).await.json();
+        let shown = door.get(&format!("/api/v1/counters/{path}")).await.json();
         assert_eq!(
             (&shown["key"], &shown["limits"][0]["used"]),
             (&json!("/a/b\\,c,2001:db8::/64"), &json!(1)),
@@ -158,9 +158,9 @@ async fn keys_are_found_in_every_spelling() {
 async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
     let door = Door::open();
     send(&door, 2).await;
-    let path = "/api/v1/ratelimits/sender/a@example.com";
+    let path = "/api/v1/counters/sender/a@example.com";
     let shown =
-        door.put("/api/v1/ratelimits/sender/A@example.com", json!({ "limits": ["2/hour", "20/day"] })).await;
+        door.put("/api/v1/counters/sender/A@example.com", json!({ "limits": ["2/hour", "20/day"] })).await;
     assert_eq!(shown.status, 200);
     assert_eq!(shown.json(), door.get(path).await.json());
     let shown = shown.json();
@@ -174,7 +174,7 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
         (refused.status, &*refused.detail()),
         (429, "sender a@example.com exceeded 2/hour; retry after 3600 s")
     );
-    let recorded = door.records.0.lock().get("override/sender/a@example.com").cloned();
+    let recorded = door.recorded().get("override/sender/a@example.com").cloned();
     assert_eq!(recorded.as_deref(), Some(&b"2/hour\n20/day"[..]));
 
     let store = Arc::new(MemoryStore::new(Arc::clone(&door.clock) as _, 1_000));
@@ -197,7 +197,7 @@ async fn limits_set_for_a_key_hold_at_once_and_are_recorded() {
     let removed = door.delete(&format!("{path}/override")).await;
     assert_eq!((removed.status, removed.json()), (200, json!({ "removed": true })));
     assert_eq!(door.delete(&format!("{path}/override")).await.json(), json!({ "removed": false }));
-    assert!(door.records.0.lock().is_empty());
+    assert!(door.recorded().is_empty());
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);
 }
 
@@ -206,36 +206,36 @@ async fn a_domain_is_set_in_a_mail_servers_words() {
     let door = Door::open();
     let body =
         json!({ "messages_per_hour": 2_000, "messages_per_day": 20_000, "recipients_per_message": 50 });
-    let shown = door.put("/api/v1/ratelimits/Example.ORG", body.clone()).await.json();
+    let shown = door.put("/api/v1/counters/Example.ORG", body.clone()).await.json();
     assert_eq!(
         (&shown["key"], &shown["hourly_limit"], &shown["daily_limit"]),
         (&json!("example.org"), &json!(2_000), &json!(20_000))
     );
-    let all = door.get("/api/v1/ratelimits").await.json();
+    let all = door.get("/api/v1/counters").await.json();
     assert_eq!(all["domains"]["example.org"], body);
     let many = door.check("mail.accept", json!({ "domain": "example.org", "recipients": 51 })).await;
     assert_eq!(many.json()["denied_by"], "domain");
 
     let shown = door
         .put(
-            "/api/v1/ratelimits/domain/example.org",
+            "/api/v1/counters/domain/example.org",
             json!({ "messages_per_hour": 0, "messages_per_day": null }),
         )
         .await;
     assert_eq!((&shown.json()["hourly_limit"], &shown.json()["limits"]), (&json!(0), &json!([])));
-    let all = door.get("/api/v1/ratelimits").await.json();
+    let all = door.get("/api/v1/counters").await.json();
     assert_eq!(all["domains"]["example.org"], json!({ "messages_per_hour": 0, "messages_per_day": 0 }));
     assert_eq!(all["rules"]["domain"]["overrides"]["example.org"], json!(["unlimited"]));
     let reply = door.check("mail.accept", json!({ "domain": "example.org" })).await;
     assert_eq!(reply.json()["rules"].as_array().unwrap().len(), 1, "only the global rule is left");
-    let shown = door.put("/api/v1/ratelimits/global/global", json!({ "limits": ["unlimited"] })).await;
+    let shown = door.put("/api/v1/counters/global/global", json!({ "limits": ["unlimited"] })).await;
     assert_eq!(shown.json()["hourly_limit"], 0);
 }
 
 #[tokio::test]
 async fn in_our_own_form_no_limit_is_the_word_and_not_zero() {
     let door = Door::open();
-    let path = "/api/v1/ratelimits/sender/a@example.com";
+    let path = "/api/v1/counters/sender/a@example.com";
     for limits in [json!("0"), json!(["0"]), json!(["null"]), json!(["5/day", "0/hour"]), json!("0 at once")]
     {
         let refused = door.put(path, json!({ "limits": limits })).await;
@@ -245,7 +245,7 @@ async fn in_our_own_form_no_limit_is_the_word_and_not_zero() {
             "{refused:?}"
         );
     }
-    assert!(door.records.0.lock().is_empty());
+    assert!(door.recorded().is_empty());
     assert_eq!(door.put(path, json!({ "limits": "unlimited" })).await.status, 200);
 }
 
@@ -253,41 +253,44 @@ async fn in_our_own_form_no_limit_is_the_word_and_not_zero() {
 async fn a_reset_with_a_query_resets_nothing() {
     let door = Door::open();
     assert_eq!(door.check("mail.accept", json!({ "sender": "a@example.com" })).await.status, 200);
-    let reply = door.delete("/api/v1/ratelimits?rule=ip").await;
-    assert_eq!((reply.status, &*reply.detail()), (400, "`rule` cannot stand in the query here; nothing can"));
-    let counted = door.get("/api/v1/ratelimits/sender/a@example.com").await;
+    let reply = door.delete("/api/v1/counters?rule=ip").await;
+    assert_eq!(
+        (reply.status, &*reply.detail()),
+        (400, "`rule` is not a query parameter here; known are: nothing")
+    );
+    let counted = door.get("/api/v1/counters/sender/a@example.com").await;
     assert_eq!(counted.json()["hourly_count"], 1);
 }
 
 #[tokio::test]
 async fn the_name_of_a_rule_is_no_domain() {
     let door = Door::open();
-    let reply = door.put("/api/v1/ratelimits/sender", json!({ "limits": ["1/hour"] })).await;
+    let reply = door.put("/api/v1/counters/sender", json!({ "limits": ["1/hour"] })).await;
     assert_eq!(reply.status, 400);
     assert!(reply.detail().contains("`sender` is a rule"), "{}", reply.detail());
-    assert!(door.records.0.lock().is_empty(), "nothing was set");
+    assert!(door.recorded().is_empty(), "nothing was set");
 }
 
 #[tokio::test]
 async fn counts_are_reset_for_a_key_a_rule_or_all() {
     let door = Door::open();
     let count = async |place: &str| {
-        door.get(&format!("/api/v1/ratelimits/{place}")).await.json()["hourly_count"].clone()
+        door.get(&format!("/api/v1/counters/{place}")).await.json()["hourly_count"].clone()
     };
     send(&door, 1).await;
     door.check("mail.accept", json!({ "sender": "b@example.com" })).await;
-    let reply = door.delete("/api/v1/ratelimits/sender/A@example.com").await;
+    let reply = door.delete("/api/v1/counters/sender/A@example.com").await;
     assert_eq!(reply.json(), json!({ "reset": "key", "rule": "sender", "key": "a@example.com" }));
     assert_eq!(
         (count("sender/a@example.com").await, count("sender/b@example.com").await),
         (json!(0), json!(1))
     );
-    let reply = door.delete("/api/v1/ratelimits/sender").await;
+    let reply = door.delete("/api/v1/counters/sender").await;
     assert_eq!(reply.json(), json!({ "reset": "rule", "rule": "sender" }));
     assert_eq!((count("sender/b@example.com").await, count("global/global").await), (json!(0), json!(2)));
-    assert_eq!(door.delete("/api/v1/ratelimits").await.json(), json!({ "reset": "all" }));
+    assert_eq!(door.delete("/api/v1/counters").await.json(), json!({ "reset": "all" }));
     assert_eq!(count("global/global").await, 0);
-    assert_eq!(door.delete("/api/v1/ratelimits/sendr").await.status, 404);
+    assert_eq!(door.delete("/api/v1/counters/sendr").await.status, 404);
 }
 
 #[tokio::test]
@@ -296,10 +299,10 @@ async fn a_key_that_ends_like_a_command_is_reached_by_encoding_its_slash() {
     let fields = json!({ "route": "/x/override", "ip": "10.0.0.1" });
     door.check("orders", fields).await;
     // The last part of this key is not a command, because the address follows it.
-    let place = "/api/v1/ratelimits/orders//x/override,10.0.0.1";
+    let place = "/api/v1/counters/orders//x/override,10.0.0.1";
     assert_eq!(door.get(place).await.json()["limits"][0]["used"], 1);
     door.check("trial", json!({ "account": "a/override" })).await;
-    let encoded = "/api/v1/ratelimits/trial/a%2Foverride";
+    let encoded = "/api/v1/counters/trial/a%2Foverride";
     assert_eq!(door.get(encoded).await.json()["limits"][0]["used"], 1);
     let reply = door.send(Method::DELETE, encoded, &[], Vec::new()).await;
     assert_eq!(reply.json(), json!({ "reset": "key", "rule": "trial", "key": "a/override" }));

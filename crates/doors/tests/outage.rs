@@ -170,7 +170,7 @@ async fn every_metric_of_a_shared_store_is_in_the_reference() {
 
 #[tokio::test]
 async fn what_is_configured_says_what_happens_without_the_store() {
-    let body = lost().get("/api/v1/ratelimits").await.json();
+    let body = lost().get("/api/v1/counters").await.json();
     let told = |rule: &str| body["rules"][rule]["on_outage"].clone();
     assert_eq!(
         [told("counted"), told("login"), told("open"), told("jobs")],

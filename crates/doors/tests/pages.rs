@@ -45,7 +45,7 @@ async fn a_page_changes_charges_and_reads_nothing() {
         let asked = [
             (Method::POST, "/api/v1/check", ban.clone()),
             (Method::POST, "/api/v1/reload", String::new()),
-            (Method::DELETE, "/api/v1/ratelimits/sender/a", String::new()),
+            (Method::DELETE, "/api/v1/counters/sender/a", String::new()),
             (Method::GET, "/api/v1/decisions", String::new()),
             (Method::GET, "/metrics", String::new()),
         ];

@@ -9,7 +9,7 @@ use door::{Door, Reply, StoreKind, policies, rule};
 use serde_json::{Value, json};
 use tollgate_core::{Policies, Rule};
 
-const ALL: &str = "/api/v1/rate-limits";
+const ALL: &str = "/api/v1/policies";
 
 fn one(name: &str) -> String {
     format!("{ALL}/{name}")
@@ -36,7 +36,7 @@ async fn a_policy_is_made_shown_and_enforced_together_with_the_limits_of_the_con
     let door = Door::open();
     let body = json!({ "name": "partners", "description": "for \"partners\"\n", "requestsPerSecond": 1, "burstSize": 3 });
     let reply = make(&door, body).await;
-    assert_eq!(reply.header("location"), Some("/api/v1/rate-limits/partners"));
+    assert_eq!(reply.header("location"), Some("/api/v1/policies/partners"));
     let shown = json!({
         "id": "partners", "name": "partners", "description": "for \"partners\"\n",
         "requestsPerSecond": 1, "burstSize": 3, "limits": ["1/s burst 3"], "by": ["route", "ip"],
@@ -94,7 +94,7 @@ async fn a_policy_that_cannot_be_is_refused_with_the_place_of_the_mistake() {
     let door = Door::open();
     let table: &[(Value, &str)] = &[
         (json!({ "limits": "9/hour" }), "`name` is missing"),
-        (json!({ "name": "a" }), "say which limits"),
+        (json!({ "name": "a" }), "limits are missing"),
         (json!({ "name": "a", "limits": "10/s burst 0" }), "`10/s burst 0`, character 12: "),
         (json!({ "name": "a", "limits": ["9/hour", "9/fortnight"] }), "`9/fortnight`, character 3: "),
         (json!({ "name": "a", "limits": [] }), "an empty list"),
@@ -102,9 +102,12 @@ async fn a_policy_that_cannot_be_is_refused_with_the_place_of_the_mistake() {
         (json!({ "name": "a", "limits": "9/day calendar in Europe/Berin" }), "no time zone `Europe/Berin`"),
         (json!({ "name": "a", "requestsPerSecond": 10, "burstSize": 0 }), "`burstSize` is at least 1"),
         (json!({ "name": "a", "requestsPerSecond": 0, "burstSize": 5 }), "`requestsPerSecond` is at least 1"),
-        (json!({ "name": "a", "requestsPerSecond": 10 }), "there must be `burstSize`"),
-        (json!({ "name": "a", "burstSize": 10 }), "there must be `requestsPerSecond`"),
-        (json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 1, "limits": "9/hour" }), "say it once"),
+        (json!({ "name": "a", "requestsPerSecond": 10 }), "`requestsPerSecond` needs `burstSize`"),
+        (json!({ "name": "a", "burstSize": 10 }), "`burstSize` needs `requestsPerSecond`"),
+        (
+            json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 1, "limits": "9/hour" }),
+            "give either `limits`",
+        ),
         (json!({ "name": "a", "requestsPerSecond": -1, "burstSize": 1 }), "a whole number of at least 0"),
         (
             json!({ "name": "a", "requestsPerSecond": 1, "burstSize": 9_007_199_255_u64 }),
@@ -136,8 +139,8 @@ async fn a_policy_that_cannot_be_is_refused_with_the_place_of_the_mistake() {
     for (body, piece) in table {
         refused(&door.post(ALL, body.clone()).await, 400, piece);
     }
-    assert_eq!(door.get(ALL).await.json(), json!({ "rate_limits": [], "next": null }));
-    assert!(door.records.0.lock().is_empty());
+    assert_eq!(door.get(ALL).await.json(), json!({ "policies": [], "next": null }));
+    assert!(door.recorded().is_empty());
 }
 
 #[tokio::test]
@@ -219,7 +222,7 @@ async fn a_policy_goes_when_no_route_passes_it_any_more() {
     assert_eq!(door.delete(&one("made")).await.json(), json!({ "deleted": "made" }));
     assert_eq!(door.delete(&one("made")).await.status, 404);
     assert_eq!(door.check("made", json!({})).await.status, 400);
-    assert_eq!(door.records.0.lock().keys().collect::<Vec<_>>(), ["policy/partners"]);
+    assert_eq!(door.recorded().into_keys().collect::<Vec<_>>(), ["policy/partners"]);
 }
 
 #[tokio::test]
@@ -233,18 +236,18 @@ async fn policies_are_listed_in_pages_by_name() {
     let mut pages = 0;
     loop {
         let page = door.get(&path).await.json();
-        names.extend(page["rate_limits"].as_array().unwrap().iter().map(|one| one["name"].clone()));
+        names.extend(page["policies"].as_array().unwrap().iter().map(|one| one["name"].clone()));
         pages += 1;
         let Some(next) = page["next"].as_str() else { break };
         path = format!("{ALL}?limit=2&after={next}");
     }
     assert_eq!((json!(names), pages), (json!(["p0", "p1", "p2", "p3", "p4"]), 3));
     let page = door.get(&format!("{ALL}?after=p3")).await.json();
-    assert_eq!((page["rate_limits"].as_array().unwrap().len(), &page["next"]), (1, &Value::Null));
+    assert_eq!((page["policies"].as_array().unwrap().len(), &page["next"]), (1, &Value::Null));
     let full = door.get(&format!("{ALL}?limit=5")).await.json();
     assert_eq!(full["next"], Value::Null, "there are no more");
     refused(&door.get(&format!("{ALL}?limit=0")).await, 400, "`limit` is a number from 1 to 1000");
-    refused(&door.get(&format!("{ALL}?before=p3")).await, 400, "`before` cannot stand in the query");
+    refused(&door.get(&format!("{ALL}?before=p3")).await, 400, "`before` is not a query parameter");
 }
 
 #[tokio::test]
@@ -395,14 +398,14 @@ async fn the_configurations_own_rule_of_consumers_is_listed_and_beaten() {
 #[tokio::test]
 async fn the_built_in_rule_is_shown_once_it_is_used() {
     let door = Door::open();
-    let rules = async || door.get("/api/v1/ratelimits").await.json()["rules"].clone();
+    let rules = async || door.get("/api/v1/counters").await.json()["rules"].clone();
     assert!(rules().await.get("consumer").is_none());
     make(&door, json!({ "name": "made", "limits": "9/hour" })).await;
     assert_eq!(rules().await["consumer"]["limits"], json!(["unlimited"]));
-    assert_eq!(door.get("/api/v1/ratelimits").await.json()["policies"]["made"], json!(["made", "consumer"]));
+    assert_eq!(door.get("/api/v1/counters").await.json()["policies"]["made"], json!(["made", "consumer"]));
     door.delete(&one("made")).await;
     assert!(rules().await.get("consumer").is_none());
-    door.put("/api/v1/ratelimits/consumer/acme", json!({ "limits": "9/hour" })).await;
+    door.put("/api/v1/counters/consumer/acme", json!({ "limits": "9/hour" })).await;
     assert_eq!(rules().await["consumer"]["overrides"], json!({ "acme": ["9/hour"] }));
 }
 
@@ -411,7 +414,7 @@ async fn without_its_store_nothing_is_made_and_nothing_is_lost() {
     let door = Door::without_store();
     let reply = door.post(ALL, json!({ "name": "made", "limits": "9/hour" })).await;
     assert_eq!(reply.status, 503, "{reply:?}");
-    assert!(door.records.0.lock().is_empty() && door.engine.pin().made().is_empty());
+    assert!(door.recorded().is_empty() && door.engine.pin().made().is_empty());
 }
 
 #[tokio::test]

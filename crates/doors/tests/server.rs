@@ -19,7 +19,6 @@ const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("GET", "/api/v1/paced/pace", "", "read"),
     ("DELETE", "/api/v1/paced/pace/retry-after", "", "admin"),
     ("POST", "/api/v1/refund", r#"{"receipt":"x"}"#, "check"),
-    ("POST", "/api/v1/give", r#"{"receipt":"x"}"#, "check"),
     ("POST", "/api/v1/guards/login/begin", r#"{"fields":{"user":"ada"}}"#, "check"),
     ("POST", "/api/v1/guards/finish", r#"{"ticket":"x","outcome":"failure"}"#, "check"),
     ("GET", "/api/v1/guards", "", "read"),
@@ -31,26 +30,26 @@ const ENDPOINTS: &[(&str, &str, &str, &str)] = &[
     ("DELETE", "/api/v1/holds/jobs/a/1", "", "check"),
     ("GET", "/api/v1/holds/jobs/a", "", "read"),
     ("PUT", "/api/v1/holds/jobs/a", r#"{"ids":[]}"#, "admin"),
-    ("GET", "/api/v1/ratelimits", "", "read"),
-    ("DELETE", "/api/v1/ratelimits", "", "admin"),
-    ("PUT", "/api/v1/ratelimits/example.org", r#"{"limits":["9/hour"]}"#, "admin"),
-    ("DELETE", "/api/v1/ratelimits/sender", "", "admin"),
-    ("GET", "/api/v1/ratelimits/ip/10.0.0.1", "", "read"),
-    ("PUT", "/api/v1/ratelimits/ip/10.0.0.1", r#"{"limits":["9/hour"]}"#, "admin"),
-    ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1", "", "admin"),
-    ("DELETE", "/api/v1/ratelimits/ip/10.0.0.1/override", "", "admin"),
+    ("GET", "/api/v1/counters", "", "read"),
+    ("DELETE", "/api/v1/counters", "", "admin"),
+    ("PUT", "/api/v1/counters/example.org", r#"{"limits":["9/hour"]}"#, "admin"),
+    ("DELETE", "/api/v1/counters/sender", "", "admin"),
+    ("GET", "/api/v1/counters/ip/10.0.0.1", "", "read"),
+    ("PUT", "/api/v1/counters/ip/10.0.0.1", r#"{"limits":["9/hour"]}"#, "admin"),
+    ("DELETE", "/api/v1/counters/ip/10.0.0.1", "", "admin"),
+    ("DELETE", "/api/v1/counters/ip/10.0.0.1/override", "", "admin"),
     ("GET", "/api/v1/bans", "", "read"),
     ("POST", "/api/v1/bans", r#"{"target":"203.0.113.7"}"#, "admin"),
     ("DELETE", "/api/v1/bans/203.0.113.7", "", "admin"),
-    ("POST", "/api/v1/rate-limits", r#"{"name":"made","requestsPerSecond":10,"burstSize":50}"#, "admin"),
-    ("GET", "/api/v1/rate-limits", "", "read"),
-    ("GET", "/api/v1/rate-limits/made", "", "read"),
-    ("PUT", "/api/v1/rate-limits/made", r#"{"limits":"9/hour"}"#, "admin"),
+    ("POST", "/api/v1/policies", r#"{"name":"made","requestsPerSecond":10,"burstSize":50}"#, "admin"),
+    ("GET", "/api/v1/policies", "", "read"),
+    ("GET", "/api/v1/policies/made", "", "read"),
+    ("PUT", "/api/v1/policies/made", r#"{"limits":"9/hour"}"#, "admin"),
     ("GET", "/api/v1/routes", "", "read"),
     ("PUT", "/api/v1/routes/checkout/rate-limit", r#"{"policy":"made"}"#, "admin"),
     ("GET", "/api/v1/routes/checkout/rate-limit", "", "read"),
     ("DELETE", "/api/v1/routes/checkout/rate-limit", "", "admin"),
-    ("DELETE", "/api/v1/rate-limits/made", "", "admin"),
+    ("DELETE", "/api/v1/policies/made", "", "admin"),
     ("GET", "/api/v1/consumers", "", "read"),
     ("PUT", "/api/v1/consumers/acme/rate-limit", r#"{"limits":"9/hour"}"#, "admin"),
     ("GET", "/api/v1/consumers/acme/rate-limit", "", "read"),
@@ -82,7 +81,7 @@ async fn keys_are_replaced_while_the_door_is_open() {
     let door = Door::open();
     let status = async |token: &str| {
         let headers = [("x-api-key", token)];
-        door.send(Method::GET, "/api/v1/ratelimits", &headers, Vec::new()).await.status
+        door.send(Method::GET, "/api/v1/counters", &headers, Vec::new()).await.status
     };
     assert_eq!(status("old").await, 200, "anybody");
     let key =
@@ -127,7 +126,7 @@ async fn every_endpoint_opens_to_its_role_and_those_above() {
 #[tokio::test]
 async fn a_token_is_read_from_any_of_three_headers() {
     let door = Door::guarded();
-    let path = ("DELETE", "/api/v1/ratelimits", "", "admin");
+    let path = ("DELETE", "/api/v1/counters", "", "admin");
     for header in [("authorization", "bearer  boss"), ("X-API-Key", "boss"), ("X-API-Token", "boss")] {
         assert_eq!(ask(&door, path, &[header]).await.status, 200, "{header:?}");
     }
@@ -245,7 +244,7 @@ async fn the_number_of_series_does_not_depend_on_the_number_of_keys() {
             let body = json!({ "policy": "mail.accept", "fields": fields, "cost": 2 });
             door.post("/api/v1/check", body.clone()).await;
             door.post("/api/v1/check", body).await;
-            door.get(&format!("/api/v1/ratelimits/sender/{n}@example.com")).await;
+            door.get(&format!("/api/v1/counters/sender/{n}@example.com")).await;
             door.get(&format!("/nowhere/{n}")).await;
         }
         door.get("/metrics").await;
@@ -265,10 +264,10 @@ async fn health_follows_the_store() {
     assert_eq!(door.get("/livez").await.status, 200);
     let reply = door.get("/readyz").await;
     assert_eq!((reply.status, &*reply.detail()), (503, "the store cannot be used: nobody is there"));
-    for path in ["/api/v1/ratelimits/global/global", "/api/v1/holds/jobs/a"] {
+    for path in ["/api/v1/counters/global/global", "/api/v1/holds/jobs/a"] {
         assert_eq!(door.get(path).await.status, 503, "{path}");
     }
-    assert_eq!(door.delete("/api/v1/ratelimits").await.status, 503);
+    assert_eq!(door.delete("/api/v1/counters").await.status, 503);
     let page = door.get("/metrics").await;
     assert!(
         page.status == 200 && !page.text.contains("tollgate_usage_ratio{"),

@@ -18,10 +18,10 @@ use tollgate_core::{
     Timestamp, Verdict, When,
 };
 
+use crate::engine::Aim;
 use crate::engine::Engine;
 use crate::journal::Entry;
 use crate::lists::ListFault;
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// Denials that nobody has counted yet.

@@ -92,7 +92,7 @@ impl BreakerGate {
                 component = "store",
                 reason = reason.name(),
                 %error,
-                "the store cannot be used: rules do what their `on_outage` says"
+                "the store is down: each rule applies its `on_outage`"
             );
         }
     }
@@ -139,7 +139,7 @@ impl Probing<'_> {
         let mut cause = self.gate.cause.lock();
         let is_news = matches!(error, StoreError::Refused { .. }) && cause.as_ref() != Some(&error);
         if is_news {
-            tracing::warn!(component = "store", %error, "the store still cannot be used");
+            tracing::warn!(component = "store", %error, "the store is still down");
         }
         // What the server said is worth more than that it cannot be reached any more.
         if is_news || !matches!(*cause, Some(StoreError::Refused { .. })) {
@@ -160,7 +160,7 @@ impl Probing<'_> {
                 component = "store",
                 lasted = %Span::from_micros(lasted.as_millis_ceil() * 1_000),
                 degraded = gate.degraded.load(Ordering::Relaxed) - before,
-                "the store can be used again"
+                "the store is up again"
             );
         }
     }

@@ -81,7 +81,7 @@ impl Condition {
                         component = "store",
                         records = which,
                         %error,
-                        "records of the store cannot be read: what was read last stays in force"
+                        "records of the store cannot be read: the last ones that were read stay in force"
                     );
                 }
             }
@@ -93,13 +93,18 @@ impl Condition {
     /// Takes note of the version of records, which only grows unless they were deleted.
     pub(crate) fn note_version(&self, which: &'static str, known: Option<u64>, found: u64) {
         if known.is_some_and(|known| found < known) {
-            self.records_missing.inc();
-            tracing::error!(
-                component = "store",
-                records = which,
-                "records are missing from the store: set them again, or restore a backup of the server"
-            );
+            self.note_missing(which);
         }
+    }
+
+    /// Takes note that records are gone without a change that removed them.
+    pub(crate) fn note_missing(&self, which: &'static str) {
+        self.records_missing.inc();
+        tracing::error!(
+            component = "store",
+            records = which,
+            "records are missing from the store: set them again, or restore a backup of the server"
+        );
     }
 
     /// Takes note of records that are there and cannot be read.
@@ -128,7 +133,7 @@ fn tell_begin(Impairment { kind, detail }: &Impairment) {
             component = "store",
             reason,
             detail,
-            "a part of the store cannot be used: attempts with keys there are decided by `on_outage`"
+            "a part of the store is down: attempts with keys there are decided by `on_outage`"
         ),
         ImpairmentKind::Evicting => {
             tracing::warn!(component = "store", detail, "the store drops counters when its memory is full");
@@ -144,7 +149,7 @@ fn tell_end(kind: ImpairmentKind) {
             tracing::info!(component = "store", "the store permits all commands again");
         }
         ImpairmentKind::PartUnavailable => {
-            tracing::info!(component = "store", "all parts of the store can be used again");
+            tracing::info!(component = "store", "all parts of the store are up again");
         }
         ImpairmentKind::Evicting => tracing::info!(component = "store", "the store no longer drops counters"),
     }

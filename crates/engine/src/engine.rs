@@ -19,13 +19,14 @@ use tollgate_core::{
 
 pub use change_fault::ChangeFault;
 pub(crate) use changing::Configured;
-pub(crate) use deciding::MOST_TURNS;
+pub(crate) use deciding::Aim;
+pub use deciding::Manner;
 pub use making::Change;
 pub use snapshot::Snapshot;
 
 use crate::banning::Denials;
 use crate::calendar::{Calendars, page};
-use crate::guard::Watch;
+use crate::guard::{LockRecords, Watch};
 use crate::journal::Journal;
 use crate::lists::Barrier;
 use crate::log_limiter::PacedLog;
@@ -52,6 +53,7 @@ pub struct Engine {
     /// Held while the run-time configuration changes, so that what was checked stays true until it is written.
     changing: tokio::sync::Mutex<()>,
     pub(crate) pauses: Pauses,
+    pub(crate) locks: Mutex<LockRecords>,
     /// What tells whoever waits that something was freed.
     pub(crate) wakeups: Wakeups,
     pub(crate) paced_log: PacedLog,
@@ -138,11 +140,10 @@ impl Engine {
             if let Some(shared) = &engine.shared {
                 shared.condition.learn(impairments);
             }
-            engine.read_lists().await?;
-            engine.read_kept().await
+            engine.follow_all().await
         };
         match (read.await, &engine.shared) {
-            (Ok(kept), _) => engine.put_in_force(kept),
+            (Ok(()), _) => {}
             (Err(error), Some(shared)) => shared.gate.shut(&error),
             (Err(error), None) => return Err(error),
         }
@@ -170,6 +171,7 @@ impl Engine {
             configured: Mutex::new(Configured::new(policies)),
             changing: tokio::sync::Mutex::new(()),
             pauses: Pauses::default(),
+            locks: Mutex::default(),
             wakeups: Wakeups::default(),
             paced_log: PacedLog::default(),
             stopwatch: quanta::Clock::new(),
@@ -323,6 +325,14 @@ fn taken_by<'a>(
         let rule = policies.rule(&line.rule)?;
         Some(((&**rule, rule.plan_at(&line.key)), line))
     })
+}
+
+impl Fault {
+    /// A store that answers at once, as it says, did not.
+    pub(crate) fn late() -> Self {
+        let reason = "it has to be waited for, though it says that it answers at once".to_owned();
+        Self::Store(StoreError::Unavailable { reason })
+    }
 }
 
 impl std::fmt::Display for Fault {

@@ -7,6 +7,7 @@
 //! can end what another began.
 
 mod episode;
+mod lock_records;
 mod locks;
 mod mark;
 mod notice;
@@ -21,11 +22,12 @@ use tollgate_core::{
     Timestamp,
 };
 
+pub(crate) use lock_records::LockRecords;
 pub use locks::{Lock, Standing};
 pub use notice::Notice;
 pub(crate) use watch::Watch;
 
-use crate::engine::{Engine, Fault, Snapshot};
+use crate::engine::{Engine, Fault, Manner, Snapshot};
 use crate::receipt::{Forged, Home, Kind};
 use mark::Mark;
 
@@ -116,7 +118,7 @@ impl Engine {
     ) -> Result<Begun<'a>, Fault> {
         let attempt = Attempt { policy: &guard.policy, fields, cost: 1, id };
         let mut decision = Decision::for_caller(correlation);
-        self.decide_into(pinned, &attempt, &mut decision).await?;
+        self.decide_as(Manner::Take, pinned, &attempt, &mut decision).await?;
         let ticket = self.ticket(guard, &decision);
         if ticket.is_some() {
             // Boxed, since few attempts climb to where that matters.
@@ -174,7 +176,7 @@ impl Engine {
             let outcome = match self.look_in(opened.home, plan, key).await {
                 Ok(outcome) => outcome,
                 Err(error) => {
-                    tracing::warn!(component = "guard", %guard, %error, "whether somebody is locked is not known");
+                    tracing::warn!(component = "guard", %guard, %error, "the state of a lock is unknown");
                     self.watch.meters.missed.inc();
                     continue;
                 }
@@ -308,7 +310,7 @@ impl Begun<'_> {
 impl std::fmt::Display for FinishFault {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Forged => f.write_str("that is no ticket of this server"),
+            Self::Forged => f.write_str("this is not a ticket of this server"),
             Self::Receipt => f.write_str("that is a receipt, and no ticket of a guard: give it back instead"),
             Self::Store(error) => error.fmt(f),
         }

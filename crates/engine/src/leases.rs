@@ -199,7 +199,7 @@ impl Leases {
             tracing::warn!(
                 component = "leases",
                 lost,
-                "holds ran out before they were renewed; they are taken again where there is room"
+                "holds expired before they were renewed; they are taken again where there is room"
             );
         }
     }

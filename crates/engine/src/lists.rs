@@ -1,11 +1,10 @@
 //! The blocklist and the allowlist in force: what is configured, and what was set at run time, here or
 //! on another node.
 //!
-//! Deciding reads them without a lock. What was set at run time is kept in the store's ledger; every
-//! node follows its changes, and removes what has ended.
+//! Deciding reads them without a lock. What was set at run time is kept in the store's records; every node
+//! follows their changes, and the store removes what has ended.
 
 mod book;
-mod locked;
 mod record;
 mod setting;
 
@@ -14,9 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use tollgate_core::{Attempt, Decision, Listing, Lists, Policies, Span, Target, Ticket, Timestamp};
+use tollgate_core::{Attempt, Decision, Listing, Lists, Policies, Target, Ticket, Timestamp};
 
-pub(crate) use locked::{Ledgered, PREFIX as LOCKS};
 pub use setting::{ListFault, MOST_SET, Wish};
 
 use crate::engine::{Engine, Fault, Snapshot};
@@ -36,26 +34,19 @@ pub(crate) struct Barrier {
     /// How far the time of a shared store is ahead of this node's, in microseconds; [`UNKNOWN`] until
     /// it is known.
     ahead: AtomicI64,
-    /// How long this node leaves to others what has ended, where the ledger is shared: each node another
-    /// time, so that mostly one of them removes it.
-    grace: Span,
     pub(crate) meters: ListMeters,
 }
 
 const UNKNOWN: i64 = i64::MIN;
-/// The longest that what has ended is left to others.
-const MOST_GRACE_SECS: u64 = 20;
 
 impl Barrier {
     pub(crate) fn new(policies: &Policies) -> Self {
-        let chance = getrandom::u64().expect("the system gives random numbers");
         let barrier = Self {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
             book: Mutex::new(Book::default()),
             ahead: AtomicI64::new(UNKNOWN),
-            grace: Span::from_secs(chance % MOST_GRACE_SECS + 1),
             meters: ListMeters::default(),
         };
         barrier.configure(policies);
@@ -78,8 +69,13 @@ impl Barrier {
         self.meters.set_entries(book.counts());
     }
 
+    /// The version of the records that is known.
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.book.lock().followed.version()
+    }
+
     /// Learns a shared store's time from what it told just now.
-    fn learn(&self, told: Timestamp, here: Timestamp) {
+    pub(crate) fn learn(&self, told: Timestamp, here: Timestamp) {
         let ahead = told.as_micros().cast_signed().wrapping_sub(here.as_micros().cast_signed());
         self.ahead.store(ahead, Ordering::Relaxed);
     }
@@ -97,7 +93,7 @@ impl Engine {
     }
 
     /// The fields that the lists look at, beyond those of its policy, and that every attempt may bring;
-    /// `None` while nobody is listed. A door that knows such a field of an attempt brings it along.
+    /// `None` while the lists are empty. A door that knows such a field of an attempt brings it along.
     #[inline]
     pub fn wanted(&self) -> Option<Arc<Vec<Arc<str>>>> {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
@@ -126,39 +122,15 @@ impl Engine {
         self.barrier.in_force.load()
     }
 
-    /// What the ledger has under the name of a lock.
-    pub(crate) fn lock_at(&self, name: &str) -> Option<Vec<u8>> {
-        self.barrier.book.lock().locked.at(name).map(<[u8]>::to_vec)
-    }
-
-    /// How many locks the ledger has.
-    pub(crate) fn lock_count(&self) -> usize {
-        self.barrier.book.lock().locked.len()
-    }
-
-    /// Locks whose names begin so, behind one of them.
-    pub(crate) fn lock_page(&self, start: &str, after: Option<&str>, most: usize) -> Vec<Ledgered> {
-        self.barrier.book.lock().locked.page(start, after, most)
-    }
-
-    /// Begins a decision: an attempt that is barred is decided by that, and nothing is charged.
+    /// Whether anything is on a list.
     #[inline]
-    pub(crate) fn open<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        ticket: Ticket,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.barrier.any.load(Ordering::Acquire) && self.bar(pinned, attempt, ticket, decision)? {
-            return Ok(());
-        }
-        pinned.open(attempt, ticket, decision)
+    pub(crate) fn has_lists(&self) -> bool {
+        self.barrier.any.load(Ordering::Acquire)
     }
 
     /// Bars an attempt, if somebody it is from is on the blocklist. Answers whether they are.
     #[inline(never)]
-    fn bar<'a>(
+    pub(crate) fn bar<'a>(
         &self,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,

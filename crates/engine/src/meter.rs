@@ -120,7 +120,7 @@ impl Collector for Meters {
         let first = ConstCounter::new(0_u64);
         let mut family = encoder.encode_descriptor(
             "tollgate_decisions",
-            "Decisions by policy, rule that was named (empty when allowed or barred) and outcome",
+            "Decisions by policy, deciding rule (empty if allowed or blocked) and outcome",
             None,
             first.metric_type(),
         )?;

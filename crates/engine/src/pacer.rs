@@ -35,8 +35,10 @@ use scheduler::{Arrived, Scheduler};
 use waiting::Waiting;
 pub(crate) use wakeups::Wakeups;
 
+use crate::admit::{Admission, Admit, Admitted, NotAdmitted};
 use crate::engine::{Engine, Snapshot};
 use crate::meter::PacerMeters;
+use crate::taken::Taken;
 
 /// Lets attempts wait until they may pass: first come, first served.
 ///
@@ -96,29 +98,28 @@ impl Pacer {
     pub async fn acquire_with<T: Send + 'static>(
         &self,
         ask: Ask<'_>,
-        see: impl FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+        see: impl FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     ) -> Result<Paced<T>, Unpaced<T>> {
-        let engine = &self.scheduler.engine;
-        if !engine.pin().policies.enabled {
-            // Boxed, so that the futures of those who wait stay small.
-            return Box::pin(self.pass_unlimited(&ask, see)).await;
-        }
         match self.scheduler.arrive(&ask, see).map_err(Unpaced::Fault)? {
             Arrived::Answered(answer) => answer,
             Arrived::Seated(seated) => Waiting::new(&self.scheduler, seated).answer().await,
         }
     }
 
-    /// Lets somebody pass while limits are switched off.
-    async fn pass_unlimited<T>(
-        &self,
-        ask: &Ask<'_>,
-        see: impl FnOnce(&Engine, &Decision<'_>) -> T,
-    ) -> Result<Paced<T>, Unpaced<T>> {
-        let engine = &self.scheduler.engine;
-        let pinned = engine.pin();
-        let decision = engine.decide(&pinned, &ask.attempt).await.map_err(Unpaced::Fault)?;
-        Ok(Paced { waited: Span::ZERO, seen: see(engine, &decision) })
+    /// Admits an attempt that may wait.
+    pub(crate) fn admit<T, F>(&self, ask: Ask<'_>, see: F) -> Admit<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Arc<Engine>, &Decision<'_>) -> (T, Taken) + Send + 'static,
+    {
+        match self.scheduler.arrive(&ask, see) {
+            Ok(Arrived::Answered(answer)) => Admit::ready(admitted(answer)),
+            Ok(Arrived::Seated(seated)) => {
+                let waiting = Waiting::new(&self.scheduler, seated);
+                Admit::Later(Box::pin(async move { admitted(waiting.answer().await) }))
+            }
+            Err(fault) => Admit::ready(Err(NotAdmitted::Fault(fault))),
+        }
     }
 
     /// Whether an attempt would have to queue: somebody waits for the same keys or for one of them, or
@@ -155,4 +156,22 @@ impl Pacer {
     pub fn meters(&self) -> &PacerMeters {
         &self.scheduler.meters
     }
+}
+
+/// What a pacer answers to a caller that sees the decision.
+type Answer<T> = Result<Paced<T>, Unpaced<T>>;
+
+/// The same answer, in the words of every door.
+fn admitted<T>(answer: Answer<(T, Taken)>) -> Admitted<T> {
+    let (waited, (seen, taken)) = match answer {
+        Ok(Paced { waited, seen }) => (waited, seen),
+        Err(Unpaced::Denied { seen, .. }) => (Span::ZERO, seen),
+        Err(Unpaced::TooLate { waited, wait, bound }) => {
+            return Err(NotAdmitted::TooLate { waited, wait, bound });
+        }
+        Err(Unpaced::Full { waiting }) => return Err(NotAdmitted::Full { waiting }),
+        Err(Unpaced::Fault(fault)) => return Err(NotAdmitted::Fault(fault)),
+        Err(Unpaced::Ended) => return Err(NotAdmitted::Ended),
+    };
+    Ok(Admission { waited, seen, taken })
 }

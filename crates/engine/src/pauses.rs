@@ -2,7 +2,7 @@
 //! that shares the store within a second.
 //!
 //! Each pause is a record of its own, which says what stands still and until when by the store's
-//! clock. So two nodes never write the same record, and any node may remove one that is over. The key of a
+//! clock. So two nodes never write the same record, and the store removes one that is over. The key of a
 //! secret rule is sealed in it.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
 use tollgate_core::{Receipt, ReceiptLine, Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
+use crate::followed::{Entries, Followed};
 use crate::pacer::PauseFault;
 use crate::receipt::{Home, Kind, Seal};
 use crate::ticket;
@@ -30,6 +32,7 @@ pub(crate) struct Pauses {
 /// The pauses by the names of their records.
 #[derive(Default)]
 struct Book {
+    followed: Followed,
     recorded: BTreeMap<String, Pause>,
     /// Those that this node alone knows: not recorded yet, or in vain.
     here: BTreeMap<String, Pause>,
@@ -51,11 +54,8 @@ pub(crate) enum Stopped {
     Key { rule: String, key: String },
 }
 
-const PREFIX: &str = "pause/";
-/// How many records that are over are removed at a time.
-const REMOVED: usize = 16;
-/// How many pauses may last at once: whoever reports them may be anybody who may ask.
-const MOST_PAUSES: usize = 4_000;
+/// How many pauses may last at once: every caller that may check may report them.
+const MOST_PAUSES: usize = Namespace::Pauses.most_entries();
 
 impl Default for Pauses {
     fn default() -> Self {
@@ -96,25 +96,18 @@ impl Pauses {
         if lasting >= MOST_PAUSES {
             return Err(PauseFault::TooMany { most: MOST_PAUSES });
         }
-        let name = format!("{PREFIX}{}", ticket::next());
+        let name = ticket::next().to_string();
         book.here.insert(name.clone(), Pause { scope, until });
         self.changed(&book);
         Ok(Some(name))
     }
 
-    /// Takes note that a pause is recorded. Answers the records that say nothing any more: those that
-    /// it outlasts, and those that are over.
-    fn recorded(&self, name: &str, now: Instant) -> Vec<String> {
-        let mut book = self.book.lock();
-        let Some(pause) = book.here.remove(name) else { return Vec::new() };
-        let idle =
-            |known: &Pause| known.until <= now || (known.scope == pause.scope && known.until <= pause.until);
-        let idle = book.recorded.iter().filter(|(_, known)| idle(known)).map(|(name, _)| name.clone());
-        let idle: Vec<String> = idle.take(REMOVED).collect();
-        idle.iter().for_each(|name| drop(book.recorded.remove(name)));
-        book.recorded.insert(name.to_owned(), pause);
-        book.here.retain(|_, pause| pause.until > now);
-        idle
+    /// The records of the same scope that a pause outlasts.
+    fn outlasted(&self, name: &str) -> Vec<String> {
+        let book = self.book.lock();
+        let Some(pause) = book.here.get(name) else { return Vec::new() };
+        let shorter = |known: &Pause| known.scope == pause.scope && known.until <= pause.until;
+        book.recorded.iter().filter(|(_, known)| shorter(known)).map(|(name, _)| name.clone()).collect()
     }
 
     /// Ends every pause of these scopes on this node. Answers their records.
@@ -129,13 +122,46 @@ impl Pauses {
         names
     }
 
-    /// Follows what is recorded.
-    pub(crate) fn follow(&self, recorded: BTreeMap<String, Pause>) {
+    /// The version of the records that is known.
+    pub(crate) fn known_version(&self) -> Option<u64> {
+        self.book.lock().followed.version()
+    }
+
+    /// Follows the records, which `read` can read.
+    fn follow(
+        &self,
+        known: Option<u64>,
+        changes: &Changes,
+        read: impl Fn(&[u8]) -> Option<(Timestamp, Stopped)>,
+    ) -> Entries {
+        // The way back from the store lengthens a pause, and does not cut it short.
+        let now = Instant::now();
         let mut book = self.book.lock();
-        if !(recorded.is_empty() && book.recorded.is_empty()) {
-            book.recorded = recorded;
+        if !book.followed.accept(known, changes) {
+            return Entries::Complete;
+        }
+        let whole = changes.scope == Scope::All;
+        let changed = !changes.entries.is_empty() || (whole && !book.recorded.is_empty());
+        if whole {
+            book.recorded.clear();
+        }
+        for (name, value) in &changes.entries {
+            match value.as_deref().and_then(&read) {
+                Some((until, scope)) => {
+                    let until = now + until.since(changes.now).min(Span::MAX).into();
+                    book.here.remove(name);
+                    book.recorded.insert(name.clone(), Pause { scope, until });
+                }
+                None => drop(book.recorded.remove(name)),
+            }
+        }
+        let lasting = book.recorded.len();
+        let entries = book.followed.check_size(changes, lasting);
+        if changed {
+            book.here.retain(|_, pause| pause.until > now);
             self.changed(&book);
         }
+        entries
     }
 
     fn changed(&self, book: &Book) {
@@ -192,22 +218,15 @@ impl Engine {
         let span = span.min(Span::MAX);
         let now = Instant::now();
         let Some(name) = self.pauses.begin(scope.clone(), now + span.into(), now)? else { return Ok(()) };
-        self.record_pause(&name, &scope, span, now).await.map_err(PauseFault::Store)
+        self.record_pause(&name, &scope, span).await.map_err(PauseFault::Store)
     }
 
-    async fn record_pause(
-        &self,
-        name: &str,
-        scope: &Stopped,
-        span: Span,
-        now: Instant,
-    ) -> Result<(), StoreError> {
+    async fn record_pause(&self, name: &str, scope: &Stopped, span: Span) -> Result<(), StoreError> {
         // Of the span, nothing is lost on the way to the store.
         let until = self.store_now().await? + span;
-        self.ask(self.records.put(name, &self.pause_record(scope, until)?)).await?;
-        let idle = self.pauses.recorded(name, now);
-        self.configured.lock().edits += 1;
-        self.remove_records(&idle).await
+        let mut edits = vec![Edit::put(name, self.pause_record(scope, until)?).until(Some(until))];
+        edits.extend(self.pauses.outlasted(name).into_iter().map(Edit::remove));
+        self.change_records(Namespace::Pauses, &edits).await.map(drop)
     }
 
     /// What is recorded of a pause.
@@ -225,50 +244,21 @@ impl Engine {
 
     /// Ends every pause of these scopes.
     pub(crate) async fn resume(&self, scopes: &[Stopped]) -> Result<(), StoreError> {
-        let names = self.pauses.end(scopes);
-        self.configured.lock().edits += 1;
-        self.remove_records(&names).await
+        let edits: Vec<Edit> = self.pauses.end(scopes).into_iter().map(Edit::remove).collect();
+        if edits.is_empty() {
+            return Ok(());
+        }
+        self.change_records(Namespace::Pauses, &edits).await.map(drop)
     }
 
-    async fn remove_records(&self, names: &[String]) -> Result<(), StoreError> {
-        for name in names {
-            self.ask(self.records.delete(name)).await?;
-        }
-        Ok(())
-    }
-
-    /// Reads the pauses among all records. A store that can be asked at all tells its time.
-    pub(crate) async fn read_pauses(
-        &self,
-        records: &[(String, Vec<u8>)],
-        seal: &Seal,
-    ) -> Result<BTreeMap<String, Pause>, StoreError> {
-        let pauses = recorded(records, seal);
-        if pauses.is_empty() {
-            return Ok(BTreeMap::new());
-        }
-        // The way back from the store lengthens a pause, and does not cut it short.
-        let there = self.store.now().await?;
-        let here = Instant::now();
-        let pauses = pauses.into_iter().map(|(name, until, scope)| {
-            let until = here + until.since(there).min(Span::MAX).into();
-            (name, Pause { scope, until })
-        });
-        Ok(pauses.collect())
+    /// Applies what has changed in the records of pauses.
+    pub(crate) fn follow_pauses(&self, known: Option<u64>, changes: &Changes) -> Entries {
+        let read = |value: &[u8]| self.seals.with(Home::Store, |seal| Stopped::read(value, seal)).flatten();
+        self.pauses.follow(known, changes, read)
     }
 
     /// The store's time.
     pub async fn store_now(&self) -> Result<Timestamp, StoreError> {
         self.ask(self.store.now()).await
     }
-}
-
-/// The pauses among all records: name, end by the store's clock, and what stands still.
-fn recorded(records: &[(String, Vec<u8>)], seal: &Seal) -> Vec<(String, Timestamp, Stopped)> {
-    let pauses = records.iter().filter(|(name, _)| name.starts_with(PREFIX));
-    let pauses = pauses.filter_map(|(name, value)| {
-        let (until, scope) = Stopped::read(value, seal)?;
-        Some((name.clone(), until, scope))
-    });
-    pauses.collect()
 }

@@ -8,15 +8,16 @@ mod merged;
 mod overrides;
 mod policy_spec;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::sync::Arc;
 
-use tollgate_core::{Plan, Policies};
+use tollgate_core::Policies;
+use tollgate_core::versioned_map::{Changes, Scope};
 
 pub use dynamic_policy::DynamicPolicy;
 pub(crate) use merged::{Merged, Misfit, UNREADABLE};
-pub(crate) use overrides::Overrides;
+pub(crate) use overrides::{Overrides, write as write_plan};
 pub use policy_spec::{BadSpec, PolicyDraft, PolicySpec};
 
 /// Policies made at run time, by name.
@@ -49,12 +50,13 @@ pub(crate) enum Subject<'r> {
     Route(&'r str),
 }
 
-/// One change of the run-time configuration, and of its record. Without a value it removes.
-#[derive(Clone, Debug)]
-pub(crate) enum Edit {
-    Override { rule: Arc<str>, key: String, plan: Option<Arc<Plan>> },
-    Policy { name: Arc<str>, policy: Option<Arc<DynamicPolicy>> },
-    Route { route: Arc<str>, policy: Option<Arc<str>> },
+/// What changes made another.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Touched {
+    /// Rules of which only limits of single keys are others.
+    pub(crate) rules: BTreeSet<String>,
+    /// Whether anything else is another.
+    pub(crate) more: bool,
 }
 
 /// What does not fit, by the name of its record, and why.
@@ -83,25 +85,6 @@ impl<'r> Subject<'r> {
     }
 }
 
-impl Edit {
-    pub(crate) fn subject(&self) -> Subject<'_> {
-        match self {
-            Self::Override { rule, key, .. } => Subject::Override { rule, key },
-            Self::Policy { name, .. } => Subject::Policy(name),
-            Self::Route { route, .. } => Subject::Route(route),
-        }
-    }
-
-    /// What its record says from then on.
-    pub(crate) fn value(&self) -> Option<Vec<u8>> {
-        match self {
-            Self::Override { plan, .. } => plan.as_deref().map(overrides::write),
-            Self::Policy { policy, .. } => policy.as_ref().map(|policy| policy.written().to_vec()),
-            Self::Route { policy, .. } => policy.as_ref().map(|policy| policy.as_bytes().to_vec()),
-        }
-    }
-}
-
 impl LeftOut {
     pub(crate) fn note(&mut self, subject: Subject<'_>, why: impl Display) {
         self.0.insert(subject.record(), why.to_string());
@@ -116,37 +99,68 @@ impl RuntimeConfig {
     /// The most keys that may have limits of their own.
     pub(crate) const MOST_OVERRIDES: usize = 100_000;
 
-    /// Reads the records. What says the same as `before` is the same: stores know plans by their
-    /// address.
-    pub(crate) fn read(records: &[(String, Vec<u8>)], before: &Self, base: &Policies) -> Self {
-        let mut runtime = Self::default();
-        let (mut made, mut routes) = (DynamicPolicies::new(), Assignments::new());
-        let mut names: HashMap<&str, Arc<str>> = HashMap::new();
-        for (record, value) in records {
-            let read = match Subject::of(record) {
-                None => Some(()),
-                Some(Subject::Override { rule, key }) => {
-                    let known = || base.rule(rule).map_or_else(|| rule.into(), |rule| Arc::clone(&rule.name));
-                    let name = names.entry(rule).or_insert_with(known);
-                    let plan = overrides::read(name, value, before.overrides.at(rule, key));
-                    plan.map(|plan| runtime.overrides.set(rule, key, plan))
+    /// How many records are known.
+    pub(crate) fn len(&self) -> usize {
+        self.overrides.count() + self.made.len() + self.routes.len() + self.unreadable.len()
+    }
+
+    /// Takes over changes of the records. A plan or policy whose record says the same stays the same:
+    /// stores know plans by their address.
+    pub(crate) fn apply(&mut self, changes: &Changes, base: &Policies) -> Touched {
+        let whole = changes.scope == Scope::All;
+        let before = whole.then(|| std::mem::take(self));
+        let mut touched = Touched { more: whole, ..Touched::default() };
+        for (record, value) in &changes.entries {
+            let Some(subject) = Subject::of(record) else { continue };
+            let was_unreadable = self.unreadable.remove(record).is_some();
+            let readable = self.put(subject, value.as_deref(), before.as_ref(), base);
+            if let (false, Some(value)) = (readable, value) {
+                // What was there before it holds no more.
+                self.put(subject, None, None, base);
+                self.unreadable.insert(record.clone(), value.clone());
+            }
+            match subject {
+                Subject::Override { rule, .. } if readable && !was_unreadable => {
+                    touched.rules.insert(rule.to_owned());
                 }
-                Some(Subject::Policy(name)) => {
-                    let known = before.made.get(name).filter(|made| made.written() == value);
-                    let read = || DynamicPolicy::read(name, value).map(Arc::new);
-                    let policy = known.cloned().or_else(read);
-                    policy.map(|policy| drop(made.insert(Arc::clone(&policy.spec.name), policy)))
-                }
-                Some(Subject::Route(route)) => {
-                    let policy = std::str::from_utf8(value).ok();
-                    policy.map(|policy| drop(routes.insert(route.into(), policy.into())))
-                }
-            };
-            if read.is_none() {
-                runtime.unreadable.insert(record.clone(), value.clone());
+                _ => touched.more = true,
             }
         }
-        Self { made: Arc::new(made), routes: Arc::new(routes), ..runtime }
+        touched
+    }
+
+    /// Takes over one record, or that it is gone. Answers whether it can be read.
+    fn put(
+        &mut self,
+        subject: Subject<'_>,
+        value: Option<&[u8]>,
+        before: Option<&Self>,
+        base: &Policies,
+    ) -> bool {
+        let known = before.unwrap_or(self);
+        match (subject, value) {
+            (Subject::Override { rule, key }, None) => self.overrides.remove(rule, key),
+            (Subject::Policy(name), None) => drop(Arc::make_mut(&mut self.made).remove(name)),
+            (Subject::Route(route), None) => drop(Arc::make_mut(&mut self.routes).remove(route)),
+            (Subject::Override { rule, key }, Some(value)) => {
+                let (same, first) = (known.overrides.at(rule, key), self.overrides.first(rule));
+                let name = base.rule(rule).map(|rule| &rule.name).or_else(|| first.map(|plan| plan.rule()));
+                let name = name.map_or_else(|| rule.into(), Arc::clone);
+                let Some(plan) = overrides::read(&name, value, same) else { return false };
+                self.overrides.set(rule, key, plan);
+            }
+            (Subject::Policy(name), Some(value)) => {
+                let same = known.made.get(name).filter(|made| made.written() == value).cloned();
+                let policy = same.or_else(|| DynamicPolicy::read(name, value).map(Arc::new));
+                let Some(policy) = policy else { return false };
+                Arc::make_mut(&mut self.made).insert(Arc::clone(&policy.spec.name), policy);
+            }
+            (Subject::Route(route), Some(value)) => {
+                let Ok(policy) = std::str::from_utf8(value) else { return false };
+                Arc::make_mut(&mut self.routes).insert(route.into(), policy.into());
+            }
+        }
+        true
     }
 
     /// What the record of a policy or a route says, as far as is known.
@@ -159,24 +173,5 @@ impl RuntimeConfig {
             Subject::Route(route) => self.routes.get(route).map(|policy| policy.as_bytes().to_vec()),
         };
         read.or_else(|| self.unreadable.get(&subject.record()).cloned())
-    }
-
-    /// Takes over a change that was recorded.
-    pub(crate) fn enter(&mut self, edit: Edit) {
-        self.unreadable.remove(&edit.subject().record());
-        match edit {
-            Edit::Override { rule, key, plan: Some(plan) } => self.overrides.set(&rule, &key, plan),
-            Edit::Override { rule, key, plan: None } => self.overrides.remove(&rule, &key),
-            Edit::Policy { name, policy } => set(&mut self.made, name, policy),
-            Edit::Route { route, policy } => set(&mut self.routes, route, policy),
-        }
-    }
-}
-
-fn set<T: Clone>(map: &mut Arc<BTreeMap<Arc<str>, T>>, name: Arc<str>, value: Option<T>) {
-    let map = Arc::make_mut(map);
-    match value {
-        Some(value) => drop(map.insert(name, value)),
-        None => drop(map.remove(&name)),
     }
 }

@@ -13,11 +13,11 @@ use crate::breaker::Pass;
 use crate::breaker_gate::BreakerGate;
 use crate::condition::Condition;
 use crate::denied::{Denied, Trace};
-use crate::engine::{Engine, Fault, MOST_TURNS, Snapshot};
+use crate::engine::{Aim, Engine, Fault, Snapshot};
 use crate::meter::StoreMeters;
-use crate::pending::Refunds;
 use crate::receipt::Home;
-use crate::retract::Retractions;
+use crate::retract::Unanswered;
+use crate::retry::Retries;
 use crate::tend::Schedule;
 
 /// What decides while the shared store cannot be used.
@@ -44,30 +44,22 @@ pub(crate) struct SharedStore {
     pub(crate) fallback: Arc<dyn Store>,
     pub(crate) gate: Arc<BreakerGate>,
     pub(crate) denied: Denied,
-    pub(crate) retractions: Retractions,
-    pub(crate) refunds: Refunds,
+    pub(crate) retries: Retries,
     pub(crate) schedule: Schedule,
     pub(crate) condition: Arc<Condition>,
     pub(crate) meters: StoreMeters,
 }
 
-/// Whether charges are taken, or only looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Aim {
-    Take,
-    Peek,
-}
-
 impl SharedStore {
     pub(crate) fn new(fallback: Fallback) -> Self {
         let gate = Arc::new(BreakerGate::new(fallback.clock));
-        let (retractions, refunds) = (Retractions::default(), Refunds::default());
-        let dropped = [retractions.dropped.clone(), refunds.dropped.clone()];
+        let retries = Retries::default();
+        let dropped = [retries.retractions_dropped.clone(), retries.refunds_dropped.clone()];
         let condition = Arc::<Condition>::default();
         let meters = StoreMeters::new(Arc::clone(&gate), Arc::clone(&condition), dropped);
         let schedule = Schedule::new(gate.now(), fallback.probe_every);
         let (fallback, denied) = (fallback.store, Denied::new());
-        Self { fallback, gate, denied, retractions, refunds, schedule, condition, meters }
+        Self { fallback, gate, denied, retries, schedule, condition, meters }
     }
 }
 
@@ -151,57 +143,75 @@ impl Engine {
     pub(crate) async fn decide_shared<'a>(
         &self,
         shared: &SharedStore,
+        aim: Aim,
         pinned: &'a Snapshot,
         attempt: &Attempt<'a>,
         decision: &mut Decision<'a>,
     ) -> Result<(), Fault> {
         let reason = match shared.gate.pass() {
             None => Reason::Open,
-            Some(pass) => match self.take_shared(shared, pass, pinned, decision).await? {
-                None => return Ok(()),
-                Some(reason) => reason,
-            },
+            Some(pass) => {
+                let asked = match aim {
+                    Aim::Take => self.take_shared(shared, pass, pinned, decision).await,
+                    Aim::Peek => self.settle_shared(shared, pass, Aim::Peek, decision).await,
+                };
+                match asked {
+                    Ok(()) => return Ok(()),
+                    Err(error) => self.reason_of(error, shared)?,
+                }
+            }
         };
-        self.decide_without(shared, pinned, attempt, decision, reason, Aim::Take).await?;
-        shared.meters.count_degraded(&decision.policy().name, reason);
+        self.decide_without(shared, pinned, attempt, decision, reason, aim).await?;
+        if aim == Aim::Take {
+            shared.meters.count_degraded(&decision.policy().name, reason);
+        }
         Ok(())
     }
 
-    /// Takes from the store, or says why that cannot be.
+    /// Asks the store, and concludes by what it says.
+    async fn settle_shared(
+        &self,
+        shared: &SharedStore,
+        pass: Pass,
+        aim: Aim,
+        decision: &mut Decision<'_>,
+    ) -> Result<(), StoreError> {
+        let Decision { charges, outcome, .. } = &mut *decision;
+        self.measured(shared, pass, self.settle(&*self.store, aim, charges, outcome)).await?;
+        decision.conclude(Origin::Store);
+        Ok(())
+    }
+
+    /// Takes from the store, unless it is known that it would deny.
     async fn take_shared(
         &self,
         shared: &SharedStore,
         pass: Pass,
         pinned: &Snapshot,
         decision: &mut Decision<'_>,
-    ) -> Result<Option<Reason>, Fault> {
+    ) -> Result<(), StoreError> {
         let trace = shared.denied.trace(pinned.number, &decision.charges, shared.gate.now());
         if shared.denied.recall(&trace, &decision.charges, &mut decision.outcome) {
             shared.meters.denied_locally.inc();
             decision.conclude(Origin::Store);
-            return Ok(None);
+            return Ok(());
         }
-        let pending = shared.retractions.pending(&decision.charges, shared.gate.now());
-        let Decision { charges, outcome, .. } = &mut *decision;
-        let answer =
-            self.measured(shared, pass, self.settle(&*self.store, Aim::Take, charges, outcome)).await;
+        let unanswered = Unanswered::new(shared, &decision.charges);
+        let answer = self.settle_shared(shared, pass, Aim::Take, decision).await;
         if !answer.as_ref().is_err_and(StoreError::is_uncertain) {
-            pending.settled();
+            unanswered.settled();
         }
-        match answer {
-            Ok(()) => {
-                decision.conclude(Origin::Store);
-                shared.learn(&trace, decision);
-                Ok(None)
-            }
-            Err(error) => match error.reason() {
-                Some(reason) => {
-                    self.note_misfit(&error, reason, shared);
-                    Ok(Some(reason))
-                }
-                None => Err(Fault::Store(error)),
-            },
+        if answer.is_ok() {
+            shared.learn(&trace, decision);
         }
+        answer
+    }
+
+    /// Why a decision has to do without the store.
+    fn reason_of(&self, error: StoreError, shared: &SharedStore) -> Result<Reason, Fault> {
+        let Some(reason) = error.reason() else { return Err(Fault::Store(error)) };
+        self.note_misfit(&error, reason, shared);
+        Ok(reason)
     }
 
     /// Decides by what the rules do without their store.
@@ -241,53 +251,6 @@ impl Engine {
             _ => decision.conclude(Origin::Local(reason)),
         }
         Ok(())
-    }
-
-    /// Says what [`Engine::decide_shared`] would, and takes nothing.
-    pub(crate) async fn peek_shared<'a>(
-        &self,
-        shared: &SharedStore,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        let mut reason = Reason::Open;
-        if let Some(pass) = shared.gate.pass() {
-            let Decision { charges, outcome, .. } = &mut *decision;
-            let answer =
-                self.measured(shared, pass, self.settle(&*self.store, Aim::Peek, charges, outcome)).await;
-            let Err(error) = answer else {
-                decision.conclude(Origin::Store);
-                return Ok(());
-            };
-            reason = error.reason().ok_or(Fault::Store(error))?;
-        }
-        self.decide_without(shared, pinned, attempt, decision, reason, Aim::Peek).await
-    }
-
-    /// Takes or looks, and asks again with the calendar around the store's time if it has left the
-    /// pages known here.
-    pub(crate) async fn settle(
-        &self,
-        store: &dyn Store,
-        aim: Aim,
-        charges: &mut Charges<'_>,
-        outcome: &mut Outcome,
-    ) -> Result<(), StoreError> {
-        self.calendars.fill(charges);
-        for _ in 0..MOST_TURNS {
-            let answer = match aim {
-                Aim::Take => store.take(charges, outcome).await,
-                Aim::Peek => store.peek(charges, outcome).await,
-            };
-            let Err(StoreError::Stale { now }) = answer else { return answer };
-            self.calendars.turn(charges, now);
-            self.calendars.fill(charges);
-        }
-        match aim {
-            Aim::Take => store.take(charges, outcome).await,
-            Aim::Peek => store.peek(charges, outcome).await,
-        }
     }
 
     /// Gives back to the counters of this process what was taken from them.
@@ -446,7 +409,5 @@ impl Snapshot {
 }
 
 fn not_asked() -> StoreError {
-    StoreError::Unavailable {
-        reason: "it failed a moment ago, and is asked again once it answers".to_owned(),
-    }
+    StoreError::Unavailable { reason: "it failed a moment ago; it is used again when it answers".to_owned() }
 }

@@ -1,15 +1,13 @@
-//! What is to be done beside deciding: counting denials for bans, and removing what has ended. While the
-//! store is shared also probing it when it is gone, asking again when it failed somebody, following what
-//! other nodes set, undoing takes that nobody got, and giving back what it did not take back before.
-
-use std::collections::BTreeMap;
+//! What is to be done beside deciding: following the records, and counting denials for bans. While the
+//! store is shared also probing it when it is gone, asking again when it failed somebody, undoing takes
+//! that nobody got, and giving back what it did not take back before.
 
 use parking_lot::Mutex;
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Span, StoreError, Timestamp};
 
 use crate::engine::Engine;
-use crate::pauses::Pause;
-use crate::receipt::Seal;
+use crate::followed::Extent;
 use crate::shared_store::SharedStore;
 
 /// When what is done at intervals was done last, and what it found.
@@ -23,32 +21,14 @@ pub(crate) struct Schedule {
 struct Due {
     records_at: Timestamp,
     probe_at: Timestamp,
-    /// The version of the records that are in force; `None` if they were never read.
-    version: Option<u64>,
-}
-
-/// What is kept beside the counters.
-pub(crate) struct Kept {
-    pub(crate) version: u64,
-    pub(crate) records: Vec<(String, Vec<u8>)>,
-    pub(crate) pauses: BTreeMap<String, Pause>,
-    pub(crate) secret: [u8; 32],
-    /// How often something was set on this node before they were read.
-    pub(crate) edits: u64,
 }
 
 /// How often to ask whether other nodes have set anything.
 const RECORDS_EVERY: Span = Span::from_millis(500);
-/// What records are called in the log, beside those of the lists.
-const RECORDS: &str = "overrides, policies and routes";
-/// How many takes are undone at a time: records are to be followed meanwhile.
-const RETRACTIONS: usize = 256;
-/// How many charges that do not count are offered again at a time.
-const REFUNDS: usize = 256;
 
 impl Schedule {
     pub(crate) fn new(now: Timestamp, probe_every: Span) -> Self {
-        let due = Due { records_at: now + RECORDS_EVERY, probe_at: now + probe_every, version: None };
+        let due = Due { records_at: now + RECORDS_EVERY, probe_at: now + probe_every };
         Self { due: Mutex::new(due), probe_every }
     }
 
@@ -71,14 +51,6 @@ impl Schedule {
         }
         is_due
     }
-
-    pub(crate) fn has_read(&self, version: u64) {
-        self.due.lock().version = Some(version);
-    }
-
-    fn version(&self) -> Option<u64> {
-        self.due.lock().version
-    }
 }
 
 impl Engine {
@@ -92,13 +64,14 @@ impl Engine {
             if shared.gate.pass().is_none() {
                 return self.forget_denials();
             }
-            self.follow(shared).await;
-            self.retract(shared).await;
-            self.refund_again(shared, REFUNDS).await;
+            self.look_after(shared).await;
+            self.retry(shared).await;
+        } else {
+            // Entries that have ended, and changes whose caller did not wait for them.
+            let _ = self.follow_all().await;
         }
         self.count_denials().await;
         self.end_overdue().await;
-        self.sweep_lists().await;
     }
 
     /// Asks a store that is gone whether it is back. It is once it has answered often enough, and all that
@@ -109,8 +82,7 @@ impl Engine {
         let read = async {
             shared.condition.learn(self.store.probe().await?);
             if is_last {
-                self.read_lists().await?;
-                self.put_in_force(self.read_kept().await?);
+                self.follow_after_outage().await?;
                 shared.schedule.probe_due(shared.gate.now());
             }
             Ok(())
@@ -124,7 +96,7 @@ impl Engine {
     /// Follows what other nodes set: that also shows a store that is gone while nobody decides. All its
     /// servers are asked now and then, and one that has just failed at once, so that few attempts have
     /// to find out. One that is impaired is asked every second.
-    async fn follow(&self, shared: &SharedStore) {
+    async fn look_after(&self, shared: &SharedStore) {
         let now = shared.gate.now();
         let impaired = shared.condition.wants_probe(now);
         // A failure is noted on the way.
@@ -136,66 +108,20 @@ impl Engine {
         if !shared.schedule.records_due(shared.gate.now()) {
             return;
         }
-        // What comes of these is noted on the way.
-        let _ = self.ask(self.read_lists()).await;
-        let _ = self.catch_up().await;
+        for space in Namespace::ALL {
+            // What comes of it is noted on the way.
+            let _ = self.ask(self.follow(space, Extent::News)).await;
+        }
     }
 
-    /// Learns what other nodes have set until now.
-    pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
-        let Some(shared) = &self.shared else { return Ok(()) };
-        let version = self.ask(self.records.version()).await;
-        shared.condition.note_records(RECORDS, &version);
-        if shared.schedule.version() != Some(version?) {
-            let kept = self.ask(self.read_kept()).await;
-            shared.condition.note_records(RECORDS, &kept);
-            self.put_in_force(kept?);
+    /// Learns what was missed. A failover may have put other changes in the place of those that are known,
+    /// without the version telling; so everything is read. Only the lists, which may be long, are not:
+    /// they are read again if they have another number of entries.
+    async fn follow_after_outage(&self) -> Result<(), StoreError> {
+        for space in Namespace::ALL {
+            let extent = if space == Namespace::Lists { Extent::News } else { Extent::Whole };
+            self.follow(space, extent).await?;
         }
         Ok(())
-    }
-
-    /// Reads what is kept beside the counters. The version first: what changes while the rest is read
-    /// is then read again.
-    pub(crate) async fn read_kept(&self) -> Result<Kept, StoreError> {
-        let edits = self.configured.lock().edits;
-        let version = self.records.version().await?;
-        let records = self.records.all().await?;
-        let secret = self.records.secret().await?;
-        let pauses = self.read_pauses(&records, &Seal::new(secret)).await?;
-        Ok(Kept { version, records, pauses, secret, edits })
-    }
-
-    pub(crate) fn put_in_force(&self, kept: Kept) {
-        if let Some(shared) = &self.shared {
-            shared.condition.note_version(RECORDS, shared.schedule.version(), kept.version);
-        }
-        self.seals.share(kept.secret);
-        // What was set here in between may be missing from what was read; then it is read again.
-        if self.follow_books(&kept.records, kept.edits) {
-            self.pauses.follow(kept.pauses);
-            if let Some(shared) = &self.shared {
-                shared.schedule.has_read(kept.version);
-            }
-        }
-    }
-
-    /// Undoes takes that nobody got.
-    async fn retract(&self, shared: &SharedStore) {
-        for _ in 0..RETRACTIONS {
-            let Some(retraction) = shared.retractions.next(shared.gate.now()) else { return };
-            let charges = retraction.charges();
-            let undone = self.ask(self.store.retract(&charges)).await;
-            self.freed(&charges);
-            drop(charges);
-            match undone {
-                Err(error) if error.is_outage() => return shared.retractions.put_back(retraction),
-                // Those of other servers are not kept waiting.
-                Err(error) if error.is_passing() => {
-                    shared.retractions.put_last(retraction, shared.gate.now())
-                }
-                // What is damaged cannot be undone later either.
-                _ => {}
-            }
-        }
     }
 }

@@ -5,11 +5,12 @@
 mod support;
 
 use futures_lite::future::block_on;
-use support::{Stand, decide, policies, rule};
+use support::{Stand, admissions, decide, policies, rule, taken};
 use tollgate_core::store::Refunded;
-use tollgate_core::{Attempt, Decision, OnExceed, Policies, Rule, Span};
+use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
+use tollgate_engine::admit::Unsettled;
 use tollgate_engine::engine::RefundPart;
-use tollgate_engine::{Engine, Pending};
+use tollgate_engine::{Engine, Taken, Terms};
 
 const ADA: [(&str, &str); 3] = [("all", "x"), ("guesses", "ada"), ("work", "ada")];
 
@@ -30,13 +31,6 @@ fn left(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> Vec<u64> {
     decision.outcome.readings.iter().map(|reading| reading.remaining).collect()
 }
 
-fn pending(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> Pending {
-    let pinned = engine.pin();
-    let decision = decide(engine, &pinned, policy, fields).unwrap();
-    assert!(decision.allowed());
-    engine.pending(&decision).unwrap()
-}
-
 #[test]
 fn a_charge_is_given_back_where_its_rule_does_not_count_the_status() {
     let table = [
@@ -49,23 +43,23 @@ fn a_charge_is_given_back_where_its_rule_does_not_count_the_status() {
     ];
     for (status, expected) in table {
         let stand = Stand::new(login());
-        let pending = pending(&stand.engine, "login", &ADA);
+        let mut took = taken(&stand.engine, "login", &ADA);
         assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19], "all are charged at first");
         fn is_sent<T: Send>(value: T) -> T {
             value
         }
-        block_on(is_sent(stand.engine.answered(is_sent(pending), status))).unwrap();
+        block_on(is_sent(is_sent(&mut took).settle(status))).unwrap();
         assert_eq!(left(&stand.engine, "login", &ADA), expected, "{status}");
     }
 }
 
 #[test]
-fn a_store_that_answers_at_once_is_told_without_waiting() {
+fn a_store_of_this_process_is_refunded_without_waiting() {
     for status in [200, 401, 503] {
         let (one, other) = (Stand::new(login()), Stand::new(login()));
-        block_on(one.engine.answered(pending(&one.engine, "login", &ADA), status)).unwrap();
-        let rest = other.engine.answered_at_once(pending(&other.engine, "login", &ADA), status);
-        assert!(rest.is_none(), "{status}");
+        block_on(taken(&one.engine, "login", &ADA).settle(status)).unwrap();
+        let refunding = taken(&other.engine, "login", &ADA).settle(status);
+        assert!(refunding.is_made(), "{status}");
         let [one, other] = [one, other].map(|stand| left(&stand.engine, "login", &ADA));
         assert_eq!(one, other, "{status}");
     }
@@ -74,7 +68,7 @@ fn a_store_that_answers_at_once_is_told_without_waiting() {
 #[test]
 fn parallel_guesses_do_not_slip_through_and_what_is_never_answered_stays_counted() {
     let stand = Stand::new(login());
-    let held: Vec<Pending> = (0..5).map(|_| pending(&stand.engine, "login", &ADA)).collect();
+    let held: Vec<Taken> = (0..5).map(|_| taken(&stand.engine, "login", &ADA)).collect();
     assert!(!decide(&stand.engine, &stand.pin(), "login", &ADA).unwrap().allowed(), "five are in flight");
     drop(held);
     assert!(!decide(&stand.engine, &stand.pin(), "login", &ADA).unwrap().allowed(), "they hung up");
@@ -92,18 +86,52 @@ fn nothing_is_pending_where_nothing_was_taken_or_everything_counts_at_once() {
     ];
     let two = [("guesses", "ada"), ("jobs", "ada")];
     let stand = Stand::new(policies(rules, &[("login", &["guesses", "jobs"]), ("api", &["all"])]));
-    let pinned = stand.pin();
-    let ask = |fields, cost, id| {
-        let attempt = Attempt { policy: "login", fields, cost, id };
-        block_on(stand.engine.decide(&pinned, &attempt)).unwrap()
+    let refunds = |policy, fields: &[(&str, &str)], cost, id| {
+        let before = left(&stand.engine, policy, fields);
+        let attempt = Attempt { policy, fields, cost, id };
+        let admit = admissions(&stand.engine).pin().admit(&attempt, Terms::default(), |_, _| ());
+        let mut taken = block_on(admit).unwrap().taken;
+        let after = left(&stand.engine, policy, fields);
+        assert!(taken.settle(200).is_made());
+        (before, after, left(&stand.engine, policy, fields))
     };
-    let is_pending = |decision: Decision<'_>| stand.engine.pending(&decision).is_some();
-    assert!(!is_pending(ask(&two, 0, None)), "it only looked");
-    assert!(!is_pending(ask(&two[1..], 1, None)), "the rule that counts answers did not apply");
-    assert!(is_pending(ask(&two, 1, Some("job"))));
-    assert!(!is_pending(ask(&two, 1, Some("job"))), "the id was held already");
-    assert!(!is_pending(ask(&two, 1, None)), "it was denied");
-    assert!(!is_pending(decide(&stand.engine, &pinned, "api", &[("all", "x")]).unwrap()));
+    let of = |numbers: &[u64]| numbers.to_vec();
+    assert_eq!(refunds("login", &two, 0, None), (of(&[1, 5]), of(&[1, 5]), of(&[1, 5])), "it only looked");
+    assert_eq!(
+        refunds("login", &two[1..], 1, None),
+        (of(&[5]), of(&[4]), of(&[4])),
+        "the rule that counts answers did not apply"
+    );
+    assert_eq!(refunds("login", &two, 1, Some("job")), (of(&[1, 4]), of(&[0, 3]), of(&[1, 3])));
+    assert_eq!(
+        refunds("login", &two, 1, Some("job")),
+        (of(&[1, 3]), of(&[1, 3]), of(&[1, 3])),
+        "the id was held already"
+    );
+    assert_eq!(refunds("api", &[("all", "x")], 1, None), (of(&[50]), of(&[49]), of(&[49])), "it counts all");
+}
+
+#[test]
+fn what_is_dropped_unsettled_is_kept_or_refunded_as_its_terms_say() {
+    for (unsettled, left_after) in [(Unsettled::Keep, [49, 4, 19]), (Unsettled::Refund, [50, 5, 20])] {
+        let stand = Stand::new(login());
+        let attempt = Attempt { policy: "login", fields: &ADA, cost: 1, id: None };
+        let terms = Terms { unsettled, ..Terms::default() };
+        let admit = admissions(&stand.engine).pin().admit(&attempt, terms, |_, _| ());
+        let taken = block_on(admit).unwrap().taken;
+        assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19]);
+        drop(taken);
+        assert_eq!(left(&stand.engine, "login", &ADA), left_after, "{unsettled:?}");
+        let mut taken =
+            block_on(admissions(&stand.engine).pin().admit(&attempt, terms, |_, _| ())).unwrap().taken;
+        taken.keep();
+        drop(taken);
+        assert_eq!(
+            left(&stand.engine, "login", &ADA),
+            left_after.map(|left| left - 1),
+            "what is kept is kept"
+        );
+    }
 }
 
 #[test]
@@ -124,7 +152,7 @@ fn what_comes_back_is_what_a_receipt_would_give_back() {
             };
             let fields = [("work", "ada")];
             let (answered, given) = (one(), one());
-            let pending = pending(&answered.engine, "api", &fields);
+            let mut took = taken(&answered.engine, "api", &fields);
             let receipt = {
                 let pinned = given.pin();
                 let decision = decide(&given.engine, &pinned, "api", &fields).unwrap();
@@ -135,7 +163,7 @@ fn what_comes_back_is_what_a_receipt_would_give_back() {
                 stand.clock.advance(Span::from_secs(wait));
                 decide(&stand.engine, &stand.pin(), "api", &fields).unwrap();
             }
-            block_on(answered.engine.answered(pending, 500)).unwrap();
+            block_on(took.settle(500)).unwrap();
             block_on(given.engine.refund(&given.pin(), &receipt, RefundPart::All)).unwrap();
             let [answered, given] = [answered, given].map(|stand| left(&stand.engine, "api", &fields));
             assert_eq!(answered, given, "{kind} after {wait} s");
@@ -147,11 +175,13 @@ fn what_comes_back_is_what_a_receipt_would_give_back() {
 fn a_receipt_gives_back_the_rest_and_nothing_twice() {
     let stand = Stand::new(login());
     let pinned = stand.pin();
-    let decision = decide(&stand.engine, &pinned, "login", &ADA).unwrap();
-    let (pending, receipt) =
-        (stand.engine.pending(&decision).unwrap(), stand.engine.receipt(&decision).unwrap());
+    let attempt = Attempt { policy: "login", fields: &ADA, cost: 1, id: None };
+    let admissions = admissions(&stand.engine);
+    let admit = admissions.pin().admit(&attempt, Terms::default(), Engine::receipt);
+    let admission = block_on(admit).unwrap();
+    let (mut taken, receipt) = (admission.taken, admission.seen.unwrap());
     decide(&stand.engine, &pinned, "login", &ADA).unwrap();
-    block_on(stand.engine.answered(pending, 200)).unwrap();
+    block_on(taken.settle(200)).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [48, 4, 18], "the guess that was none");
     assert_eq!(block_on(stand.engine.refund(&pinned, &receipt, RefundPart::All)), Ok(Refunded::Done));
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 4, 19], "the other two, and the guess not again");
@@ -162,9 +192,9 @@ fn a_receipt_gives_back_the_rest_and_nothing_twice() {
 fn an_overridden_key_counts_as_its_rule_does() {
     let stand = Stand::new(login());
     block_on(stand.engine.set_override("guesses", "ada", vec!["2/day".parse().unwrap()])).unwrap();
-    let pending = pending(&stand.engine, "login", &ADA);
+    let mut took = taken(&stand.engine, "login", &ADA);
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 1, 19]);
-    block_on(stand.engine.answered(pending, 200)).unwrap();
+    block_on(took.settle(200)).unwrap();
     assert_eq!(left(&stand.engine, "login", &ADA), [49, 2, 19]);
 }
 
@@ -175,13 +205,13 @@ fn limits_that_changed_meanwhile_keep_their_counts_and_a_rule_that_is_gone_is_le
     };
     let fields = [("guesses", "ada")];
     let stand = Stand::new(with(&["5/hour"]));
-    let first = pending(&stand.engine, "login", &fields);
+    let mut first = taken(&stand.engine, "login", &fields);
     stand.engine.reload(with(&["9/hour", "7/day"]));
-    let second = pending(&stand.engine, "login", &fields);
-    block_on(stand.engine.answered(first, 200)).unwrap();
+    let mut second = taken(&stand.engine, "login", &fields);
+    block_on(first.settle(200)).unwrap();
     assert_eq!(left(&stand.engine, "login", &fields), [8, 7], "the day began with the second");
     stand.engine.reload(policies(vec![rule::rejecting("other", &[], &["1/hour"])], &[("other", &["other"])]));
-    assert!(stand.engine.answered_at_once(second, 200).is_none());
+    assert!(second.settle(200).is_made());
     stand.engine.reload(with(&["9/hour", "7/day"]));
     assert_eq!(left(&stand.engine, "login", &fields), [8, 7]);
 }
@@ -193,13 +223,16 @@ fn an_observed_rule_counts_answers_too() {
     let stand = Stand::new(policies(rules, &[("login", &["all", "seen"])]));
     let fields = [("all", "x"), ("seen", "ada")];
     for _ in 0..5 {
-        let pending = pending(&stand.engine, "login", &fields);
-        block_on(stand.engine.answered(pending, 200)).unwrap();
+        let mut took = taken(&stand.engine, "login", &fields);
+        block_on(took.settle(200)).unwrap();
     }
     assert_eq!(left(&stand.engine, "login", &fields), [45, 2]);
-    let _counted = [(); 2].map(|()| pending(&stand.engine, "login", &fields));
-    let pinned = stand.pin();
-    let passed = decide(&stand.engine, &pinned, "login", &fields).unwrap();
-    assert!(passed.allowed());
-    assert!(stand.engine.pending(&passed).is_none(), "what was only seen to be too much took nothing");
+    let _counted = [(); 2].map(|()| taken(&stand.engine, "login", &fields));
+    let mut passed = taken(&stand.engine, "login", &fields);
+    assert!(passed.settle(200).is_made());
+    assert_eq!(
+        left(&stand.engine, "login", &fields),
+        [42, 0],
+        "what was only seen to be too much took nothing"
+    );
 }

@@ -6,9 +6,9 @@ mod support;
 
 use futures_lite::future::{block_on, poll_once};
 use support::cluster::{Centre, Mode, Node};
-use support::{decide, policies, rule};
+use support::{decide, policies, rule, taken};
 use tollgate_core::{Attempt, Origin, Policies, Reason, Span};
-use tollgate_engine::{Health, Pending};
+use tollgate_engine::{Health, Taken};
 
 const ADA: [(&str, &str); 1] = [("guesses", "ada")];
 
@@ -16,11 +16,8 @@ fn login(limit: &str) -> Policies {
     policies(vec![rule::counting("guesses", &[limit], "401")], &[("login", &["guesses"])])
 }
 
-fn pending(node: &Node) -> Pending {
-    let pinned = node.engine.pin();
-    let decision = decide(&node.engine, &pinned, "login", &ADA).unwrap();
-    assert!(decision.allowed());
-    node.engine.pending(&decision).unwrap()
+fn took(node: &Node) -> Taken {
+    taken(&node.engine, "login", &ADA)
 }
 
 /// What is left, as whoever can be asked now has it.
@@ -35,21 +32,22 @@ fn the_shared_store_is_told_and_every_node_sees_it() {
     let centre = Centre::new();
     let (one, other) = (centre.node(login("5/hour")), centre.node(login("5/hour")));
     let calls = one.calls();
-    assert!(one.engine.answered_at_once(pending(&one), 401).is_none(), "what counts needs no store");
+    assert!(took(&one).settle(401).is_made(), "what counts needs no store");
     assert_eq!((one.calls() - calls, left(&other)), (1, 4), "but for the take");
-    let rest = one.engine.answered_at_once(pending(&one), 200);
-    block_on(one.engine.answered(rest.expect("a store far away is waited for"), 200)).unwrap();
+    let refunding = took(&one).settle(200);
+    assert!(!refunding.is_made(), "a store far away is waited for");
+    block_on(refunding).unwrap();
     assert_eq!(left(&other), 4);
 }
 
 #[test]
 fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
     let node = Centre::new().node(login("1/hour"));
-    let first = pending(&node);
+    let mut first = took(&node);
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
     assert_eq!(node.decide("login", &ADA), (false, Origin::Store));
     assert_eq!(node.engine.store_meters().unwrap().denied_locally(), 1);
-    block_on(node.engine.answered(first, 200)).unwrap();
+    block_on(first.settle(200)).unwrap();
     assert_eq!(node.decide("login", &ADA), (true, Origin::Store));
 }
 
@@ -57,14 +55,14 @@ fn a_denial_that_was_remembered_ends_when_something_is_given_back() {
 fn what_was_taken_from_the_local_share_goes_back_there() {
     let node = Centre::new().node(login("10/hour"));
     node.link.set(Mode::Unreachable);
-    let (early, late) = (pending(&node), pending(&node));
+    let (mut early, mut late) = (took(&node), took(&node));
     assert_eq!(left(&node), 3, "a share of five");
-    assert!(node.engine.answered_at_once(early, 200).is_none(), "what is in this process answers at once");
+    assert!(early.settle(200).is_made(), "what is in this process answers at once");
     assert_eq!(left(&node), 4);
     node.link.set(Mode::Up);
     node.tend_later();
     assert_eq!((node.engine.health(), left(&node)), (Health::Up, 10));
-    block_on(node.engine.answered(late, 200)).unwrap();
+    block_on(late.settle(200)).unwrap();
     assert_eq!(left(&node), 10, "the store was never charged");
     node.link.set(Mode::Unreachable);
     assert_eq!(node.decide("login", &ADA), (true, Origin::Local(Reason::Unreachable)));
@@ -75,10 +73,10 @@ fn what_was_taken_from_the_local_share_goes_back_there() {
 fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
     for mode in [Mode::Unreachable, Mode::LosesQuestions, Mode::LosesAnswers] {
         let node = Centre::new().node(login("10/hour"));
-        let pending = [pending(&node), pending(&node), pending(&node)];
+        let all = [took(&node), took(&node), took(&node)];
         node.link.set(mode);
-        for pending in pending {
-            assert!(block_on(node.engine.answered(pending, 200)).is_err(), "{mode:?}");
+        for mut taken in all {
+            assert!(block_on(taken.settle(200)).is_err(), "{mode:?}");
         }
         node.link.set(Mode::Up);
         node.tend_later();
@@ -93,9 +91,9 @@ fn what_the_store_did_not_take_back_is_offered_again_and_given_back_once() {
 fn what_comes_back_after_an_outage_is_what_still_counts() {
     let centre = Centre::new();
     let (node, other) = (centre.node(login("10/min")), centre.node(login("10/min")));
-    let first = pending(&node);
+    let mut first = took(&node);
     node.link.set(Mode::Unreachable);
-    assert!(block_on(node.engine.answered(first, 200)).is_err());
+    assert!(block_on(first.settle(200)).is_err());
     node.advance(Span::from_secs(61));
     assert_eq!(other.decide("login", &ADA), (true, Origin::Store));
     node.link.set(Mode::Up);
@@ -106,10 +104,10 @@ fn what_comes_back_after_an_outage_is_what_still_counts() {
 #[test]
 fn an_answer_whose_teller_goes_away_is_not_forgotten() {
     let node = Centre::new().node(login("10/hour"));
-    let first = pending(&node);
+    let mut first = took(&node);
     node.link.set(Mode::Hangs);
     {
-        let mut telling = Box::pin(node.engine.answered(first, 200));
+        let mut telling = Box::pin(first.settle(200));
         assert!(block_on(poll_once(&mut telling)).is_none());
     }
     node.link.set(Mode::Up);
@@ -118,12 +116,21 @@ fn an_answer_whose_teller_goes_away_is_not_forgotten() {
 }
 
 #[test]
+fn a_refund_that_nobody_awaits_is_made_all_the_same() {
+    let node = Centre::new().node(login("10/hour"));
+    drop(took(&node).settle(200));
+    assert_eq!(left(&node), 9);
+    node.tend_later();
+    assert_eq!(left(&node), 10);
+}
+
+#[test]
 fn a_bounded_number_is_kept_to_be_offered_again() {
     let node = Centre::new().node(login("20000/hour"));
-    let all: Vec<Pending> = (0..10_003).map(|_| pending(&node)).collect();
+    let all: Vec<Taken> = (0..10_003).map(|_| took(&node)).collect();
     node.link.set(Mode::Unreachable);
-    for pending in all {
-        assert!(block_on(node.engine.answered(pending, 200)).is_err());
+    for mut taken in all {
+        assert!(block_on(taken.settle(200)).is_err());
     }
     assert_eq!(node.engine.store_meters().unwrap().refunds_dropped(), 3);
     node.link.set(Mode::Up);

@@ -9,10 +9,12 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use support::{Stand, decide, policies, rule, start};
 use tollgate_core::key::{FieldKind, Kinds, ValueError};
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{
     Attempt, Author, Decision, Listing, Mistake, Origin, Policies, Roster, Rule, Span, Stance, Target,
     Timestamp, Verdict, When,
 };
+use tollgate_engine::engine::Manner;
 use tollgate_engine::{Engine, Fault, ListFault, Wish};
 
 fn wish(engine: &Engine, target: &str, stance: Stance, lasts: Option<u64>) -> Wish {
@@ -117,7 +119,7 @@ fn a_decision_that_is_made_again_forgets_that_it_was_barred() {
     let mut decision = Decision::blank();
     for (fields, allowed) in [(&bob, false), (&ann, true), (&bob, false), (&ann, true)] {
         let attempt = Attempt { policy: "by_user", fields, cost: 1, id: None };
-        block_on(stand.engine.decide_into(&pinned, &attempt, &mut decision)).unwrap();
+        block_on(stand.engine.decide_as(Manner::Take, &pinned, &attempt, &mut decision)).unwrap();
         assert_eq!((decision.allowed(), decision.barred().is_none()), (allowed, allowed), "{fields:?}");
     }
 }
@@ -243,10 +245,11 @@ fn what_was_set_survives_a_restart_and_a_reload() {
 }
 
 #[test]
-fn what_has_ended_is_swept_from_the_ledger() {
+fn an_entry_that_has_ended_is_removed_from_the_records() {
     let stand = Stand::new(base());
     let kept = || {
-        let changes = block_on(tollgate_core::Records::changes(&*stand.store, None)).unwrap();
+        let changes =
+            block_on(tollgate_core::Records::changes(&*stand.store, Namespace::Lists, None)).unwrap();
         changes.entries.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
     };
     block(&stand.engine, "203.0.113.7", Some(10));

@@ -98,6 +98,6 @@ fn denials_on_both_nodes_make_one_ban_that_redis_keeps() {
     assert_eq!(knock(&other), (false, Origin::Barred));
     let late = runtime.block_on(start(&redis));
     assert_eq!(knock(&late), (false, Origin::Barred));
-    let kept = redis.command(&["HGET", "tollgate/ledger", "entry:ip=203.0.113.7,user=bob"]).text();
+    let kept = redis.command(&["HGET", "tollgate/{lists}", "entry:ip=203.0.113.7,user=bob"]).text();
     assert!(kept.starts_with("block\nsince ") && kept.contains("\nrule login"), "{kept}");
 }

@@ -13,8 +13,8 @@ use std::task::Poll;
 
 use futures_lite::future::{block_on, poll_once};
 use support::{START, decide, policies, rule};
-use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::Answer;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Author, Clock, Records, Stance, Store};
 use tollgate_engine::{Engine, ListFault, Parts, Wish};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -26,26 +26,9 @@ struct SlowDisk {
     saved: Arc<AtomicU64>,
 }
 
-impl Records for SlowDisk {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.inner.put(name, value)
-    }
-
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.inner.delete(name)
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        self.inner.swap(name, from, to)
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        self.inner.all()
-    }
-
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        let done = self.inner.enter(edits);
-        let number = self.entered.fetch_add(1, Ordering::SeqCst) + 1;
+impl SlowDisk {
+    /// Answers once so many changes are saved.
+    fn when_saved<'a, T: Send + Unpin + 'a>(&self, number: u64, done: Answer<'a, T>) -> Answer<'a, T> {
         let saved = Arc::clone(&self.saved);
         Answer::Later(Box::pin(async move {
             let is_saved = || saved.load(Ordering::SeqCst) >= number;
@@ -53,9 +36,17 @@ impl Records for SlowDisk {
             done.await
         }))
     }
+}
 
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        self.inner.changes(since)
+impl Records for SlowDisk {
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        let done = self.inner.change(space, edits);
+        self.when_saved(self.entered.fetch_add(1, Ordering::SeqCst) + 1, done)
+    }
+
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        let done = self.inner.changes(space, since);
+        self.when_saved(self.entered.load(Ordering::SeqCst), done)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {
@@ -125,6 +116,9 @@ fn an_entry_holds_though_whoever_set_it_does_not_wait() {
         let mut set = pin!(stand.block("192.0.2.1"));
         assert_eq!(block_on(poll_once(&mut set)), None);
     }
+    assert!(!stand.bars("192.0.2.1"), "it is not saved yet");
+    stand.save_upto(1);
+    block_on(stand.engine.tend());
     assert!(stand.bars("192.0.2.1"));
 }
 

@@ -8,6 +8,7 @@ use futures_lite::future::block_on;
 use support::cluster::{Centre, Mode};
 use support::{START, Stand, policies, rule};
 use tollgate_core::store::Refunded;
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Guard, OnExceed, Policies, Rule, Span};
 use tollgate_engine::guard::{Ending, Notice};
 use tollgate_engine::{Engine, Finished};
@@ -226,7 +227,7 @@ fn an_operator_lets_somebody_in_by_whatever_is_known_of_them() {
 }
 
 #[test]
-fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_ledger() {
+fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_records() {
     let secret = rule::rejecting("account", &["user"], &["ladder 1 lock 1m notify"]).with_secret_keys();
     let stand = Stand::new(guarded(vec![secret], &["account"]));
     let user = [("user", "ada.lovelace@example.com")];
@@ -236,7 +237,8 @@ fn nobody_reads_the_keys_of_a_secret_rule_in_a_list_the_journal_or_the_ledger() 
     assert!(listed[0].0.starts_with('#'), "{listed:?}");
     let journal = stand.engine.journal.latest(100);
     assert!(journal.iter().all(|entry| !format!("{entry:?}").contains("lovelace")));
-    let records = block_on(tollgate_core::Records::changes(&*stand.store, None)).unwrap().entries;
+    let records =
+        block_on(tollgate_core::Records::changes(&*stand.store, Namespace::Locks, None)).unwrap().entries;
     assert_eq!(records.len(), 1);
     for (name, value) in records {
         let value = String::from_utf8(value.unwrap()).unwrap();

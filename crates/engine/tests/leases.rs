@@ -28,8 +28,7 @@ impl Keeper {
         Self::of(clock, engine)
     }
 
-    fn of(clock: Arc<ManualClock>, engine: Engine) -> Self {
-        let engine = Arc::new(engine);
+    fn of(clock: Arc<ManualClock>, engine: Arc<Engine>) -> Self {
         let leases = Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>);
         Self { clock, engine, leases }
     }
@@ -136,8 +135,10 @@ fn what_lasts_outlives_its_time() {
 #[test]
 fn what_a_killed_holder_had_is_free_after_its_time() {
     let stand = Stand::new(limited("1 at once for 30s", "5 at once for 30s"));
-    let (clock, other) =
-        (Arc::clone(&stand.clock), start(limited("1 at once for 30s", "5 at once for 30s"), &stand.store));
+    let (clock, other) = (
+        Arc::clone(&stand.clock),
+        Arc::new(start(limited("1 at once for 30s", "5 at once for 30s"), &stand.store)),
+    );
     let (killed, other) = (Keeper::of(stand.clock, stand.engine), Keeper::of(Arc::clone(&clock), other));
     let _lost = killed.connect(ADA, "a", 1).unwrap();
     killed.pass(20);

@@ -33,7 +33,6 @@ fn limited(limit: &str) -> Policies {
 impl Keeper {
     fn new(centre: &Arc<Centre>, limit: &str) -> Self {
         let Node { engine, link, local, clock } = centre.node(limited(limit));
-        let engine = Arc::new(engine);
         let leases = Leases::new(Arc::clone(&engine), Arc::clone(&clock) as Arc<dyn Clock>);
         Self { engine, link, local, clock, leases }
     }

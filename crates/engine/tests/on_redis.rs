@@ -7,11 +7,11 @@ mod support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use support::{START, policies, rule};
+use support::{START, admissions, policies, rule};
 use tokio::runtime::Runtime;
 use tollgate_core::{Attempt, Clock, Origin, Policies, Records, Span, Store};
 use tollgate_engine::engine::RefundPart;
-use tollgate_engine::{Engine, Fallback, Lease, Leases, Parts};
+use tollgate_engine::{Engine, Fallback, Lease, Leases, Parts, Terms};
 use tollgate_redis::{RedisStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::Server;
@@ -142,12 +142,11 @@ fn an_answer_that_does_not_count_is_given_back_for_all_nodes() {
     let (one, other) = (site.node(login()), site.node(login()));
     let table = [(200, [49, 5, 20, 19]), (401, [48, 4, 19, 18]), (500, [47, 4, 19, 18])];
     for (status, expected) in table {
-        let pinned = one.engine.pin();
         let attempt = Attempt { policy: "login", fields: &fields, cost: 1, id: None };
-        let decision = site.runtime.block_on(one.engine.decide(&pinned, &attempt)).unwrap();
-        let receipt = one.engine.receipt(&decision).unwrap();
-        let pending = one.engine.pending(&decision).unwrap();
-        site.runtime.block_on(one.engine.answered(pending, status)).unwrap();
+        let admit = admissions(&one.engine).pin().admit(&attempt, Terms::default(), Engine::receipt);
+        let mut admission = site.runtime.block_on(admit).unwrap();
+        let receipt = admission.seen.unwrap();
+        site.runtime.block_on(admission.taken.settle(status)).unwrap();
         assert_eq!(other.left("login", &fields), expected, "{status}");
         if status == 500 {
             let rest = site

@@ -208,7 +208,7 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     let before = second.calls();
     second.tend_later();
     assert_eq!(second.engine.health(), Health::Up);
-    assert_eq!(second.calls() - before, 6, "four to read it all, and two that say it is the latest");
+    assert_eq!(second.calls() - before, 9, "five to read it all, and four that say it is the latest");
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
     assert_eq!(
         block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
@@ -239,7 +239,23 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
         second.advance(Span::from_millis(250));
         second.tend();
     }
-    assert_eq!(second.calls() - before, 8, "a look at both versions each half second, and nothing is read");
+    assert_eq!(second.calls() - before, 16, "a look at each of four namespaces each half second");
+}
+
+#[test]
+fn after_an_outage_the_run_time_configuration_is_read_again_though_its_version_is_the_same() {
+    let node = Centre::new().node(one(&["10/hour"], "local 50%"));
+    let number = || node.engine.pin().policies.rule("ip").unwrap().plan_at("192.0.2.1").limits()[0].number();
+    block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    // As a failover to a replica that was behind does it, when another node has set something since.
+    *node.link.replaced.lock() = Some(("override/ip/192.0.2.1".to_owned(), b"5/hour".to_vec()));
+    node.tend_later();
+    assert_eq!(number(), 2);
+    node.link.set(Mode::Unreachable);
+    node.tend_later();
+    node.link.set(Mode::Up);
+    node.tend_later();
+    assert_eq!((node.engine.health(), number()), (Health::Up, 5));
 }
 
 #[test]
@@ -438,8 +454,11 @@ fn what_was_set_here_is_not_lost_to_what_was_read_before() {
     node.link.set(Mode::ReadsSlowly);
     let mut reading = Box::pin(node.engine.tend());
     assert!(block_on(poll_once(&mut reading)).is_none());
-    block_on(node.engine.set_override("ip", "192.0.2.1", vec!["2/hour".parse().unwrap()])).unwrap();
+    let limits = vec!["2/hour".parse().unwrap()];
+    let mut setting = Box::pin(node.engine.set_override("ip", "192.0.2.1", limits));
+    assert!(block_on(poll_once(&mut setting)).is_none());
     node.link.set(Mode::Up);
+    block_on(setting).unwrap();
     block_on(reading);
     assert!(node.engine.is_overridden("ip", "192.0.2.1"));
     node.tend_later();

@@ -54,7 +54,10 @@ fn an_outage_is_two_lines_in_the_log() {
     let text = String::from_utf8(lines.0.lock().clone()).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     let [warn, info] = lines.as_slice() else { panic!("two lines, and not:\n{text}") };
-    assert!(warn.contains(" WARN ") && warn.contains("cannot be used") && warn.contains("timeout"), "{warn}");
+    assert!(
+        warn.contains(" WARN ") && warn.contains("the store is down") && warn.contains("timeout"),
+        "{warn}"
+    );
     assert!(
         info.contains(" INFO ") && info.contains("lasted=16s500ms") && info.contains("degraded=98"),
         "{info}"

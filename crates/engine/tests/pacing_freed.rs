@@ -103,14 +103,11 @@ fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
         let wait = OnExceed::Wait(Span::from_secs(60));
         let job = Rule { on_exceed: wait, ..rule::counting("job", &["1/50s sliding"], "[401]") };
         let track = Track::new(policies(vec![job], &[("run", &["job"])])).await;
-        let pinned = track.engine.pin();
-        let attempt = Attempt { policy: "run", fields: &A, cost: 1, id: None };
-        let decision = track.engine.decide(&pinned, &attempt).await.unwrap();
-        let pending = track.engine.pending(&decision).unwrap();
+        let mut first = support::taken(&track.engine, "run", &A);
         let mut second = Box::pin(track.acquire("run", &A));
         begin(&mut second).await;
         sleep(Duration::from_millis(300)).await;
-        assert!(track.engine.answered_at_once(pending, 200).is_none());
+        assert!(first.settle(200).is_made());
         assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
     });
 }

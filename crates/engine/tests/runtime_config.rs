@@ -10,6 +10,7 @@ use futures_lite::future::{block_on, poll_once};
 use support::{Stand, decide, policies, rule, start};
 use tollgate_core::key::{FieldKind, Kinds};
 use tollgate_core::store::Answer;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Attempt, Policies, Records, Roster, Span};
 use tollgate_engine::runtime_config::{BadSpec, PolicyDraft, PolicySpec};
 use tollgate_engine::{ChangeFault, Engine, Parts};
@@ -217,7 +218,7 @@ fn a_policy_is_deleted_once_no_route_passes_it_and_what_was_set_for_its_keys_goe
     delete(&[]).unwrap();
     assert_eq!(delete(&[]).unwrap_err(), ChangeFault::Unknown { name: "orders".into() });
     assert!(decide(&stand.engine, &stand.pin(), "orders", &[]).is_err());
-    let records = block_on(stand.store.all()).unwrap();
+    let records = block_on(stand.store.changes(Namespace::Config, None)).unwrap().entries;
     let names: Vec<&str> = records.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["route/a"]);
     make(&stand.engine, by("orders", &["ip"], &["2/hour"]));
@@ -252,6 +253,10 @@ fn a_route_passes_any_policy_there_is_and_no_other() {
     assert_eq!(stand.pin().assigned().len(), 1, "and it is not forgotten");
 }
 
+fn put(store: &MemoryStore, record: &str, value: &[u8]) {
+    block_on(store.change(Namespace::Config, &[Edit::put(record, value)])).unwrap();
+}
+
 #[test]
 fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
     let stand = Stand::new(base());
@@ -261,7 +266,7 @@ fn a_record_that_cannot_be_read_is_left_out_and_can_be_replaced() {
         ("override/own/192.0.2.1", b"nonsense"),
         ("something/else", b"of a newer node"),
     ] {
-        block_on(stand.store.put(record, value)).unwrap();
+        put(&stand.store, record, value);
     }
     let engine = start(base(), &stand.store);
     assert!(engine.pin().made().is_empty() && engine.pin().assigned().is_empty());
@@ -278,11 +283,11 @@ fn there_is_a_bound_on_everything_that_can_be_made() {
     let stand = Stand::new(base());
     let record = "version 1\ncreated 1\nupdated 1\nby ip\nlimit 2/hour";
     for number in 0..10_000 {
-        block_on(stand.store.put(&format!("policy/p{number}"), record.as_bytes())).unwrap();
-        block_on(stand.store.put(&format!("route/r{number}"), b"filed")).unwrap();
+        put(&stand.store, &format!("policy/p{number}"), record.as_bytes());
+        put(&stand.store, &format!("route/r{number}"), b"filed");
     }
     for number in 0..100_000 {
-        block_on(stand.store.put(&format!("override/consumer/{number}"), b"2/hour")).unwrap();
+        put(&stand.store, &format!("override/consumer/{number}"), b"2/hour");
     }
     let engine = start(base(), &stand.store);
     assert!(allowed(&engine, "p9999", &[("ip", "192.0.2.1")]));
@@ -339,23 +344,13 @@ fn never<'a, T: 'a>() -> Answer<'a, T> {
 }
 
 impl Records for Mute {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        drop(self.0.put(name, value));
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        drop(self.0.change(space, edits));
         never()
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        drop(self.0.delete(name));
-        never()
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        drop(self.0.swap(name, from, to));
-        never()
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        self.0.all()
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        self.0.changes(space, since)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {
@@ -369,7 +364,10 @@ fn what_was_written_down_holds_even_if_nobody_waited_for_it() {
     let records = Arc::new(Mute(Arc::clone(&stand.store)));
     let parts = Parts { store: Arc::clone(&stand.store) as _, records, fallback: None };
     let engine = block_on(Engine::start(base(), parts)).unwrap();
-    let left = |change: &mut dyn FnMut() -> bool| assert!(change(), "it waits for ever");
+    let left = |change: &mut dyn FnMut() -> bool| {
+        assert!(change(), "it waits for ever");
+        block_on(engine.tend());
+    };
     left(&mut || block_on(poll_once(engine.make_policy(by("orders", &["ip"], &["1/hour"])))).is_none());
     left(&mut || block_on(poll_once(engine.assign_route("r", "orders"))).is_none());
     let limits = || vec!["2/hour".parse().unwrap()];

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use parking_lot::Mutex;
 use support::{Stand, policies, rule, start};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Policies, Records, Rule};
 use tollgate_engine::runtime_config::{PolicyDraft, PolicySpec};
 
@@ -73,7 +74,7 @@ fn what_does_not_fit_is_told_once_for_as_long_as_it_does_not() {
         assert_eq!(lines.take().len(), 2, "it is news again");
 
         for record in ["override/secret/hush-hush", "override/gone/hush-hush", "override/own/192.0.2.1"] {
-            block_on(stand.store.put(record, b"nonsense")).unwrap();
+            block_on(stand.store.change(Namespace::Config, &[Edit::put(record, b"nonsense")])).unwrap();
         }
         let restarted = start(base(&["own"]), &stand.store);
         let told = lines.take();

@@ -19,11 +19,11 @@ const NEVER: u32 = u32::MAX;
 
 /// All timeouts of one worker.
 pub(crate) struct Alarms {
-    entries: RefCell<Slab<Entry>>,
+    entries: RefCell<Slab<AlarmEntry>>,
     now: Cell<u32>,
 }
 
-struct Entry {
+struct AlarmEntry {
     due: u32,
     waker: Option<Waker>,
 }
@@ -45,7 +45,7 @@ impl Alarms {
 
     /// A timeout that is not set.
     pub(crate) fn alarm(self: &Rc<Self>) -> Alarm {
-        let key = self.entries.borrow_mut().insert(Entry { due: NEVER, waker: None });
+        let key = self.entries.borrow_mut().insert(AlarmEntry { due: NEVER, waker: None });
         Alarm { alarms: Rc::clone(self), key }
     }
 

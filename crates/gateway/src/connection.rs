@@ -124,7 +124,6 @@ async fn converse(visit: &Visit, side: Side, mut http2: bool) -> Option<Side> {
                 if !client.answer(visit, &answer, &request).await {
                     return None;
                 }
-                visit.worker.keep_spare(answer);
             }
             Passed::Refused(answer) => {
                 client.manner.close = true;
@@ -162,10 +161,10 @@ async fn next(
     };
     let mut scanned = 0;
     let mut phase = match idle {
-        Some(_) if side.inbox.is_empty() => Phase::Idle,
-        _ => Phase::Head,
+        Some(_) if side.inbox.is_empty() => ReadPhase::Idle,
+        _ => ReadPhase::Head,
     };
-    visit.alarm.set(if phase == Phase::Idle { DOZE } else { head_timeout });
+    visit.alarm.set(if phase == ReadPhase::Idle { DOZE } else { head_timeout });
     poll_fn(|cx| {
         loop {
             if http2 && !side.inbox.is_empty() {
@@ -187,8 +186,8 @@ async fn next(
                 }
             }
             match side.poll_fill(cx) {
-                Poll::Ready(Ok(1..)) if phase != Phase::Head => {
-                    phase = Phase::Head;
+                Poll::Ready(Ok(1..)) if phase != ReadPhase::Head => {
+                    phase = ReadPhase::Head;
                     visit.alarm.set(head_timeout);
                 }
                 Poll::Ready(Ok(1..)) => {}
@@ -206,7 +205,7 @@ async fn next(
 
 /// What a connection does while no request comes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
+enum ReadPhase {
     /// It was used a moment ago.
     Idle,
     /// It was not used for a while.
@@ -219,7 +218,7 @@ enum Phase {
 fn poll_idle(
     visit: &Visit,
     side: &mut Side,
-    phase: &mut Phase,
+    phase: &mut ReadPhase,
     idle: Option<Duration>,
     cx: &mut Context<'_>,
 ) -> Poll<Option<Next>> {
@@ -230,11 +229,11 @@ fn poll_idle(
         return Poll::Pending;
     }
     match phase {
-        Phase::Head if side.inbox.is_empty() => Poll::Ready(Some(Next::End)),
-        Phase::Head => Poll::Ready(Some(Next::Late)),
-        Phase::Dozing => Poll::Ready(Some(Next::End)),
-        Phase::Idle => {
-            *phase = Phase::Dozing;
+        ReadPhase::Head if side.inbox.is_empty() => Poll::Ready(Some(Next::End)),
+        ReadPhase::Head => Poll::Ready(Some(Next::Late)),
+        ReadPhase::Dozing => Poll::Ready(Some(Next::End)),
+        ReadPhase::Idle => {
+            *phase = ReadPhase::Dozing;
             side.doze();
             visit.alarm.set(idle.unwrap_or_default().saturating_sub(DOZE));
             Poll::Ready(None)

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tollgate_core::{Clock, Span};
-use tollgate_engine::{Engine, Leases, PacedLog, Pacer};
+use tollgate_engine::{Admissions, PacedLog};
 
 use crate::listen;
 use crate::meter::Meters;
@@ -29,15 +29,11 @@ pub struct Gateway {
 /// What a gateway works with.
 #[derive(Clone)]
 pub struct Parts {
-    /// Who decides.
-    pub engine: Arc<Engine>,
+    /// What decides, lets requests wait, and keeps what connections and requests hold. All doors with
+    /// the same limits share one.
+    pub admissions: Admissions,
     /// What the dates of answers are read from.
     pub clock: Arc<dyn Clock>,
-    /// Who lets requests wait that exceed a limit which says so. Other doors that have the same limits
-    /// have the same one.
-    pub pacer: Pacer,
-    /// Who looks after what connections and requests hold. Whoever made it lets it run.
-    pub leases: Arc<Leases>,
 }
 
 /// Why a gateway does not start.
@@ -70,12 +66,10 @@ impl Gateway {
     pub fn start(settings: Settings, parts: Parts) -> Result<Self, StartError> {
         let plan = Plan::new(settings, None).map_err(StartError::Settings)?;
         let (listeners, addresses) = open(&plan.settings)?;
-        let Parts { engine, clock, pacer, leases } = parts;
+        let Parts { admissions, clock } = parts;
         let shared = Arc::new(Shared {
-            engine,
+            admissions,
             clock,
-            pacer,
-            leases,
             plan: Arc::new(ArcSwap::from_pointee(plan)),
             meters: Meters::default(),
             complaints: PacedLog::every(Span::from_secs(10)),
@@ -138,6 +132,10 @@ impl Gateway {
     /// Accepts nothing more, lets requests that are under way end, and cuts what is left after
     /// `patience`.
     pub async fn end(&self, patience: Duration) {
+        // The requests that wait for their turn are among those that are to be finished.
+        if let Some(pacer) = &self.shared.admissions.pacer {
+            pacer.end();
+        }
         self.orders.send_replace(Order::End(patience));
         let threads = std::mem::take(&mut *self.threads.lock());
         let ended = tokio::task::spawn_blocking(move || {

@@ -111,10 +111,9 @@ pub(crate) async fn pass<C: Client>(visit: &Visit, client: &mut C, request: &Req
                 Some(guard) => Box::pin(case.forward_guarded(guard, client, &mut admitted, &mut note)).await,
             };
             if let Err(answer) = &passed {
-                admitted.answered(visit, answer.status.as_u16());
+                admitted.answered(answer.status.as_u16());
                 admitted.held.end().await;
             }
-            visit.worker.keep_buffer(std::mem::take(&mut admitted.lines));
             passed
         }
     };

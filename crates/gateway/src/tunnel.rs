@@ -23,7 +23,7 @@ pub(crate) async fn run(
         side.incoming = Decoder::UntilClose;
         side.outgoing = Encoder::Plain;
     }
-    let (mut there, mut back) = (Way::new(), Way::new());
+    let (mut there, mut back) = (TunnelWay::new(), TunnelWay::new());
     let mut moved = None;
     poll_fn(|cx| {
         let ended = there.poll(client, upstream, cx) & back.poll(upstream, client, cx);
@@ -41,13 +41,13 @@ pub(crate) async fn run(
     .await;
 }
 
-struct Way {
+struct TunnelWay {
     flow: Flow,
     closed: bool,
     failed: bool,
 }
 
-impl Way {
+impl TunnelWay {
     fn new() -> Self {
         Self { flow: Flow::new(u64::MAX), closed: false, failed: false }
     }

@@ -182,7 +182,7 @@ impl Pool {
         }
         if place.fails.get() == health.fails.get() {
             let (upstream, address) = (&*self.upstream.settings.name, &place.address);
-            tracing::warn!(component = "gateway", upstream, %address, %reason, "an upstream fails and is left out for a while");
+            tracing::warn!(component = "gateway", upstream, %address, %reason, "an upstream fails and is not used for a while");
         }
     }
 

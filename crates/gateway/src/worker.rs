@@ -12,11 +12,10 @@ use arc_swap::{ArcSwap, Cache};
 use tokio::sync::{Notify, watch};
 use tokio::time::MissedTickBehavior;
 use tollgate_core::Clock;
-use tollgate_engine::{Engine, Leases, PacedLog, Pacer};
+use tollgate_engine::{Admissions, PacedLog};
 
 use crate::alarm::{Alarms, TICK};
 use crate::date::Date;
-use crate::h1::write::Answer;
 use crate::meter::{Meters, RouteMeter, UNMATCHED, UpstreamMeter, WorkerMeter};
 use crate::plan::Plan;
 use crate::upstream::Pool;
@@ -25,10 +24,8 @@ pub(crate) use accept::Listener;
 
 /// What all workers of a gateway share.
 pub(crate) struct Shared {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) admissions: Admissions,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) pacer: Pacer,
-    pub(crate) leases: Arc<Leases>,
     pub(crate) plan: Arc<ArcSwap<Plan>>,
     pub(crate) meters: Meters,
     /// Where connections cannot be accepted, that goes on for a while.
@@ -57,11 +54,6 @@ enum Phase {
 /// How long clients have to hear that their connections end, of at most a quarter of the time for all.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// Room for the header lines that a decision comes with, in most cases.
-const BUFFER: usize = 320;
-/// How many buffers are kept: about as many as there are requests under way at once.
-const MOST_BUFFERS: usize = 256;
-
 /// One worker.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -78,10 +70,6 @@ pub(crate) struct Worker {
     /// Told whenever a connection ends.
     freed: Notify,
     date: RefCell<Date>,
-    /// The last answer of our own, which has left: the next may say nearly the same.
-    spare: Cell<Option<Box<Answer>>>,
-    /// What lines were written to that have left.
-    buffers: RefCell<Vec<Vec<u8>>>,
     pub(crate) luck: RefCell<fastrand::Rng>,
 }
 
@@ -118,8 +106,6 @@ impl Worker {
             phases: watch::Sender::new(Phase::Serving),
             freed: Notify::new(),
             date: RefCell::default(),
-            spare: Cell::default(),
-            buffers: RefCell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
         });
         worker.read_clock();
@@ -210,34 +196,6 @@ impl Worker {
     /// The date.
     pub(crate) fn date(&self) -> Ref<'_, Date> {
         self.date.borrow()
-    }
-
-    /// An answer to write over.
-    pub(crate) fn spare_answer(&self) -> Box<Answer> {
-        self.spare.take().unwrap_or_default()
-    }
-
-    /// Keeps an answer that has left, for the next to be written over it.
-    pub(crate) fn keep_spare(&self, answer: Box<Answer>) {
-        if answer.is_small() {
-            self.spare.set(Some(answer));
-        }
-    }
-
-    /// An empty buffer for the lines that a response says of its limits.
-    #[inline]
-    pub(crate) fn buffer(&self) -> Vec<u8> {
-        self.buffers.borrow_mut().pop().unwrap_or_else(|| Vec::with_capacity(BUFFER))
-    }
-
-    /// Keeps a buffer whose lines have left.
-    #[inline]
-    pub(crate) fn keep_buffer(&self, mut buffer: Vec<u8>) {
-        let mut buffers = self.buffers.borrow_mut();
-        if buffers.len() < MOST_BUFFERS && (BUFFER..=4 * BUFFER).contains(&buffer.capacity()) {
-            buffer.clear();
-            buffers.push(buffer);
-        }
     }
 
     fn read_clock(&self) {

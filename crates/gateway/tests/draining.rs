@@ -136,8 +136,8 @@ async fn requests_that_wait_for_their_turn_are_answered_at_once() {
     assert_eq!(stage.fetch("/").await.status, 200);
     let mut waiting = stage.client().await;
     waiting.send(GET).await;
-    until("it waits", || stage.parts.pacer.waiting() == 1).await;
-    let (pacer, ending) = (stage.parts.pacer.clone(), end(stage));
+    until("it waits", || stage.parts.admissions.pacer.as_ref().unwrap().waiting() == 1).await;
+    let (pacer, ending) = (stage.parts.admissions.pacer.as_ref().unwrap().clone(), end(stage));
     let reply = waiting.reply().await;
     assert_eq!((reply.status, reply.header("connection")), (503, Some("close")), "{}", reply.text());
     until("its place is free", || pacer.waiting() == 0).await;

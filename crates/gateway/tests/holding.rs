@@ -136,7 +136,7 @@ fn held(stage: &Stage) -> usize {
 
 async fn all_is_free(stage: &Stage) {
     until("its place is free", || held(stage) == 0).await;
-    assert_eq!(stage.parts.leases.meters().lost(), 0);
+    assert_eq!(stage.parts.admissions.leases.meters().lost(), 0);
 }
 
 #[tokio::test]
@@ -179,7 +179,7 @@ async fn who_asks_once_at_a_time_is_never_refused() {
         response.into_body().collect().await.unwrap();
     }
     all_is_free(&stage).await;
-    assert_eq!(stage.parts.leases.meters().live(), 0);
+    assert_eq!(stage.parts.admissions.leases.meters().live(), 0);
 }
 
 #[tokio::test]
@@ -188,7 +188,7 @@ async fn a_response_ends_once_a_store_elsewhere_has_freed_its_place() {
     let clock = Arc::new(ManualClock::at(support::START));
     let store = Arc::new(Distant::new(&clock));
     let stage = Stage::over(busy(&slow.upstream), at_once("1 at once for 30s"), store, clock).await;
-    let leases = Arc::clone(&stage.parts.leases);
+    let leases = Arc::clone(&stage.parts.admissions.leases);
     let running = tokio::spawn(async move { leases.run().await });
     let mut send = http2::connect(stage.address).await;
     for (path, status) in [("/", 200), ("/chunked", 200), ("/bare", 204), ("/broken", 502)].repeat(5) {
@@ -278,7 +278,7 @@ async fn a_tunnel_holds_its_place_until_it_ends() {
     client.until(b"hi").await;
     for _ in 0..10 {
         stage.clock.advance(Span::from_secs(15));
-        stage.parts.leases.tend().await;
+        stage.parts.admissions.leases.tend().await;
     }
     assert_eq!((held(&stage), stage.fetch("/").await.status), (1, 429), "it still lasts");
     drop(client);
@@ -296,16 +296,16 @@ async fn who_waited_for_a_place_holds_it_in_turn() {
     let mut first = begin(&stage, "/slow").await;
     let mut second = stage.client().await;
     second.send(get("/slow")).await;
-    until("it waits", || stage.parts.pacer.waiting() == 1).await;
+    until("it waits", || stage.parts.admissions.pacer.as_ref().unwrap().waiting() == 1).await;
     slow.go_on();
     first.until(b"world").await;
     assert_eq!(second.head().await.status, 200);
     second.until(b"hello").await;
-    assert_eq!(stage.parts.leases.meters().live(), 1);
+    assert_eq!(stage.parts.admissions.leases.meters().live(), 1);
     slow.go_on();
     second.until(b"world").await;
     until("its place is free", || held(&stage) == 0).await;
-    assert_eq!(stage.parts.leases.meters().live(), 0);
+    assert_eq!(stage.parts.admissions.leases.meters().live(), 0);
 }
 
 #[tokio::test]
@@ -367,7 +367,7 @@ async fn requests_that_hold_nothing_are_not_looked_after() {
     let slow = Slow::start().await;
     let stage = stage(&slow, "100/hour").await;
     let _client = begin(&stage, "/slow").await;
-    assert_eq!(stage.parts.leases.meters().live(), 0);
+    assert_eq!(stage.parts.admissions.leases.meters().live(), 0);
 }
 
 #[tokio::test]

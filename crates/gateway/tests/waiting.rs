@@ -29,7 +29,7 @@ async fn requests_beyond_the_rate_are_spaced_in_the_order_in_which_they_came() {
         let mut client = stage.client().await;
         client.send(format!("GET /{number} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
         until("it has its place", || {
-            upstream.requests().len() + stage.parts.pacer.waiting() > number
+            upstream.requests().len() + stage.parts.admissions.pacer.as_ref().unwrap().waiting() > number
                 || upstream.requests().len() > number
         })
         .await;
@@ -52,7 +52,7 @@ async fn who_would_wait_too_long_is_told_when_to_come_back() {
     assert_eq!(stage.fetch("/").await.status, 200);
     let mut waiting = stage.client().await;
     waiting.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    until("it waits", || stage.parts.pacer.waiting() == 1).await;
+    until("it waits", || stage.parts.admissions.pacer.as_ref().unwrap().waiting() == 1).await;
     let reply = stage.fetch("/").await;
     assert_eq!(reply.status, 429, "its turn would come after two seconds");
     let seconds: u64 = reply.header("retry-after").unwrap().parse().unwrap();
@@ -71,9 +71,9 @@ async fn who_goes_away_while_waiting_gives_the_place_back() {
         let mut waiting = stage.client().await;
         waiting.send(format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n")).await;
         waiting.send(vec![b'x'; length]).await;
-        until("it waits", || stage.parts.pacer.waiting() == 1).await;
+        until("it waits", || stage.parts.admissions.pacer.as_ref().unwrap().waiting() == 1).await;
         drop(waiting);
-        until("it gave up its place", || stage.parts.pacer.waiting() == 0).await;
+        until("it gave up its place", || stage.parts.admissions.pacer.as_ref().unwrap().waiting() == 0).await;
         until("it is counted", || stage.metric(gone) == count).await;
     }
     assert_eq!(upstream.requests().len(), 1);
@@ -114,7 +114,7 @@ async fn connections_are_bounded_by_address_and_in_all_and_free_again_when_they_
     assert_eq!(one.ask(GET).await.status, 200, "who is in stays in");
     drop(one);
     until("its end is seen", || stage.metric("tollgate_gateway_connections") == 2.0).await;
-    stage.parts.leases.tend().await;
+    stage.parts.admissions.leases.tend().await;
     assert_eq!(stage.client().await.ask(GET).await.status, 200);
 }
 
@@ -127,7 +127,7 @@ async fn connections_that_last_keep_their_place_and_those_of_a_dead_gateway_do_n
     assert_eq!(two.ask(GET).await.status, 200);
     for _ in 0..10 {
         stage.clock.advance(Span::from_secs(15));
-        stage.parts.leases.tend().await;
+        stage.parts.admissions.leases.tend().await;
     }
     assert_eq!(stage.client().await.reply().await.status, 429, "both are still there");
     // Nobody renews them any more.
@@ -144,7 +144,7 @@ async fn a_connection_is_let_go_of_however_it_ends() {
     let stage = Stage::with_policies(impatient, connection_rules()).await;
     let gone = async || {
         until("its end is seen", || stage.metric("tollgate_gateway_connections") == 0.0).await;
-        stage.parts.leases.tend().await;
+        stage.parts.admissions.leases.tend().await;
     };
     for ends in [
         "",

@@ -1,8 +1,8 @@
-//! An axum service with limits inside of it: `cargo run -p tollgate-tower --example axum`, then
+//! An axum service with limits: `cargo run -p tollgate-tower --example axum`, then
 //! `curl -i http://127.0.0.1:3000/` a few times.
 //!
-//! Everybody may ask ten times a second, thirty times at once, and the login counts only attempts that
-//! fail: five of them in a minute.
+//! Each client may send ten requests a second, with a burst of thirty. The login counts only failed attempts:
+//! five a minute.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::{Registry, Unit};
 use tollgate::config::{self, StoreConfig, Sync};
 use tollgate_engine::{Engine, Fallback, Leases, Parts};
+use tollgate_postgres::PostgresStore;
 use tollgate_redis::RedisStore;
 use tollgate_store::file::{FileOptions, FileStore, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -44,7 +45,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:3000").await?;
     println!("listens on http://{}", listener.local_addr()?);
     let app = app.into_make_service_with_connect_info::<SocketAddr>();
-    // Ended in order, so that a store with a file is dropped, which saves it.
+    // A graceful shutdown drops the store; a store with a file is saved then.
     let ended = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
     axum::serve(listener, app).with_graceful_shutdown(ended).await?;
     Ok(())
@@ -76,20 +77,29 @@ async fn open(config: &StoreConfig) -> Result<Parts, Box<dyn Error>> {
             Ok(Parts { store: store.clone(), records: store, fallback: None })
         }
         StoreConfig::Redis(settings) => {
-            // What decides while Redis cannot be used.
-            let fallback = Fallback {
-                store: Arc::new(MemoryStore::new(clock, 1_000_000)),
-                clock: Arc::new(SteadyClock::new()),
-                probe_every: settings.health_check_interval.into(),
-            };
+            let fallback = fallback(clock, settings.health_check_interval);
             let store = Arc::new(RedisStore::start((**settings).clone()).await?);
+            Ok(Parts { store: store.clone(), records: store, fallback: Some(fallback) })
+        }
+        StoreConfig::Postgres(settings) => {
+            let fallback = fallback(clock, settings.health_check_interval);
+            let store = Arc::new(PostgresStore::start((**settings).clone()).await?);
             Ok(Parts { store: store.clone(), records: store, fallback: Some(fallback) })
         }
     }
 }
 
-/// Does what is due beside deciding: asks for a store that is gone, follows what other nodes set, bans
-/// whom rules keep denying.
+/// Decides while the shared store is down.
+fn fallback(clock: Arc<SystemClock>, probe_every: Duration) -> Fallback {
+    Fallback {
+        store: Arc::new(MemoryStore::new(clock, 1_000_000)),
+        clock: Arc::new(SteadyClock::new()),
+        probe_every: probe_every.into(),
+    }
+}
+
+/// The engine's background work: it probes a store that is down, follows changes of other nodes, and bans
+/// keys that are denied too often.
 async fn tend(engine: Arc<Engine>) {
     loop {
         engine.tend().await;
@@ -97,7 +107,7 @@ async fn tend(engine: Arc<Engine>) {
     }
 }
 
-/// What the engine counts.
+/// The metrics of the engine.
 fn registry(engine: &Engine) -> Registry {
     let mut registry = Registry::default();
     let help = "How long decisions took; one in 64 is timed";

@@ -1,7 +1,6 @@
-//! What a call comes to.
+//! The future of a call.
 
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -10,7 +9,6 @@ use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
 
-use crate::layer::Terms;
 use crate::passing::Passed;
 use crate::service::Body;
 
@@ -26,7 +24,7 @@ pin_project! {
     #[project = StageOf]
     enum Stage<F, R: HttpBody, E> {
         Refused { answer: Option<Response<Bytes>> },
-        Passed { #[pin] future: F, passed: Option<Passed>, terms: Arc<Terms> },
+        Passed { #[pin] future: F, passed: Option<Passed> },
         Later { future: Later<R, E> },
     }
 }
@@ -40,8 +38,8 @@ impl<F, R: HttpBody, E> Answering<F, R, E> {
     }
 
     /// The service was asked.
-    pub(crate) fn passed(future: F, passed: Passed, terms: Arc<Terms>) -> Self {
-        Self { stage: Stage::Passed { future, passed: Some(passed), terms } }
+    pub(crate) fn passed(future: F, passed: Passed) -> Self {
+        Self { stage: Stage::Passed { future, passed: Some(passed) } }
     }
 
     /// Nothing is known yet.
@@ -62,14 +60,12 @@ where
                 let answer = answer.take().expect("an answer is awaited once");
                 Poll::Ready(Ok(answer.map(|body| Either::Right(Full::new(body)))))
             }
-            StageOf::Passed { future, passed, terms } => {
+            StageOf::Passed { future, passed } => {
                 let answer = ready!(future.poll(context))?;
-                let passed = passed.take().expect("an answer is awaited once");
-                let owed = passed
-                    .pending
-                    .and_then(|pending| terms.engine.answered_at_once(pending, answer.status().as_u16()));
-                debug_assert!(owed.is_none(), "an engine that decides at once takes back at once");
-                Poll::Ready(Ok(passed.headers.say(answer, passed.lease)))
+                let mut passed = passed.take().expect("an answer is awaited once");
+                // What a store does not take back at once is offered again.
+                drop(passed.taken.settle(answer.status().as_u16()));
+                Poll::Ready(Ok(passed.say(answer)))
             }
             StageOf::Later { future } => future.as_mut().poll(context),
         }

@@ -1,4 +1,4 @@
-//! The body of an answer, and what its request holds for as long as it comes.
+//! The body of an answer, which keeps the holds of its request until its end.
 
 use std::fmt;
 use std::pin::Pin;
@@ -10,8 +10,8 @@ use tollgate_engine::Lease;
 use tollgate_engine::leases::Released;
 
 pin_project! {
-    /// The body of a service's answer. What its request holds is free before its last frame is handed
-    /// over; dropped, it is released.
+    /// The body of a service's answer. The holds of its request are released before its last frame is
+    /// returned, or when it is dropped.
     pub struct Held<R: Body> {
         #[pin]
         body: R,
@@ -20,7 +20,7 @@ pin_project! {
     }
 }
 
-/// The last of a body, which waits until what its request held is free.
+/// The last frame of a body, which waits until the holds of its request are released.
 struct Parting<R: Body> {
     released: Released,
     last: Next<R>,

@@ -1,11 +1,11 @@
-//! The layer: which policy holds, and what it needs to know of requests.
+//! The layer: its policy, and how it finds the fields of requests.
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::Extensions;
 use tollgate_core::{Clock, Timestamp};
-use tollgate_engine::{Engine, Leases};
+use tollgate_engine::{Admissions, Engine, Leases};
 use tollgate_web::{Aliases, Answers, Credentials, TrustedProxies};
 use tower::Layer;
 
@@ -14,13 +14,16 @@ use crate::service::Tollgate;
 /// Limits a service by a policy.
 #[derive(Clone)]
 pub struct TollgateLayer {
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) setup: Arc<Setup>,
 }
 
 /// What the layer and all its services share.
 #[derive(Clone)]
-pub(crate) struct Terms {
-    pub(crate) engine: Arc<Engine>,
+pub(crate) struct Setup {
+    pub(crate) admissions: Admissions,
+    /// Whether somebody looks after the leases: else what ends by itself, or has to be released
+    /// elsewhere, cannot be kept.
+    pub(crate) tended: bool,
     pub(crate) policy: Arc<str>,
     pub(crate) route: Arc<str>,
     pub(crate) answers: Answers,
@@ -28,16 +31,6 @@ pub(crate) struct Terms {
     pub(crate) credentials: Arc<Credentials>,
     pub(crate) aliases: Aliases,
     pub(crate) peer: Option<FindPeer>,
-    pub(crate) keeping: Keeping,
-}
-
-/// Who keeps what requests hold.
-#[derive(Clone)]
-pub(crate) enum Keeping {
-    /// Somebody who looks after it, wherever the counters are.
-    Tended(Arc<Leases>),
-    /// Nobody looks after it: what ends by itself, or has to be released elsewhere, cannot be kept.
-    Untended(Arc<Leases>),
 }
 
 /// The clock of what never ends by itself.
@@ -49,17 +42,18 @@ impl Clock for Timeless {
     }
 }
 
-/// Finds who is connected, in what the server put into the extensions of a request.
+/// Finds the peer's address in the extensions of a request, where the server put it.
 type FindPeer = Arc<dyn Fn(&Extensions) -> Option<IpAddr> + Send + Sync>;
 
 impl TollgateLayer {
-    /// Requests pass this policy. The field `route` is the policy's name unless something else is said.
+    /// Limits requests by this policy. The field `route` is the policy's name unless [`Self::route`] sets it.
     pub fn new(engine: Arc<Engine>, policy: impl Into<Arc<str>>) -> Self {
         let policy = policy.into();
-        let leases = Leases::new(Arc::clone(&engine), Arc::new(Timeless));
+        let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(Timeless)));
         Self {
-            terms: Arc::new(Terms {
-                engine,
+            setup: Arc::new(Setup {
+                admissions: Admissions { engine, pacer: None, leases },
+                tended: false,
                 route: Arc::clone(&policy),
                 policy,
                 answers: Answers::default(),
@@ -67,61 +61,62 @@ impl TollgateLayer {
                 credentials: Arc::default(),
                 aliases: Aliases::default(),
                 peer: None,
-                keeping: Keeping::Untended(Arc::new(leases)),
             }),
         }
     }
 
-    /// What the field `route` is: one counter for each route, where several share a rule.
+    /// Sets the field `route`, so that layers that share a rule count separately.
     #[must_use]
     pub fn route(self, name: impl Into<Arc<str>>) -> Self {
         let name = name.into();
-        self.with(|terms| terms.route = name)
+        self.with(|setup| setup.route = name)
     }
 
-    /// How to find who is connected, in the extensions of a request. The field `ip` needs it.
+    /// Sets how to find the peer's address in the extensions of a request. The field `ip` needs it.
     #[must_use]
     pub fn peer(self, find: impl Fn(&Extensions) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
-        self.with(|terms| terms.peer = Some(Arc::new(find)))
+        self.with(|setup| setup.peer = Some(Arc::new(find)))
     }
 
-    /// The proxies whose word on the client's address is taken. Nobody's is unless this is said.
+    /// Sets the proxies that may name the client's address. By default no proxy is trusted.
     #[must_use]
     pub fn trusted_proxies(self, proxies: TrustedProxies) -> Self {
-        self.with(|terms| terms.proxies = proxies)
+        self.with(|setup| setup.proxies = proxies)
     }
 
-    /// How clients prove who they are: API keys and tokens.
+    /// Sets how clients prove who they are: API keys and tokens.
     #[must_use]
     pub fn credentials(self, credentials: impl Into<Arc<Credentials>>) -> Self {
         let credentials = credentials.into();
-        self.with(|terms| terms.credentials = credentials)
+        self.with(|setup| setup.credentials = credentials)
     }
 
-    /// Other names for what rules can count by.
+    /// Sets other names for the fields of a request.
     #[must_use]
     pub fn fields(self, aliases: Aliases) -> Self {
-        self.with(|terms| terms.aliases = aliases)
+        self.with(|setup| setup.aliases = aliases)
     }
 
-    /// How decisions are said.
+    /// How denials are written.
     #[must_use]
     pub fn answers(self, answers: Answers) -> Self {
-        self.with(|terms| terms.answers = answers)
+        self.with(|setup| setup.answers = answers)
     }
 
-    /// Who looks after what requests hold by rules with `at once`. Whoever made it has it
-    /// [run](Leases::run); several layers may share it. Without, a policy may only have `at once` without
-    /// `for`, on a store of this process: there is nothing to renew, and releasing waits for nobody. A
-    /// request of any other that holds something is answered with 500, since its place might be free
-    /// before it ends, or never.
+    /// Sets the leases that renew and release holds of rules with `at once`. The caller must
+    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for` on
+    /// a store of this process works: it needs no renewal. With any other `at once` limit, requests get 500,
+    /// because their holds could expire before they end, or never.
     #[must_use]
     pub fn leases(self, leases: Arc<Leases>) -> Self {
-        self.with(|terms| terms.keeping = Keeping::Tended(leases))
+        self.with(|setup| {
+            setup.admissions.leases = leases;
+            setup.tended = true;
+        })
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
-        change(Arc::make_mut(&mut self.terms));
+    fn with(mut self, change: impl FnOnce(&mut Setup)) -> Self {
+        change(Arc::make_mut(&mut self.setup));
         self
     }
 }
@@ -130,18 +125,18 @@ impl<S> Layer<S> for TollgateLayer {
     type Service = Tollgate<S>;
 
     fn layer(&self, inner: S) -> Tollgate<S> {
-        Tollgate { inner, terms: Arc::clone(&self.terms) }
+        Tollgate { inner, setup: Arc::clone(&self.setup) }
     }
 }
 
 impl std::fmt::Debug for TollgateLayer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TollgateLayer").field("policy", &self.terms.policy).finish_non_exhaustive()
+        f.debug_struct("TollgateLayer").field("policy", &self.setup.policy).finish_non_exhaustive()
     }
 }
 
-impl std::fmt::Debug for Terms {
+impl std::fmt::Debug for Setup {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Terms").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Setup").field("policy", &self.policy).finish_non_exhaustive()
     }
 }

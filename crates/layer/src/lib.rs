@@ -1,5 +1,5 @@
-//! Rate limits as a [`tower`] layer, for axum, hyper, tonic and whatever else is a service of HTTP
-//! requests. The engine is inside of the process: nothing is asked over a network unless its store is.
+//! Rate limits as a [`tower`] layer, for axum, hyper, tonic and other services of HTTP requests. The engine
+//! runs in the process; only a shared store needs the network.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -31,18 +31,18 @@
 //! # }
 //! ```
 //!
-//! What rules can count by: `route` (the name given to the layer), `ip`, `method`, `path`, `host`,
+//! Rules can count by `route` (the name given to the layer), `ip`, `method`, `path`, `host`,
 //! `header.NAME`, `cookie.NAME`, `query.NAME`, and `subject`, `claim.NAME`, `api_key` and `consumer`
-//! once the layer is told how clients prove who they are: by [`TollgateLayer::credentials`], or by an
+//! if the layer knows how clients prove who they are: by [`TollgateLayer::credentials`], or by an
 //! [`Identity`](tollgate_web::Identity) that an earlier layer puts into the extensions of the request.
 //!
-//! A request that passes has the rate-limit headers on its answer. One that does not is answered with
-//! 429 and a problem (RFC 9457), or, if it is gRPC, with the status `RESOURCE_EXHAUSTED`; the service
-//! never sees it. Rules with `count_when` count what the service answers.
+//! The answer to an allowed request has the rate-limit headers. A denied request gets 429 and a problem
+//! (RFC 9457), or, if it is gRPC, the status `RESOURCE_EXHAUSTED`; the service never sees it. Rules with
+//! `count_when` count by the status that the service answers with.
 //!
-//! Rules with `at once` hold a place from the decision until the last of the answer is handed over,
-//! or the request or its answer is dropped: see [`TollgateLayer::leases`]. A connection that goes over
-//! to another protocol is not followed: its place is free once the answer that says so has left.
+//! Rules with `at once` hold a place from the decision until the end of the answer, or until the request or
+//! its answer is dropped: see [`TollgateLayer::leases`]. An upgraded connection is not followed: its place is
+//! free once the answer that upgrades it has been sent.
 
 mod answering;
 mod body;

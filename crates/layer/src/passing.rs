@@ -1,6 +1,7 @@
 //! From a request to a decision.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, HOST};
@@ -9,70 +10,81 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body::Body as HttpBody;
 use http_body_util::Either;
 use tollgate_core::limit::Holding;
-use tollgate_core::policy::{Mistake, Policy};
+use tollgate_core::policy::Policy;
 use tollgate_core::{Attempt, Decision};
-use tollgate_engine::engine::Fault;
-use tollgate_engine::pending::Pending;
-use tollgate_engine::{Lease, Leases};
+use tollgate_engine::admit::{Admitted, Holds};
+use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Taken, Terms};
 use tollgate_web::answer::Problem;
-use tollgate_web::facts::{Asked, BadFact, Source};
+use tollgate_web::facts::{Asked, Source};
 use tollgate_web::{Correlation, Facts, Identity, host, method, path};
 
 use crate::body::Held;
-use crate::layer::{Keeping, Terms};
+use crate::layer::Setup;
 use crate::service::Body;
 
 /// What is known of a request that passed.
 pub(crate) struct Passed {
-    /// What is said on its answer.
+    /// The headers for its answer.
     pub(crate) headers: Headers,
-    /// What is given back if the answer does not count.
-    pub(crate) pending: Option<Pending>,
-    /// What it holds until its answer has left.
-    pub(crate) lease: Option<Lease>,
+    /// What it took.
+    pub(crate) taken: Taken,
 }
 
 /// Headers to be put on an answer.
 pub(crate) struct Headers(HeaderMap);
 
-impl Headers {
-    /// Puts them on an answer, in the place of what the service said under the same names. What its
+/// What a decision means for the request that it is about.
+pub(crate) type Seen = Result<Headers, Response<Bytes>>;
+
+impl Passed {
+    /// Puts the headers on an answer, in the place of what the service said under the same names. What its
     /// request holds goes with its body.
-    pub(crate) fn say<R: HttpBody>(self, answer: Response<R>, lease: Option<Lease>) -> Response<Body<R>> {
+    pub(crate) fn say<R: HttpBody>(mut self, answer: Response<R>) -> Response<Body<R>> {
+        let lease = self.taken.lease();
         let mut answer = answer.map(|body| Either::Left(Held::new(body, lease)));
-        answer.headers_mut().extend(self.0);
+        answer.headers_mut().extend(self.headers.0);
         answer
     }
 }
 
-impl Terms {
-    /// Lets a request pass, or says why not.
-    pub(crate) async fn pass(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
-        let decided = self.decide(parts).await;
-        decided.map_err(|refusal| if is_grpc(parts) { as_grpc(refusal) } else { refusal })
+impl Setup {
+    /// Asks the limits of a request. An error is the answer to it.
+    pub(crate) fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Admit<Seen>, Response<Bytes>> {
+        self.ask(parts).map_err(|problem| self.problem(&problem, &Known::of(parts)))
     }
 
-    async fn decide(&self, parts: &Parts) -> Result<Passed, Response<Bytes>> {
-        let problem = |problem: Problem| {
-            let mut answer = problem.answer(&Correlation::of(&parts.headers));
-            self.credentials.ask_in(answer.headers_mut());
-            answer
-        };
-        let pinned = self.engine.pin();
-        let policy = pinned.policies.find(&self.policy).map_err(|mistake| problem(misled(&mistake)))?;
+    /// What an admission means for the request. An error is the answer to it.
+    pub(crate) fn conclude(
+        &self,
+        admitted: Admitted<Seen>,
+        known: &Known,
+    ) -> Result<Passed, Response<Bytes>> {
+        match admitted {
+            Ok(Admission { seen: Ok(headers), taken, .. }) => Ok(Passed { headers, taken }),
+            Ok(Admission { seen: Err(refusal), .. }) => Err(known.said(refusal)),
+            Err(NotAdmitted::Fault(Fault::Mistake(mistake))) => {
+                Err(self.problem(&Problem::about(mistake, &self.aliases), known))
+            }
+            Err(not_admitted) => Err(self.problem(&not_admitted.into(), known)),
+        }
+    }
+
+    fn ask(self: &Arc<Self>, parts: &Parts) -> Result<Admit<Seen>, Problem> {
+        let pinned = self.admissions.pin();
+        let policy = pinned.policies.find(&self.policy);
+        let policy = policy.map_err(|mistake| Problem::about(mistake, &self.aliases))?;
         // Without a peer nobody knows whose request it is.
-        let wanted = self.engine.wanted().filter(|_| self.peer(parts).is_some());
+        let wanted = self.admissions.engine.wanted().filter(|_| self.peer(parts).is_some());
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let fields = policy.fields().chain(listed.iter().map(|name| &**name));
         let asks = fields.filter_map(|field| self.aliases.source(field)).any(|source| source.is_proved());
-        let identity = if asks { self.identity(parts).map_err(problem)? } else { Identity::default() };
-        method::check(&parts.method).map_err(|bad| problem(bad.into()))?;
-        let path =
-            path::normal(parts.uri.path()).map_err(|bad| problem(Problem::bad_request(bad.to_string())))?;
-        let host = host_of(parts).map_err(problem)?;
+        let identity = if asks { self.identity(parts)? } else { Identity::default() };
+        method::check(&parts.method)?;
+        let path = path::normal(parts.uri.path())?;
+        let host = host_of(parts)?;
         let facts = Facts {
             route: &self.route,
-            client: self.client(parts, policy).map_err(problem)?,
+            client: self.client(parts, policy)?,
             address: None,
             method: &parts.method,
             path: &path,
@@ -83,42 +95,45 @@ impl Terms {
             body: None,
         };
         let mut asked = Asked::default();
-        facts.ask_beside(policy, listed, &self.aliases, &mut asked).map_err(|bad| problem(unfit(&bad)))?;
-        let pairs = asked.pairs();
-        let leases = self.leases(policy).map_err(problem)?;
-        let id = leases.map(Leases::fresh_id);
-        let attempt = Attempt { policy: &self.policy, fields: &pairs, cost: 1, id: id.as_deref() };
+        facts.ask_beside(policy, listed, &self.aliases, &mut asked)?;
+        self.check_holding(policy)?;
+        let attempt = Attempt { policy: &self.policy, fields: &asked.pairs(), cost: 1, id: None };
         let correlation = Correlation::of(&parts.headers);
-        let mut decision = Decision::for_caller(correlation.text());
-        self.engine
-            .decide_into(&pinned, &attempt, &mut decision)
-            .await
-            .map_err(|fault| problem(self.fault(&fault, policy, &identity)))?;
-        if !decision.allowed() {
-            return Err(self.answers.refusal(&self.engine, &decision, &correlation));
-        }
-        let mut headers = HeaderMap::new();
-        self.answers.headers(&decision, &mut headers);
-        let lease = leases.zip(id.as_deref()).map(|(leases, id)| leases.keep(&decision, id));
-        Ok(Passed { headers: Headers(headers), pending: self.engine.pending(&decision), lease })
+        let known_by = correlation.clone();
+        let setup = Arc::clone(self);
+        let see = move |engine: &Engine, decision: &Decision<'_>| {
+            if !decision.allowed() {
+                return Err(setup.answers.refusal(engine, decision, &correlation));
+            }
+            let mut headers = HeaderMap::new();
+            setup.answers.headers(decision, &mut headers);
+            Ok(Headers(headers))
+        };
+        let terms = Terms { holds: Holds::ByTaken, correlation: known_by.text(), ..Terms::default() };
+        Ok(pinned.admit(&attempt, terms, see))
     }
 
-    /// Who keeps what a request of this policy holds; nobody if it holds nothing.
-    fn leases(&self, policy: &Policy) -> Result<Option<&Leases>, Problem> {
-        match (policy.holding(), &self.keeping) {
-            (Holding::Nothing, _) => Ok(None),
-            (_, Keeping::Tended(leases)) => Ok(Some(leases)),
-            (Holding::UntilReleased, Keeping::Untended(leases)) if self.engine.answers_at_once() => {
-                Ok(Some(leases))
-            }
-            (_, Keeping::Untended(_)) => {
-                let detail = "a rule limits what is `at once`, and nobody looks after what is held: tell the layer who does, by `TollgateLayer::leases`";
+    fn problem(&self, problem: &Problem, known: &Known) -> Response<Bytes> {
+        let mut answer = problem.answer(&known.correlation);
+        self.credentials.ask_in(answer.headers_mut());
+        known.said(answer)
+    }
+
+    /// Whether somebody keeps what a request of this policy holds.
+    fn check_holding(&self, policy: &Policy) -> Result<(), Problem> {
+        match policy.holding() {
+            Holding::Nothing => Ok(()),
+            _ if self.tended => Ok(()),
+            Holding::UntilReleased if self.admissions.engine.answers_at_once() => Ok(()),
+            _ => {
+                let detail =
+                    "a rule has an `at once` limit that needs leases: set them with `TollgateLayer::leases`";
                 Err(Problem::misconfigured(detail))
             }
         }
     }
 
-    /// Who sent the request: as an earlier layer says, or else by what it proves itself with.
+    /// The identity of the caller: from an earlier layer, or else from its credentials.
     fn identity(&self, parts: &Parts) -> Result<Identity, Problem> {
         if let Some(identity) = parts.extensions.get::<Identity>() {
             return Ok(identity.clone());
@@ -127,7 +142,7 @@ impl Terms {
         recognised.map_err(|bad| Problem::unauthorized(bad.to_string()))
     }
 
-    /// Who is connected.
+    /// The peer's address.
     fn peer(&self, parts: &Parts) -> Option<IpAddr> {
         self.peer.as_ref().and_then(|find| find(&parts.extensions))
     }
@@ -138,34 +153,28 @@ impl Terms {
             return Ok(self.proxies.client(peer, &parts.headers));
         }
         if policy.fields().any(|field| self.aliases.source(field) == Some(Source::Ip)) {
-            let detail = "a rule counts by `ip`, and nobody says who is connected: tell the layer how to find it, by `TollgateLayer::peer`";
+            let detail =
+                "a rule counts by `ip`, but the peer's address is unknown: set it with `TollgateLayer::peer`";
             return Err(Problem::misconfigured(detail));
         }
         Ok(Ipv4Addr::UNSPECIFIED.into())
     }
+}
 
-    fn fault(&self, fault: &Fault, policy: &Policy, identity: &Identity) -> Problem {
-        match fault {
-            Fault::Mistake(Mistake::NoRuleApplies { .. }) if self.asks_who(policy, identity) => {
-                Problem::unauthorized("say who you are: this is limited by caller")
-            }
-            Fault::Mistake(mistake @ (Mistake::NoRuleApplies { .. } | Mistake::BadValue { .. })) => {
-                Problem::bad_request(mistake.to_string())
-            }
-            Fault::Mistake(mistake) => misled(mistake),
-            Fault::Store(error) => Problem::unavailable(error.to_string()),
-        }
+/// What is known of a request once it has gone on.
+pub(crate) struct Known {
+    correlation: Correlation,
+    is_grpc: bool,
+}
+
+impl Known {
+    pub(crate) fn of(parts: &Parts) -> Self {
+        Self { correlation: Correlation::of(&parts.headers), is_grpc: is_grpc(parts) }
     }
 
-    /// Whether a rule would have applied if the request had proved who sent it.
-    fn asks_who(&self, policy: &Policy, identity: &Identity) -> bool {
-        policy.fields().any(|field| match self.aliases.source(field) {
-            Some(Source::Subject) => identity.subject.is_none(),
-            Some(Source::ApiKey) => identity.api_key.is_none(),
-            Some(Source::Consumer) => identity.consumer.is_none(),
-            Some(Source::Claim(name)) => identity.claim(name).is_none(),
-            _ => false,
-        })
+    /// A refusal in the request's own protocol.
+    fn said(&self, refusal: Response<Bytes>) -> Response<Bytes> {
+        if self.is_grpc { as_grpc(refusal) } else { refusal }
     }
 }
 
@@ -177,28 +186,16 @@ fn host_of(parts: &Parts) -> Result<std::borrow::Cow<'_, str>, Problem> {
     authority.map_or(Ok("".into()), |authority| host::normal(authority).map_err(bad))
 }
 
-/// What is wrong is not the caller's fault.
-fn misled(mistake: &Mistake) -> Problem {
-    Problem::misconfigured(mistake.to_string())
-}
-
-fn unfit(bad: &BadFact) -> Problem {
-    match bad {
-        BadFact::NoSource { .. } => Problem::misconfigured(bad.to_string()),
-        _ => Problem::bad_request(bad.to_string()),
-    }
-}
-
 fn is_grpc(parts: &Parts) -> bool {
     parts.headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The same refusal as gRPC says it: in headers alone, under the status that clients know.
+/// The same denial for gRPC: only headers, with a gRPC status.
 fn as_grpc(refusal: Response<Bytes>) -> Response<Bytes> {
     let (mut parts, _) = refusal.into_parts();
     let (status, message) = match parts.status {
         StatusCode::TOO_MANY_REQUESTS => ("8", "rate limit exceeded"),
-        StatusCode::UNAUTHORIZED => ("16", "who is calling is not known"),
+        StatusCode::UNAUTHORIZED => ("16", "the caller is unknown"),
         StatusCode::FORBIDDEN => ("7", "the caller is not admitted"),
         StatusCode::BAD_REQUEST => ("3", "the request cannot be limited"),
         StatusCode::SERVICE_UNAVAILABLE => ("14", "the rate limiter cannot be used"),

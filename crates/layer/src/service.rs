@@ -1,24 +1,25 @@
 //! The service: every request is decided before the service inside sees it.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
+use tollgate_engine::Admit;
 use tower::Service;
 
 use crate::answering::Answering;
 use crate::body::Held;
-use crate::layer::Terms;
+use crate::layer::Setup;
+use crate::passing::Known;
 
 /// A service behind limits.
 #[derive(Clone, Debug)]
 pub struct Tollgate<S> {
     pub(crate) inner: S,
-    pub(crate) terms: Arc<Terms>,
+    pub(crate) setup: Arc<Setup>,
 }
 
 /// The body of an answer: the service's, or that of a refusal.
@@ -43,33 +44,25 @@ where
         // The one that is ready is the one to be called; the clone takes its place.
         let clone = self.inner.clone();
         let mut inner = std::mem::replace(&mut self.inner, clone);
-        let terms = Arc::clone(&self.terms);
+        let setup = Arc::clone(&self.setup);
         let (parts, body) = request.into_parts();
-        if !terms.engine.answers_at_once() {
-            return Answering::later(async move {
-                let passed = match terms.pass(&parts).await {
+        let known = Known::of(&parts);
+        match setup.admit(&parts) {
+            Err(refusal) => Answering::refused(refusal),
+            Ok(Admit::Ready(Some(admitted))) => match setup.conclude(admitted, &known) {
+                Ok(passed) => Answering::passed(inner.call(Request::from_parts(parts, body)), passed),
+                Err(refusal) => Answering::refused(refusal),
+            },
+            Ok(later) => Answering::later(async move {
+                let mut passed = match setup.conclude(later.await, &known) {
                     Ok(passed) => passed,
                     Err(refusal) => return Ok(refusal.map(|body| Either::Right(Full::new(body)))),
                 };
                 let answer = inner.call(Request::from_parts(parts, body)).await?;
-                if let Some(pending) = passed.pending {
-                    // What the store does not take back now is offered again.
-                    let _ = terms.engine.answered(pending, answer.status().as_u16()).await;
-                }
-                Ok(passed.headers.say(answer, passed.lease))
-            });
+                // What the store does not take back now is offered again.
+                let _ = passed.taken.settle(answer.status().as_u16()).await;
+                Ok(passed.say(answer))
+            }),
         }
-        match at_once(terms.pass(&parts)) {
-            Ok(passed) => Answering::passed(inner.call(Request::from_parts(parts, body)), passed, terms),
-            Err(refusal) => Answering::refused(refusal),
-        }
-    }
-}
-
-/// The value of a future that waits for nothing.
-fn at_once<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
-        Poll::Pending => unreachable!("the engine says that it answers at once"),
     }
 }

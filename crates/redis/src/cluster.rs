@@ -146,7 +146,7 @@ impl Cluster {
         deadline: Instant,
     ) -> Result<Reply, Failure> {
         let answer = if target.standing.is_suspended() {
-            Err(Failure::NotSent("it failed a moment ago, and is asked again once it answers probes".into()))
+            Err(Failure::NotSent("it failed a moment ago; it is used again when it answers probes".into()))
         } else {
             target.run(way, errand, deadline).await
         };

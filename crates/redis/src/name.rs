@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Limit, Plan, StoreError, Ticket};
 
 use crate::key_hash::KeyHash;
@@ -101,13 +102,21 @@ impl Names {
         format!("{}/forgotten", self.prefix)
     }
 
-    /// Where records, their version, and the secret are.
+    /// Where the secret is.
     pub(crate) fn records(&self) -> String {
         format!("{}/records", self.prefix)
     }
 
-    /// Where the ledger is, with its latest changes.
-    pub(crate) fn ledger(&self) -> String {
+    /// Where the entries of a namespace are, with their latest changes, and where the ends of its entries
+    /// are. The braces make a cluster keep both in one place.
+    pub(crate) fn map(&self, space: Namespace) -> [String; 2] {
+        let hash = format!("{}/{{{}}}", self.prefix, space.name());
+        let ends = format!("{hash}:ends");
+        [hash, ends]
+    }
+
+    /// Where the first layout kept lists and locks.
+    pub(crate) fn old_ledger(&self) -> String {
         format!("{}/ledger", self.prefix)
     }
 
@@ -187,7 +196,8 @@ mod tests {
     fn a_pattern_of_all_counters_matches_no_record() {
         let names = Names::new(&settings());
         assert!(names.counter(&plan("ip"), "k").unwrap().starts_with("tollgate:"));
-        for record in [names.records(), names.ledger(), names.forgotten(), names.probe(1)] {
+        let [entries, ends] = names.map(Namespace::Lists);
+        for record in [names.records(), entries, ends, names.forgotten(), names.probe(1)] {
             assert!(record.starts_with("tollgate/"), "{record}");
         }
     }

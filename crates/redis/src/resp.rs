@@ -187,10 +187,10 @@ fn parse_list(bytes: &[u8], mut at: usize, length: usize, depth: usize) -> Resul
 }
 
 /// The mark and the rest of a line, and where the next one begins.
-type Line<'b> = (u8, &'b [u8], usize);
+type RespLine<'b> = (u8, &'b [u8], usize);
 
 /// The line that begins here, if all of it is there.
-fn line_at(bytes: &[u8], at: usize) -> Result<Option<Line<'_>>, Nonsense> {
+fn line_at(bytes: &[u8], at: usize) -> Result<Option<RespLine<'_>>, Nonsense> {
     let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) else { return Ok(None) };
     let window = &rest[..rest.len().min(MOST_LINE)];
     match window.iter().position(|byte| *byte == b'\n') {

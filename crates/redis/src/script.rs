@@ -23,14 +23,10 @@ pub(crate) struct Scripts {
     pub(crate) holds: Script,
     /// Notes what was forgotten.
     pub(crate) forget: Script,
-    /// Writes and removes records.
-    pub(crate) record: Script,
-    /// Changes the ledger.
-    pub(crate) enter: Script,
-    /// Tells what has changed in the ledger.
+    /// Changes records of a namespace.
+    pub(crate) change: Script,
+    /// Tells what has changed in a namespace.
     pub(crate) changes: Script,
-    /// Tells the version of the records.
-    pub(crate) version: Script,
     /// Reads a part of a hash.
     pub(crate) page: Script,
     /// Shows that scripts run.
@@ -82,10 +78,8 @@ impl Default for Scripts {
             refund: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("refund")]),
             holds: Script::of(&[FREES, begin, tools, logs, part!("ages"), part!("holds")]),
             forget: Script::of(&[FREES, part!("forget")]),
-            record: Script::of(&[part!("record")]),
-            enter: Script::of(&[part!("enter")]),
-            changes: Script::of(&[part!("changes")]),
-            version: Script::of(&[part!("version")]),
+            change: Script::of(&[part!("map"), part!("change")]),
+            changes: Script::of(&[part!("map"), part!("changes")]),
             page: Script::of(&[part!("page")]),
             probe: Script::of(&[part!("probe")]),
         }

@@ -3,12 +3,12 @@
 mod deciding;
 mod forgetting;
 mod holding;
-mod ledger;
 mod probing;
 mod records;
 mod refunding;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -31,6 +31,8 @@ pub struct RedisStore {
     fleet: Fleet,
     names: Names,
     scripts: Scripts,
+    /// Whether the records of the first layout were looked for and moved.
+    old_moved: AtomicBool,
     /// Goes before the server's clock, where tests move time.
     clock: Option<Arc<dyn Clock>>,
 }
@@ -53,7 +55,14 @@ impl RedisStore {
         let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
         let fleet = Fleet::start(&settings, tls, &Handle::current());
         let names = Names::new(&settings);
-        let store = Self { settings, fleet, names, scripts: Scripts::default(), clock: None };
+        let store = Self {
+            settings,
+            fleet,
+            names,
+            scripts: Scripts::default(),
+            old_moved: AtomicBool::new(false),
+            clock: None,
+        };
         store.fleet.wait_until_up(Instant::now() + store.settings.connect_timeout).await;
         Ok(store)
     }

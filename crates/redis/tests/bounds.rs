@@ -5,8 +5,8 @@
 mod stage;
 
 use stage::{Ask, Node, plan, shared, wait};
-use tollgate_core::ledger::{Edit, Entry, Scope};
 use tollgate_core::store::{Counter, HoldsOrder};
+use tollgate_core::versioned_map::{Edit, Namespace, Scope};
 use tollgate_core::{Records, Store, StoreError, Ticket};
 
 #[test]
@@ -17,23 +17,24 @@ fn records_of_many_mebibytes_are_read_in_pages() {
     written.push(("policy/long".into(), vec![b'l'; 400_000]));
     written.push(("policy/longer".into(), vec![b'm'; 400_000]));
     for (name, value) in &written {
-        wait(node.store.put(name, value)).unwrap();
+        wait(node.store.change(Namespace::Config, &[Edit::put(&**name, &**value)])).unwrap();
     }
-    let read = wait(node.store.all()).unwrap();
+    let read = wait(node.store.changes(Namespace::Config, None)).unwrap().entries;
+    let written: Vec<_> = written.into_iter().map(|(name, value)| (name, Some(value))).collect();
     assert!(read == written, "{} of {} records were read", read.len(), written.len());
-    let refused = wait(node.store.put("policy/endless", &vec![b'x'; 2 << 20]));
+    let endless = [Edit::put("policy/endless", vec![b'x'; 2 << 20])];
+    let refused = wait(node.store.change(Namespace::Config, &endless));
     assert!(matches!(refused, Err(StoreError::OutOfMemory { .. })), "{refused:?}");
 }
 
 #[test]
-fn a_ledger_of_many_mebibytes_is_read_and_followed_in_pages() {
+fn a_namespace_of_many_mebibytes_is_read_and_followed_in_pages() {
     let node = Node::patient(&shared().url(), "leaves");
-    let edits: Vec<Edit> = (0..1_500)
-        .map(|number| Edit { name: format!("user={number:05}"), to: Entry::Written(vec![b'e'; 2_000]) })
-        .collect();
-    wait(node.store.enter(&edits)).unwrap();
+    let edits: Vec<Edit> =
+        (0..1_500).map(|number| Edit::put(format!("user={number:05}"), vec![b'e'; 2_000])).collect();
+    wait(node.store.change(Namespace::Lists, &edits)).unwrap();
     for (since, scope) in [(None, Scope::All), (Some(0), Scope::Changes)] {
-        let changes = wait(node.store.changes(since)).unwrap();
+        let changes = wait(node.store.changes(Namespace::Lists, since)).unwrap();
         let mut names: Vec<String> = changes.entries.into_iter().map(|(name, _)| name).collect();
         names.sort();
         names.dedup();

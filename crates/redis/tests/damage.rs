@@ -4,8 +4,8 @@
 
 mod stage;
 
-use stage::{Ask, Node, plan, shared, wait};
-use tollgate_core::{Records, StoreError};
+use stage::{Ask, Node, plan, shared};
+use tollgate_core::StoreError;
 use tollgate_testbed::Server;
 
 /// Writes something under a key by hand.
@@ -165,20 +165,4 @@ fn entries_that_cannot_be_read_damage_one_key_and_not_the_store() {
         let _ = server.command(&["DEL", &key, &format!("entries:{{{rule}:k}}")]);
         assert!(node.take(&Ask::one(&plan, "k")).unwrap().allowed);
     }
-}
-
-#[test]
-fn records_that_somebody_else_wrote_are_named_and_left_alone() {
-    let (server, node) = (shared(), Node::patient(&shared().url(), "records"));
-    let _ = server.command(&["SET", "records/records", "not ours"]).ok();
-    for answer in [wait(node.store.version()).map(|_| ()), wait(node.store.put("limits/a", b"x"))] {
-        let Err(StoreError::Damaged { key, .. }) = &answer else { panic!("{answer:?}") };
-        assert_eq!(key, "records/records");
-    }
-    assert_eq!(server.command(&["GET", "records/records"]).text(), "not ours");
-    let _ = server.command(&["DEL", "records/records"]);
-    wait(node.store.put("limits/a", b"x")).unwrap();
-    let version = wait(node.store.version()).unwrap();
-    wait(node.store.put("limits/a", b"y")).unwrap();
-    assert!(wait(node.store.version()).unwrap() > version);
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use stage::{Ask, Node, page, plan, shared, wait};
 use tollgate_core::store::HoldsOrder;
 use tollgate_core::store::{Counter, Forget, Refunded};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Limit, Records, Span, Store, Timestamp};
 use tollgate_testbed::{Server, wait_until};
 
@@ -190,13 +191,13 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
             node.refund(&ask, taken_at).unwrap();
         }
     }
-    wait(node.store.put("limits/a", b"x")).unwrap();
+    wait(node.store.change(Namespace::Config, &[Edit::put("limits/a", "x")])).unwrap();
     let ages = |key: &str| server.command(&["PTTL", key]).number() != -1;
     let keys: Vec<String> = server.command(&["KEYS", "*"]).parts().iter().map(|key| key.text()).collect();
     let mut for_ever: Vec<&String> = keys.iter().filter(|key| !ages(key)).collect();
     for_ever.sort();
     let expected = [
-        "idle/records",
+        "idle/{config}",
         "idle:{10%20at%20once:k}",
         "idle:{10%20at%20once:k}:holds",
         "idle:{10%20in%20total:k}",
@@ -208,10 +209,10 @@ fn an_idle_store_ends_empty_but_for_what_never_ages() {
         let plan = plan(limits, limits);
         wait(node.store.forget(Forget::Key(Counter { plan: &plan, key: "k" }))).unwrap();
     }
-    wait(node.store.delete("limits/a")).unwrap();
+    wait(node.store.change(Namespace::Config, &[Edit::remove("limits/a")])).unwrap();
     let left = server.command(&["KEYS", "*"]);
     let left: Vec<String> = left.parts().iter().map(|key| key.text()).collect();
-    assert!(left.iter().all(|key| key == "idle/records" || key == "idle/forgotten"), "{left:?}");
+    assert!(left.iter().all(|key| key == "idle/{config}" || key == "idle/forgotten"), "{left:?}");
     let month = Span::from_secs(32 * 86_400);
     let forgotten = server.command(&["PTTL", "idle/forgotten"]).number();
     assert!((1..=month.as_micros() as i64 / 1_000).contains(&forgotten), "{forgotten}");

@@ -12,6 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use stage::{Ask, Node, is_outage, plan, settings, shared, wait};
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Records, Store, StoreError};
 use tollgate_testbed::{Kind, Nonsense, Port, Server};
 
@@ -39,7 +40,7 @@ fn is_out(node: &Node, what: &str) {
     let given = node.refund(&Ask::one(&window, "k"), tollgate_core::Timestamp::from_micros(1));
     assert!(given.as_ref().is_err_and(is_outage), "{what}: {given:?}");
     // Nonsense may be taken for no records, or for no secret, but never for one.
-    let _ = wait(node.store.version());
+    let _ = wait(node.store.changes(Namespace::Config, None));
     assert!(wait(node.store.secret()).is_err(), "{what}");
 }
 

@@ -69,7 +69,7 @@ fn two_nodes_keep_to_the_limits_and_each_to_its_order() {
                     let fields = [("chat", &*text)];
                     let attempt = Attempt { policy: "send", fields: &fields, cost: 1, id: None };
                     let noted = Arc::clone(&passes);
-                    let see = move |_: &Engine, decision: &tollgate_core::Decision<'_>| {
+                    let see = move |_: &Arc<Engine>, decision: &tollgate_core::Decision<'_>| {
                         noted.lock().unwrap().push((number, chat, n, decision.outcome.now));
                     };
                     pacer.acquire_with(Ask::from(attempt), see).await.unwrap();

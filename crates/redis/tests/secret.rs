@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use stage::{Ask, Node, PATIENT, is_outage, plan, settings, shared, wait};
 use tollgate_core::store::{Counter, Forget, HoldsOrder, Refunded};
+use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Plan, Records, Store, StoreError};
 use tollgate_redis::{Password, Settings};
 use tollgate_testbed::{Cluster, Server};
@@ -111,7 +112,7 @@ fn who_deletes_everything_does_not_set_nodes_apart() {
     let _ = server.command(&["FLUSHALL"]).ok();
     assert_eq!(take(&old), 4);
     // The first that follows the records puts the secret back before anybody makes another.
-    wait(old.store.version()).unwrap();
+    wait(old.store.changes(Namespace::Config, None)).unwrap();
     let new = node();
     assert_eq!((wait(new.store.secret()).unwrap(), take(&new)), (secret, 3));
     let _ = server.command(&["FLUSHALL"]).ok();
@@ -119,8 +120,8 @@ fn who_deletes_everything_does_not_set_nodes_apart() {
     let newest = node();
     let other = wait(newest.store.secret()).unwrap();
     assert_ne!(other, secret);
-    wait(old.store.version()).unwrap();
-    wait(older.store.version()).unwrap();
+    wait(old.store.changes(Namespace::Config, None)).unwrap();
+    wait(older.store.changes(Namespace::Config, None)).unwrap();
     assert_eq!((take(&newest), take(&old), take(&older)), (4, 3, 2));
 }
 

@@ -11,3 +11,5 @@ pub mod limits;
 pub mod message;
 pub mod queue;
 pub mod sender;
+pub mod server;
+pub mod session;

@@ -19,10 +19,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::{
     Answer, Counter, Forget, HoldsOrder, HoldsReport, Records, Refunded, Store, StoreError,
 };
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Charges, Clock, Outcome, Span, Timestamp};
 
 use crate::memory::{MemoryStore, Trace};
@@ -102,6 +102,7 @@ impl FileStore {
         let mut opened = open::open(path, &clock, options.max_keys, &mount)?;
         let whole = if options.sync == Syncing::Always { Whole::Yes } else { Whole::No };
         let marked = opened.file.database.begin_write().map_err(redb::Error::from).and_then(|transaction| {
+            tables::upgrade(&transaction)?;
             tables::mark(&transaction, whole, opened.memory.horizon())?;
             opened.file.commit(transaction)
         });
@@ -211,34 +212,21 @@ impl Store for FileStore {
 }
 
 impl Records for FileStore {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.memory.record_book().set(name, Some(value));
-        self.answer_saved(())
-    }
-
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.memory.record_book().set(name, None);
-        self.answer_saved(())
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        if self.memory.record_book().swap(name, from, to) {
-            return self.answer_saved(true);
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        match self.memory.record_maps().change(space, edits, self.memory.now()) {
+            Ok(held) => self.answer_saved(held),
+            Err(error) => Answer::ready(Err(error)),
         }
-        Answer::ready(Ok(false))
     }
 
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        Answer::ready(Ok(self.memory.record_book().all()))
-    }
-
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        self.memory.record_book().enter(edits);
-        self.answer_saved(())
-    }
-
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        self.memory.changes(since)
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        let maps = self.memory.record_maps();
+        let changes = maps.changes(space, since, self.memory.now());
+        // A reader must not act on what a crash could take back.
+        if maps.is_saved(space, changes.version) {
+            return Answer::ready(Ok(changes));
+        }
+        self.answer_saved(changes)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

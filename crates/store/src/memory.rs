@@ -3,7 +3,6 @@
 mod footprint;
 mod hash;
 mod holds;
-mod ledger;
 mod pack;
 mod plans;
 mod records;
@@ -23,11 +22,12 @@ use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Ref
 use tollgate_core::{Charges, Clock, Outcome, Plan, Ticket, Timestamp};
 
 use hash::Secrets;
-use records::RecordBook;
+use records::RecordMaps;
 use shard::{Dirty, Located, Place, Shard, StateRow};
 use spent::Spent;
 
 pub use footprint::Footprint;
+pub(crate) use records::Unsaved;
 pub(crate) use saving::Saving;
 pub(crate) use shard::Change;
 pub(crate) use spent::Mark;
@@ -38,7 +38,7 @@ pub struct MemoryStore {
     shards: Box<[Mutex<Shard>; SHARDS]>,
     clock: Arc<dyn Clock>,
     spent: Mutex<Spent>,
-    records: RecordBook,
+    records: RecordMaps,
     secrets: Secrets,
     secret: [u8; 32],
     max_keys: usize,
@@ -102,7 +102,7 @@ impl MemoryStore {
             shards: Box::new(std::array::from_fn(|_| Mutex::new(Shard::new(dirty())))),
             clock,
             spent: Mutex::new(Spent::new(saving)),
-            records: RecordBook::new(saving),
+            records: RecordMaps::new(),
             secrets: Secrets::new(seeds),
             secret,
             max_keys,

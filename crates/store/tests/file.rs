@@ -11,6 +11,7 @@ use std::sync::Arc;
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, TableDefinition};
 use tempfile::TempDir;
 use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, Records, Refunded, Store};
+use tollgate_core::versioned_map::{Edit, Namespace};
 use tollgate_core::{Charges, Outcome, Plan, Span, Ticket, Timestamp};
 use tollgate_store::file::{FileOptions, OpenError, OpenReport, Syncing};
 use tollgate_store::{FileStore, ManualClock};
@@ -91,11 +92,14 @@ fn refund(store: &FileStore, plan: &Arc<Plan>, key: &str, ticket: u64) -> Refund
 }
 
 fn put(store: &FileStore, name: &str, value: &[u8]) {
-    let Answer::Later(mut saved) = store.put(name, value) else { panic!("a record waits for the file") };
+    let edits = [Edit::put(name, value)];
+    let Answer::Later(mut saved) = store.change(Namespace::Config, &edits) else {
+        panic!("a record waits for the file")
+    };
     // Another saving makes the one that was asked for before it over.
     store.flush().unwrap();
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    assert_eq!(saved.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(())));
+    assert_eq!(saved.as_mut().poll(&mut context), std::task::Poll::Ready(Ok(vec![true])));
 }
 
 const KINDS: [&str; 9] = [
@@ -209,8 +213,8 @@ fn records_and_the_secret_survive_a_restart() {
     drop(store);
     let store = place.open();
     assert_eq!(store.secret(), secret);
-    let expected = vec![("a".to_owned(), b"one".to_vec()), ("b".to_owned(), b"again".to_vec())];
-    assert_eq!(ready(store.all()), expected);
+    let expected = vec![("a".to_owned(), Some(b"one".to_vec())), ("b".to_owned(), Some(b"again".to_vec()))];
+    assert_eq!(ready(store.changes(Namespace::Config, None)).entries, expected);
     assert_ne!(Place::new().open().secret(), secret, "every file has its own");
 }
 

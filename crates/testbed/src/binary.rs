@@ -84,6 +84,15 @@ pub(crate) fn haproxy() -> PathBuf {
     program("haproxy")
 }
 
+/// Where pgbouncer is.
+///
+/// # Panics
+///
+/// If it is not installed; the message says how.
+pub(crate) fn pgbouncer() -> PathBuf {
+    program("pgbouncer")
+}
+
 /// Where the program of a Debian package of the same name is.
 fn program(name: &str) -> PathBuf {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];

@@ -32,8 +32,8 @@ pub struct ConfigFile {
     /// The configuration file; takes precedence over --config
     #[arg(value_name = "FILE")]
     pub path: Option<PathBuf>,
-    /// The configuration file (.yaml, .yml or .toml); tollgate.yaml, tollgate.yml or tollgate.toml in the
-    /// working directory if it is there, else the built-in starter
+    /// The configuration file (.yaml, .yml or .toml). By default tollgate.yaml, tollgate.yml or tollgate.toml
+    /// in the working directory, or else the built-in starter
     #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     pub config: Option<PathBuf>,
 }
@@ -51,11 +51,9 @@ impl ConfigFile {
         match usual.as_slice() {
             [] => Ok(None),
             [one] => Ok(Some(one.into())),
-            several => anyhow::bail!(
-                "there are {} here: say which one, as in `-c {}`",
-                several.join(" and "),
-                several[0]
-            ),
+            several => {
+                anyhow::bail!("found {} here: choose one, as in `-c {}`", several.join(" and "), several[0])
+            }
         }
     }
 }
@@ -85,13 +83,13 @@ pub struct CheckConfig {
 /// What can be done.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
-    /// Serve: decide attempts over HTTP until told to end
+    /// Run the server until it receives a signal
     #[command(after_help = SERVE)]
     Serve(ConfigFile),
-    /// Check the configuration and say in words what each rule bounds
+    /// Check the configuration and explain each rule in words
     #[command(after_help = check_config::HELP)]
     CheckConfig(CheckConfig),
-    /// Look at the configured store itself, and say what is wrong with it
+    /// Check the configured store and report problems
     #[command(after_help = doctor::HELP)]
     Doctor(Checked),
     /// Print the JSON Schema of the configuration file
@@ -99,9 +97,9 @@ pub enum Command {
     /// What is asked of a running server.
     #[command(flatten)]
     Remote(Box<Remote>),
-    /// Print a script that completes commands and options in a shell
+    /// Print shell completions
     Completions(pages::Completions),
-    /// Print the manual page, or write the pages of all commands
+    /// Print the manual page, or write one page per command
     Man(pages::Manual),
 }
 
@@ -113,14 +111,14 @@ Every setting can be overridden by an environment variable, whose value is YAML:
 Exit codes: 0 done or allowed, 1 denied, 2 an error.";
 
 const SERVE: &str = "\
-Without FILE it serves tollgate.yaml, tollgate.yml or tollgate.toml in the working directory. If there is
-none, it serves the built-in starter on http://127.0.0.1:8080, with its counters in ./tollgate.redb. It
-prints the configuration file, the store, the listeners, and a request to try.
+Without FILE, the server uses tollgate.yaml, tollgate.yml or tollgate.toml in the working directory, or
+else the built-in starter on http://127.0.0.1:8080, with its counters in ./tollgate.redb. It prints the
+configuration file, the store, the listeners, and a request to try.
 
-SIGHUP, a changed file, and `tollgate reload` put changed rules, policies and keys in force;
-counters stay.
-SIGTERM and Ctrl-C end it: open requests are answered, counters are saved. A second one ends it
-at once.
+The server reloads its configuration on SIGHUP, on `tollgate reload`, and when the file changes. Counters
+are kept.
+On SIGTERM or Ctrl-C the server answers open requests, saves its counters and ends. A second signal ends
+it at once.
 
 Examples:
   tollgate serve

@@ -17,7 +17,7 @@ mod limits;
 pub mod pages;
 pub mod pause;
 pub mod peek;
-pub mod rate_limits;
+pub mod policies;
 pub mod refund;
 pub mod reload;
 pub mod reset;
@@ -56,13 +56,13 @@ pub struct Reach {
         default_value = "http://127.0.0.1:8080"
     )]
     pub server: Server,
-    /// A file whose first line is the token; without it, TOLLGATE_TOKEN is used
+    /// A file whose first line is the token; by default the token is TOLLGATE_TOKEN
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
-    /// How long to wait for an answer
+    /// How long to wait for the answer
     #[arg(long, global = true, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     pub timeout: Span,
-    /// Print JSON instead of words: a server's answer as it came
+    /// Print the server's answer as JSON
     #[arg(long, global = true)]
     pub json: bool,
 }
@@ -79,46 +79,47 @@ pub struct Asking<C: Args> {
 /// What can be asked of a running server.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Remote {
-    /// Ask whether an attempt is allowed, and charge it
+    /// Check whether an attempt is allowed, and charge it
     Check(Asking<check::Check>),
-    /// Wait until an attempt may pass, and charge it
+    /// Wait until an attempt may pass, then charge it
     Acquire(Asking<acquire::Acquire>),
-    /// Let stand still what an upstream wants to be left alone with, or let it go on
+    /// Pause or resume calls to an upstream
     Pause(Asking<pause::Pause>),
-    /// Show the counters of one key
+    /// Show the counts of one key
     Peek(Asking<peek::Peek>),
-    /// Forget the counts of a key, of a rule, or of everything
+    /// Reset counts to zero: of a key, of a rule, or all
     Reset(Asking<reset::Reset>),
-    /// Give one key limits of its own, or remove them
+    /// Set limits for one key (an override), or remove them
     Set(Asking<set::Set>),
-    /// Give back what an allowed attempt took, or a part of it
+    /// Refund an allowed attempt, or a part of it
     #[command(alias = "give")]
     Refund(Asking<refund::Refund>),
-    /// Begin and finish logins at a guard, and show, inspect or lift its locks
+    /// Begin and finish logins at a guard; list, inspect and lift its locks
     Guard(Asking<guard::Guarding>),
-    /// Show, release or renew what is held at once
+    /// List, release or renew the holds of a key
     Holds(Asking<holds::Holds>),
-    /// Put somebody on the blocklist, or on the allowlist
+    /// Add to the blocklist or the allowlist
     Ban(Asking<ban::Ban>),
-    /// Take somebody off the blocklist or the allowlist
+    /// Remove from the blocklist or the allowlist
     Unban(Asking<unban::Unban>),
-    /// Show who is on the blocklist and the allowlist
+    /// Show the blocklist and the allowlist
     Bans(Asking<bans::Bans>),
-    /// List, make, change or delete policies while the server runs
-    RateLimits(Asking<rate_limits::RateLimits>),
-    /// List routes, and say which policy they pass
+    /// List, create, change or delete policies while the server runs
+    #[command(alias = "rate-limits")]
+    Policies(Asking<policies::Policies>),
+    /// List routes, and assign policies to them
     Routes(Asking<routes::Routes>),
-    /// List consumers with limits of their own, and set or remove them
+    /// List, set or remove the limits of consumers
     Consumers(Asking<consumers::Consumers>),
-    /// Watch decisions, the busiest policies and the most refused keys
+    /// Watch decisions, the busiest policies and the most denied keys
     Top(Asking<top::Top>),
     /// Show the latest decisions
     Decisions(Asking<decisions::Decisions>),
-    /// Show the configuration that the server works by
+    /// Show the configuration in force on the server
     Config(Asking<config::ShowConfig>),
-    /// Make the server read its configuration again
+    /// Reload the server's configuration
     Reload(Asking<reload::Reload>),
-    /// Put load on the server and measure its answers
+    /// Measure throughput and latency of the server
     Bench(Asking<bench::Bench>),
 }
 
@@ -170,7 +171,7 @@ impl Remote {
             Self::Ban(asking) => &asking.reach,
             Self::Unban(asking) => &asking.reach,
             Self::Bans(asking) => &asking.reach,
-            Self::RateLimits(asking) => &asking.reach,
+            Self::Policies(asking) => &asking.reach,
             Self::Routes(asking) => &asking.reach,
             Self::Consumers(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
@@ -195,7 +196,7 @@ impl Remote {
             Self::Ban(asking) => asking.command.run(session),
             Self::Unban(asking) => asking.command.run(session),
             Self::Bans(asking) => asking.command.run(session),
-            Self::RateLimits(asking) => asking.command.run(session),
+            Self::Policies(asking) => asking.command.run(session),
             Self::Routes(asking) => asking.command.run(session),
             Self::Consumers(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),

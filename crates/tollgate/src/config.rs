@@ -71,7 +71,7 @@ pub const STARTER: &str = include_str!("config/starter.yaml");
 const MOST_FILE_MIB: u64 = 32;
 
 /// Where settings go that are too many for a file.
-const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
+const ELSEWHERE: &str = "set overrides with `tollgate set` or `PUT /api/v1/counters/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`";
 
 /// What a configuration means.
 ///
@@ -168,7 +168,7 @@ pub fn load(
     let source = path.display().to_string();
     let fail = |message: String| ConfigError::of_source(&source, message);
     let format = Format::of(path).ok_or_else(|| {
-        fail("a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written".to_owned())
+        fail("the name of a configuration file must end in `.yaml`, `.yml` or `.toml`".to_owned())
     })?;
     let text = read_file(path).map_err(fail)?;
     let tree = read_tree(&text, format, &source)?;

@@ -27,6 +27,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Policies;
 use tollgate_doors::http::{KnownRoutes, RouteInfo};
 use tollgate_doors::{AccessKeys, ForwardAuth, HttpParts, router};
+use tollgate_engine::Admissions;
 use tollgate_gateway::Gateway;
 use tollgate_gateway::settings::RouteSettings;
 
@@ -73,7 +74,7 @@ fn warn_of_doubts(config: &Config) {
             policy,
             warning = message,
             remedy,
-            "the configuration may not do what is meant"
+            "the configuration may not do what you mean"
         );
     }
 }
@@ -104,12 +105,15 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 
 /// Says so if the store is whoever answers for it.
 fn warn_of_trust(store: &StoreConfig) {
-    let StoreConfig::Redis(settings) = store else { return };
-    if settings.tls.as_ref().is_some_and(|tls| tls.unverified) {
-        tracing::warn!(
-            component = "store",
-            "whoever answers is taken for Redis: `tls_insecure` checks no certificate"
-        );
+    let (server, unverified) = match store {
+        StoreConfig::Redis(settings) => ("Redis", settings.tls.as_ref().is_some_and(|tls| tls.unverified)),
+        StoreConfig::Postgres(settings) => {
+            ("PostgreSQL", settings.tls.as_ref().is_some_and(|tls| tls.unverified))
+        }
+        StoreConfig::Memory { .. } | StoreConfig::File { .. } => return,
+    };
+    if unverified {
+        tracing::warn!(component = "store", "the identity of {server} is not checked: `tls_insecure` is set");
     }
 }
 
@@ -121,7 +125,7 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
         tracing::warn!(
             component = "config",
             policies = policies.join(", "),
-            "the rules of these policies lie apart in the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`"
+            "the rules of these policies are in different slots of the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`"
         );
     }
 }
@@ -158,8 +162,8 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { engine, mut registry, flush, gateway, leases, pacer } =
-        assemble::assemble(&config).await?;
+    let Assembly { admissions, mut registry, flush, gateway, pacer } = assemble::assemble(&config).await?;
+    let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
     let told = Arc::new(Told::new(config.webhooks.clone()));
@@ -178,7 +182,7 @@ async fn serve(
     let reloader = Arc::new(Reloader::new(source, bytes, config.clone(), in_force, counts));
     let by_request = Arc::clone(&reloader);
     let parts = HttpParts {
-        engine: Arc::clone(&engine),
+        admissions,
         pacer: pacer.clone(),
         keys,
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),

@@ -21,7 +21,7 @@ fn a_ban_is_sent_with_all_that_was_said_and_put_in_words() {
     let run =
         server.run(&["ban", "203.0.113.0/24", "user=bob", "--for", "60m", "--reason", "spam", "--public"]);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
-    assert_eq!(run.out, "203.0.113.0/24 is barred, until 2026-01-15T11:00:00Z\nuser=bob is never barred\n");
+    assert_eq!(run.out, "203.0.113.0/24 is blocked, until 2026-01-15T11:00:00Z\nuser=bob is never blocked\n");
     assert_eq!(server.only().line, "POST /api/v1/bans");
     let ban = |target: &str| json!({ "target": target, "for": "1h", "reason": "spam", "public": true });
     assert_eq!(body(&server), json!({ "bans": [ban("203.0.113.0/24"), ban("user=bob")] }));
@@ -123,7 +123,7 @@ user=bob        allow  -                     rule login  -
     let run = Responder::always(Reply::Json(200, more)).run(&["bans"]);
     assert!(run.out.ends_with("\nthere are more: --after 'user=bob'\n"), "{}", run.out);
     let run = Responder::always(Reply::Json(200, r#"{"bans":[]}"#)).run(&["bans"]);
-    assert_eq!(run.out, "nobody is listed\n");
+    assert_eq!(run.out, "the lists are empty\n");
 }
 
 #[test]
@@ -132,13 +132,13 @@ fn a_check_of_who_is_barred_exits_with_1_and_a_role_that_is_too_small_with_2() {
     let run = Responder::always(Reply::Problem(403, barred)).run(&["check", "p"]);
     assert_eq!(
         (run.code, run.out.as_str(), run.err.as_str()),
-        (1, "barred, retry in 1h\nreason: spam\n", "")
+        (1, "blocked, retry in 1h\nreason: spam\n", "")
     );
     let run = Responder::always(Reply::Problem(403, barred)).run(&["check", "p", "--json"]);
     assert_eq!((run.code, run.out), (1, format!("{barred}\n")));
     let good = barred.replace(r#","retry_after_ms":3600000"#, "").replace(r#","reason":"spam""#, "");
     let run = Responder::always(Reply::Problem(403, good.leak())).run(&["check", "p"]);
-    assert_eq!((run.code, run.out.as_str()), (1, "barred, for good\n"));
+    assert_eq!((run.code, run.out.as_str()), (1, "blocked\n"));
     let forbidden = r#"{"type":"/problems/forbidden","title":"Forbidden","status":403,"detail":"this needs the role `check`","correlationId":"c"}"#;
     let run = Responder::always(Reply::Problem(403, forbidden)).run(&["check", "p"]);
     assert_eq!((run.code, run.out.as_str()), (2, ""));

@@ -167,7 +167,7 @@ fn without_a_policy_the_only_one_is_asked_about_or_that_of_the_starter() {
         match expected {
             Ok(policy) => assert_eq!(report(&run)["policy"], policy),
             Err(why) => {
-                let said = format!("error: say with --policy which policy to ask about: {why}\n");
+                let said = format!("error: name a policy with --policy: {why}\n");
                 assert_eq!((run.code, run.err), (2, said));
                 assert_eq!(server.asked().len(), 1);
             }

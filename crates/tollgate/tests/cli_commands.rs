@@ -58,7 +58,7 @@ fn a_check_says_that_it_was_decided_without_the_store() {
 fn a_check_sends_cost_id_and_that_it_is_only_a_try() {
     let server = Responder::always(Reply::Json(200, ALLOWED));
     let run = server.run(&["check", "p", "a=b=c", "--cost", "7", "--id", "deal-7", "--dry-run"]);
-    assert!(run.out.starts_with("allowed; nothing was taken\n"), "{}", run.out);
+    assert!(run.out.starts_with("allowed; nothing was charged\n"), "{}", run.out);
     let body: Value = serde_json::from_str(&server.only().body).unwrap();
     let fields = json!({ "a": "b=c" });
     assert_eq!(body, json!({ "policy": "p", "fields": fields, "cost": 7, "id": "deal-7", "dry_run": true }));
@@ -103,11 +103,11 @@ fn waits_deferrals_and_hopeless_attempts_have_headlines_of_their_own() {
         ),
         (
             r#"{"allowed":false,"verdict":"deny","denied_by":"jobs","denied_key":"7","rules":[]}"#,
-            "denied by jobs 7, and waiting alone does not help\n",
+            "denied by jobs 7, and waiting does not help\n",
         ),
         (
             r#"{"allowed":false,"verdict":"deny","denied_by":"jobs","denied_key":"7","rules":[{"rule":"jobs","key":"7","limit":"10 at once","exceeded":true,"observed":false,"limits":[]}]}"#,
-            "denied by jobs 7, and waiting alone does not help: 10 at once\n",
+            "denied by jobs 7, and waiting does not help: 10 at once\n",
         ),
     ];
     for (answer, expected) in table {
@@ -130,7 +130,7 @@ fn a_repeated_id_and_an_attempt_without_limits_are_said() {
     let table = [
         (
             r#"{"allowed":true,"verdict":"allow","repeated":true,"rules":[]}"#,
-            "allowed; this id is held already",
+            "allowed; this id is already held",
         ),
         (r#"{"allowed":true,"verdict":"allow","repeated":false,"rules":[]}"#, "allowed; no limit applies"),
     ];
@@ -146,7 +146,7 @@ fn no_limit_at_all_is_the_word_and_not_zero() {
         &["set", "sender", "bob", "0"],
         &["set", "sender", "bob", "5/day", "0/hour"],
         &["set", "sender", "bob", "null"],
-        &["rate-limits", "create", "search", "0"],
+        &["policies", "create", "search", "0"],
         &["consumers", "set", "bob", "0"],
     ];
     for arguments in commands {
@@ -154,7 +154,7 @@ fn no_limit_at_all_is_the_word_and_not_zero() {
         let run = server.run(arguments);
         assert_eq!((run.code, server.asked().len()), (2, 0), "{arguments:?}: {run:?}");
         assert!(
-            run.err.contains("this would mean no limit at all: write `unlimited` if that is meant"),
+            run.err.contains("this would mean no limit at all: write `unlimited` if you mean that"),
             "{run:?}"
         );
     }
@@ -183,14 +183,14 @@ fn peek_shows_the_counters_of_a_key() {
     let server = Responder::always(Reply::Json(200, COUNTERS));
     let run = server.run(&["peek", "sender", "user@example.com"]);
     assert_eq!((run.code, run.out.as_str()), (0, COUNTERS_IN_WORDS));
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits/sender/user%40example.com");
+    assert_eq!(server.only().line, "GET /api/v1/counters/sender/user%40example.com");
 }
 
 #[test]
 fn a_key_with_slashes_stays_one_part_of_the_path() {
     let server = Responder::always(Reply::Json(200, COUNTERS));
     server.run(&["peek", "orders", "/a b/%2F,10.0.0.1"]);
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits/orders/%2Fa%20b%2F%252F%2C10.0.0.1");
+    assert_eq!(server.only().line, "GET /api/v1/counters/orders/%2Fa%20b%2F%252F%2C10.0.0.1");
 }
 
 #[test]
@@ -199,17 +199,17 @@ fn set_puts_limits_and_unset_removes_them() {
     let run = server.run(&["set", "sender", "user@example.com", "2000/hour", "10/s burst 50"]);
     assert_eq!((run.code, run.out.as_str()), (0, COUNTERS_IN_WORDS));
     let asked = server.only();
-    assert_eq!(asked.line, "PUT /api/v1/ratelimits/sender/user%40example.com");
+    assert_eq!(asked.line, "PUT /api/v1/counters/sender/user%40example.com");
     assert_eq!(asked.body, r#"{"limits":["2000/hour","10/s burst 50"]}"#);
 
     for (answer, expected) in [
-        (r#"{"removed":true}"#, "removed: the limits of rule sender hold for u again\n"),
+        (r#"{"removed":true}"#, "removed: the limits of rule sender apply to u again\n"),
         (r#"{"removed":false}"#, "u had no limits of its own in rule sender\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         let run = server.run(&["set", "sender", "u", "--unset"]);
         assert_eq!((run.code, run.out.as_str()), (0, expected));
-        assert_eq!(server.only().line, "DELETE /api/v1/ratelimits/sender/u/override");
+        assert_eq!(server.only().line, "DELETE /api/v1/counters/sender/u/override");
     }
 }
 
@@ -226,15 +226,15 @@ fn a_limit_that_is_none_is_shown_where_it_goes_wrong_and_not_sent() {
 #[test]
 fn reset_names_exactly_what_is_forgotten() {
     let table: [(&[&str], &str, &str); 3] = [
-        (&["sender", "u"], "/sender/u", "reset: sender u starts afresh\n"),
-        (&["--rule", "sender"], "/sender", "reset: every key of sender starts afresh\n"),
-        (&["--all", "--yes"], "", "reset: every key of every rule starts afresh\n"),
+        (&["sender", "u"], "/sender/u", "reset the counts of sender u\n"),
+        (&["--rule", "sender"], "/sender", "reset the counts of every key of sender\n"),
+        (&["--all", "--yes"], "", "reset the counts of every key of every rule\n"),
     ];
     for (arguments, path, expected) in table {
         let server = Responder::always(Reply::Json(200, r#"{"reset":true}"#));
         let run = server.run(&[&["reset"], arguments].concat());
         assert_eq!((run.code, run.out.as_str()), (0, expected));
-        assert_eq!(server.only().line, format!("DELETE /api/v1/ratelimits{path}"));
+        assert_eq!(server.only().line, format!("DELETE /api/v1/counters{path}"));
     }
 }
 
@@ -242,7 +242,10 @@ fn reset_names_exactly_what_is_forgotten() {
 fn reset_forgets_nothing_where_it_is_not_clear_what_is_meant() {
     let server = Responder::always(Reply::Json(200, r#"{"reset":true}"#));
     let all = server.run(&["reset", "--all"]);
-    assert_eq!((all.code, all.err.as_str()), (2, "error: --all needs --yes where nobody can be asked\n"));
+    assert_eq!(
+        (all.code, all.err.as_str()),
+        (2, "error: --all needs --yes if standard input is not a terminal\n")
+    );
     for arguments in
         [&["reset"][..], &["reset", "a"], &["reset", "a", "b", "--all"], &["reset", "a", "--rule", "b"]]
     {
@@ -272,9 +275,9 @@ fn a_part_of_a_receipt_is_named_by_amount_and_by_field() {
 #[test]
 fn refund_says_what_became_of_the_receipt() {
     let table = [
-        (r#"{"given":"back"}"#, 0, "given back\n"),
-        (r#"{"given":"already"}"#, 0, "was given back before\n"),
-        (r#"{"given":"too_old"}"#, 1, "too old to be given back\n"),
+        (r#"{"given":"back"}"#, 0, "refunded\n"),
+        (r#"{"given":"already"}"#, 0, "was refunded before\n"),
+        (r#"{"given":"too_old"}"#, 1, "too old to be refunded\n"),
     ];
     for (answer, code, expected) in table {
         let server = Responder::always(Reply::Json(200, answer));
@@ -359,7 +362,7 @@ policy       rules
 mail.accept  global, domain
 "
     );
-    assert_eq!(server.only().line, "GET /api/v1/ratelimits");
+    assert_eq!(server.only().line, "GET /api/v1/counters");
 }
 
 #[test]

@@ -24,7 +24,7 @@ fn a_server_that_hangs_is_given_up() {
     let server = Responder::always(Reply::Hang);
     let run = server.run(&["check", "api", "--timeout", "300ms"]);
     let expected = format!(
-        "error: {} did not answer within 300ms. It may have acted all the same; --timeout waits longer.\n",
+        "error: {} did not answer within 300ms. It may still have acted. Use --timeout to wait longer.\n",
         server.url()
     );
     assert_eq!((run.code, run.err), (2, expected));

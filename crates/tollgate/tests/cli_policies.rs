@@ -57,10 +57,10 @@ fn a_policy_is_made_from_limits_or_from_two_numbers() {
     ];
     for (arguments, expected) in table {
         let server = Responder::always(Reply::Json(201, POLICY));
-        let run = server.run(&[&["rate-limits", "create", "partners"], arguments].concat());
+        let run = server.run(&[&["policies", "create", "partners"], arguments].concat());
         assert_eq!((run.code, run.out.as_str()), (0, IN_WORDS), "{}", run.err);
         let asked = server.only();
-        assert_eq!((asked.line.as_str(), body(&asked.body)), ("POST /api/v1/rate-limits", expected));
+        assert_eq!((asked.line.as_str(), body(&asked.body)), ("POST /api/v1/policies", expected));
     }
 }
 
@@ -68,7 +68,7 @@ fn a_policy_is_made_from_limits_or_from_two_numbers() {
 fn what_makes_no_policy_is_not_sent() {
     let server = Responder::always(Reply::Json(201, POLICY));
     let table: [(&[&str], &str); 7] = [
-        (&[], "say which limits"),
+        (&[], "limits are missing"),
         (&["10/s brust 50"], "\n    10/s brust 50\n         ^"),
         (&["--requests-per-second", "10"], "--burst-size"),
         (&["--burst-size", "10"], "--requests-per-second"),
@@ -77,7 +77,7 @@ fn what_makes_no_policy_is_not_sent() {
         (&["5/s", "--on-outage", "local"], "`local` is followed by a share"),
     ];
     for (arguments, piece) in table {
-        let run = server.run(&[&["rate-limits", "create", "partners"], arguments].concat());
+        let run = server.run(&[&["policies", "create", "partners"], arguments].concat());
         assert!(run.code == 2 && run.err.contains(piece), "{arguments:?}: {}", run.err);
     }
     assert_eq!(server.run(&["consumers", "set", "acme"]).code, 2);
@@ -107,11 +107,11 @@ fn a_change_keeps_what_is_not_said_and_overwrites_nobody() {
         expected["description"] = json!("what partners\nmay do");
         expected["on_outage"] = Value::Null;
         let server = Responder::always(Reply::Raw(answer));
-        let run = server.run(&[&["rate-limits", "set", "partners"], arguments].concat());
+        let run = server.run(&[&["policies", "set", "partners"], arguments].concat());
         assert_eq!((run.code, run.out.as_str()), (0, IN_WORDS), "{}", run.err);
         let [looked, put] = server.asked().try_into().unwrap();
-        assert_eq!(looked.line, "GET /api/v1/rate-limits/partners");
-        assert_eq!(put.line, "PUT /api/v1/rate-limits/partners");
+        assert_eq!(looked.line, "GET /api/v1/policies/partners");
+        assert_eq!(put.line, "PUT /api/v1/policies/partners");
         assert_eq!(put.headers.get("if-match").map(String::as_str), Some("\"tag-3\""));
         assert_eq!(body(&put.body), expected);
     }
@@ -120,9 +120,9 @@ fn a_change_keeps_what_is_not_said_and_overwrites_nobody() {
 #[test]
 fn policies_are_listed_shown_and_deleted() {
     let off = POLICY.replace("\"in_force\":true", "\"in_force\":false").replace("partners", "old");
-    let page = format!("{{\"rate_limits\":[{POLICY},{off}],\"next\":\"old\"}}");
+    let page = format!("{{\"policies\":[{POLICY},{off}],\"next\":\"old\"}}");
     let server = Responder::always(Reply::Json(200, page.leak()));
-    let run = server.run(&["rate-limits", "list", "--limit", "2", "--after", "a&b"]);
+    let run = server.run(&["policies", "list", "--limit", "2", "--after", "a&b"]);
     assert_eq!(
         run.out,
         "\
@@ -130,21 +130,21 @@ policy              limits         by         when exceeded  routes  description
 partners            10/s burst 50  route, ip  reject              2  what partners
 old (not in force)  10/s burst 50  route, ip  reject              2  what old
 
-more: tollgate rate-limits list --after old
+more: tollgate policies list --after old
 "
     );
-    assert_eq!(server.only().line, "GET /api/v1/rate-limits?limit=2&after=a%26b");
-    let server = Responder::always(Reply::Json(200, r#"{"rate_limits":[],"next":null}"#));
-    assert_eq!(server.run(&["rate-limits", "list"]).out, "no policies were made over the API\n");
-    assert_eq!(server.only().line, "GET /api/v1/rate-limits?limit=100");
+    assert_eq!(server.only().line, "GET /api/v1/policies?limit=2&after=a%26b");
+    let server = Responder::always(Reply::Json(200, r#"{"policies":[],"next":null}"#));
+    assert_eq!(server.run(&["policies", "list"]).out, "no policies were created over the API\n");
+    assert_eq!(server.only().line, "GET /api/v1/policies?limit=100");
 
     let server = Responder::always(Reply::Json(200, POLICY));
-    assert_eq!(server.run(&["rate-limits", "show", "partners"]).out, IN_WORDS);
-    let json = server.run(&["rate-limits", "show", "partners", "--json"]);
+    assert_eq!(server.run(&["policies", "show", "partners"]).out, IN_WORDS);
+    let json = server.run(&["policies", "show", "partners", "--json"]);
     assert_eq!(json.out, format!("{POLICY}\n"));
     let server = Responder::always(Reply::Json(200, r#"{"deleted":"partners"}"#));
-    assert_eq!(server.run(&["rate-limits", "delete", "partners"]).out, "deleted partners\n");
-    assert_eq!(server.only().line, "DELETE /api/v1/rate-limits/partners");
+    assert_eq!(server.run(&["policies", "delete", "partners"]).out, "deleted the policy partners\n");
+    assert_eq!(server.only().line, "DELETE /api/v1/policies/partners");
 }
 
 #[test]
@@ -178,8 +178,8 @@ e      (there is no such route)  q       assigned
     assert_eq!(asked.line, "PUT /api/v1/routes/a%20b/rate-limit");
     assert_eq!(asked.body, r#"{"policy":"q"}"#);
     for (answer, expected) in [
-        (r#"{"removed":true}"#, "a passes what it is configured to\n"),
-        (r#"{"removed":false}"#, "a was not assigned anything\n"),
+        (r#"{"removed":true}"#, "a uses its configured policy\n"),
+        (r#"{"removed":false}"#, "a had no assigned policy\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         assert_eq!(server.run(&["routes", "unassign", "a"]).out, expected);
@@ -213,8 +213,8 @@ more: tollgate consumers list --after b
     let server = Responder::always(Reply::Json(200, acme));
     assert_eq!(server.run(&["consumers", "show", "acme"]).out, "acme: 10/s burst 50\n");
     for (answer, expected) in [
-        (r#"{"removed":true}"#, "removed: what was set for acme holds no more\n"),
-        (r#"{"removed":false}"#, "nothing was set for acme\n"),
+        (r#"{"removed":true}"#, "removed the limits of acme\n"),
+        (r#"{"removed":false}"#, "acme has no limits of its own\n"),
     ] {
         let server = Responder::always(Reply::Json(200, answer));
         assert_eq!(server.run(&["consumers", "unset", "acme"]).out, expected);
@@ -223,10 +223,21 @@ more: tollgate consumers list --after b
 }
 
 #[test]
+fn the_earlier_name_of_the_command_still_works() {
+    let asked = |command| {
+        let server = Responder::always(Reply::Json(200, r#"{"deleted":"partners"}"#));
+        let run = server.run(&[command, "delete", "partners"]);
+        (run.code, run.out, server.only().line)
+    };
+    assert_eq!(asked("rate-limits"), asked("policies"));
+    assert_eq!(asked("policies").2, "DELETE /api/v1/policies/partners");
+}
+
+#[test]
 fn a_conflict_is_an_error_that_says_why() {
     let problem = r#"{"type":"/problems/conflict","title":"Conflict","status":409,"detail":"`partners` is in use by the routes `checkout`","correlationId":"x"}"#;
     let server = Responder::always(Reply::Problem(409, problem));
-    let run = server.run(&["rate-limits", "delete", "partners"]);
+    let run = server.run(&["policies", "delete", "partners"]);
     let expected = "error: Conflict: `partners` is in use by the routes `checkout` (correlation id x)\n";
     assert_eq!((run.code, run.err.as_str()), (2, expected));
 }

@@ -324,11 +324,11 @@ fn overrides_are_for_keys_that_the_rule_can_have() {
     check_yaml(&[
         (
             "rules: { a: { limits: 0, overrides: { b: 1/s } } }",
-            "t.yaml:1:39: rules.a.overrides.b: `b` is no key: without `by` the rule has one key, its own name `a`",
+            "t.yaml:1:39: rules.a.overrides.b: `b` is not a key: without `by` the rule has one key, its own name `a`",
         ),
         (
             "rules: { a: { by: ip, limits: 0, overrides: { b: 1/s } } }",
-            "t.yaml:1:47: rules.a.overrides.b: `b` is no key: the field `ip` holds IPv4 or IPv6 addresses",
+            "t.yaml:1:47: rules.a.overrides.b: `b` is not a key: the field `ip` holds IPv4 or IPv6 addresses",
         ),
         (
             "rules: { a: { by: ip, limits: 0, overrides: { 10.0.0.0/8: 1/s, 2001:db8::/64: 1/s } } }",
@@ -340,11 +340,11 @@ fn overrides_are_for_keys_that_the_rule_can_have() {
         ),
         (
             "rules: { a: { by: sender, limits: 0, overrides: { <>: 1/s } } }",
-            "t.yaml:1:51: rules.a.overrides.\"<>\": `<>` is no key: the rule does not apply to the null sender",
+            "t.yaml:1:51: rules.a.overrides.\"<>\": `<>` is not a key: the rule does not apply to the null sender",
         ),
         (
             "rules: { a: { by: [user, ip], limits: 0, overrides: { bob: 1/s } } }",
-            "t.yaml:1:55: rules.a.overrides.bob: `bob` is no key: write one value for each of `user`, `ip`, separated by commas",
+            "t.yaml:1:55: rules.a.overrides.bob: `bob` is not a key: write one value for each of `user`, `ip`, separated by commas",
         ),
         (
             "rules: { a: { by: domain, limits: 0, overrides: { b.example: 1/s, B.example.: 2/s } } }",
@@ -404,11 +404,11 @@ fn stores_are_of_one_kind_with_its_own_settings() {
     check_yaml(&[
         (
             "store: memry",
-            "t.yaml:1:8: store: `memry` is no store: write `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`; did you mean `memory`?",
+            "t.yaml:1:8: store: `memry` is not a store: write `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`; did you mean `memory`?",
         ),
         (
             "store: {}",
-            "t.yaml:1:8: store: say where: `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`",
+            "t.yaml:1:8: store: name the store: `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`",
         ),
         ("store: { memory: {}, file: x }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
         (
@@ -522,7 +522,7 @@ fn aliases_that_explode_are_refused() {
     }
     let refusal = refusal(&bomb, Format::Yaml);
     assert!(
-        refusal.ends_with("the aliases stand for too much text: write it out where it is needed"),
+        refusal.ends_with("the aliases expand to too much text: write it out where it is needed"),
         "{refusal}"
     );
 }

@@ -39,6 +39,6 @@ fn nothing_is_no_key() {
         let text = format!(
             "fields: {{ k: {kind} }}\nrules: {{ a: {{ by: k, limits: 1/s, overrides: {{ '': 2/s }} }} }}"
         );
-        assert_eq!(refusal(&text), "t.yaml:2:48: rules.a.overrides.\"\": an empty value is no key");
+        assert_eq!(refusal(&text), "t.yaml:2:48: rules.a.overrides.\"\": an empty value is not a key");
     }
 }

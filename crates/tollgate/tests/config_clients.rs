@@ -87,7 +87,7 @@ fn mistakes_about_clients_are_named() {
         ),
         (
             "clients: { address_header: x-real-ip }",
-            "clients.address_header: nobody's word is taken without `trusted_proxies`: add them, as in `[10.0.0.0/8]`",
+            "clients.address_header: this header is used only with `trusted_proxies`: add them, as in `[10.0.0.0/8]`",
         ),
         (
             "clients: { api_keys: { keys: [{ name: a, token_env: KEY }, { name: b, token_env: KEY }] } }",

@@ -32,7 +32,7 @@ fn what_counts_nothing_or_is_no_status_is_refused_where_it_is() {
     let table = [
         (
             "40x",
-            "t.yaml:1:40: rules.a.count_when: `40x` is no status: a status is `100` to `599`, or all of a kind, as in `4xx`
+            "t.yaml:1:40: rules.a.count_when: `40x` is not a status: a status is `100` to `599`, or all of a kind, as in `4xx`
     40x
     ^",
         ),

@@ -233,10 +233,10 @@ fn addresses_files_and_numbers_that_cannot_be_are_refused() {
             "bounds: { head_bytes: 10 }",
             "gateway.bounds.head_bytes: `10` is too little or too much: write a number from 8192 to 65535",
         ),
-        ("upstreams: { s: http://a:1/ }", "gateway.upstreams.s: write the host and the port alone: `a:1`"),
+        ("upstreams: { s: http://a:1/ }", "gateway.upstreams.s: write only the host and the port: `a:1`"),
         (
             "upstreams: { s: 'https://a:1' }",
-            "gateway.upstreams.s: write the host and the port alone: `a:1`, and `tls: {}` beside the `addresses`",
+            "gateway.upstreams.s: write only the host and the port: `a:1`, and `tls: {}` beside the `addresses`",
         ),
         (
             "upstreams: { s: a }",

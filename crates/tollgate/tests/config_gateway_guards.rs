@@ -130,11 +130,11 @@ fn statuses_that_let_a_guesser_through_are_warned_of() {
         assert_eq!(of(fine), [""; 0], "{fine}");
     }
     for (doubtful, about) in [
-        ("success: 3xx", "route r: 301 alone clears"),
-        ("success: [200, 308]", "route r: 308 alone clears"),
-        ("success: { status: 302, method: POST }", "route r: 302 alone clears"),
-        ("success: 303, neutral: [404, 422]", "route r: a login that is answered with 422 is given back"),
-        ("success: 303, neutral: 308", "route r: a login that is answered with 308 is given back"),
+        ("success: 3xx", "route r: 301 clears"),
+        ("success: [200, 308]", "route r: 308 clears"),
+        ("success: { status: 302, method: POST }", "route r: 302 clears"),
+        ("success: 303, neutral: [404, 422]", "route r: a login that is answered with 422 is refunded"),
+        ("success: 303, neutral: 308", "route r: a login that is answered with 308 is refunded"),
     ] {
         let told = of(doubtful);
         assert!(told.len() == 1 && told[0].starts_with(about), "{doubtful}: {told:?}");
@@ -145,10 +145,10 @@ fn statuses_that_let_a_guesser_through_are_warned_of() {
 fn mistakes_are_refused_where_they_stand() {
     const THERE_ARE: &str = "there are route, ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer, form.NAME and json.NAME";
     let unknown = format!(
-        "gateway.routes.r.guard: policy `login` counts by `user`, which is no part of a request; {THERE_ARE}, and whatever `fields` names, as in `fields: {{ user: form.user }}`"
+        "gateway.routes.r.guard: policy `login` counts by `user`, which is not part of a request; {THERE_ARE}, and whatever `fields` names, as in `fields: {{ user: form.user }}`"
     );
     let no_source = format!(
-        "gateway.routes.r.guard.fields: `user` stands for `body.user`, which is no part of a request; {THERE_ARE}"
+        "gateway.routes.r.guard.fields: `user` stands for `body.user`, which is not part of a request; {THERE_ARE}"
     );
     let form = "name: login, fields: { user: form.user }";
     for (guard, expected) in [
@@ -169,7 +169,7 @@ fn mistakes_are_refused_where_they_stand() {
         ),
         (
             &format!("{{ {form}, success: {{ method: POST }} }}"),
-            "gateway.routes.r.guard.success: what tells a success? Add `status`, `header` or `cookie`",
+            "gateway.routes.r.guard.success: `success` is empty: add `status`, `header` or `cookie`",
         ),
         (
             &format!("{{ {form}, success: {{ cookie: 'a b' }} }}"),
@@ -185,7 +185,7 @@ fn mistakes_are_refused_where_they_stand() {
         ),
         (
             "{ name: login, fields: { user: form.user, ip: header.x-real-ip }, success: 303 }",
-            "gateway.routes.r.guard.fields: `ip` has a meaning of its own and cannot stand for anything else",
+            "gateway.routes.r.guard.fields: `ip` is a built-in name and cannot be redefined",
         ),
         (
             &format!("{{ {form}, success: 2xx, neutral: [204, 401] }}"),
@@ -193,7 +193,7 @@ fn mistakes_are_refused_where_they_stand() {
         ),
         (
             &format!("{{ {form}, success: 303, max_delay: 2m }}"),
-            "gateway.routes.r.guard.max_delay: a login is held back for `60s` at most, and refused then",
+            "gateway.routes.r.guard.max_delay: a login can be delayed for `60s` at most",
         ),
         (
             &format!("{{ {form}, success: 303, failure: 401 }}"),
@@ -211,7 +211,7 @@ fn what_lies_in_a_body_is_for_guards_alone() {
     let error = load("{ name: login, fields: { user: form.user }, success: 303 }", "{ user: form.user }")
         .unwrap_err();
     assert!(
-        error.contains("clients.fields: `user` stands for `form.user`, which is no part of a request"),
+        error.contains("clients.fields: `user` stands for `form.user`, which is not part of a request"),
         "{error}"
     );
     let text = "

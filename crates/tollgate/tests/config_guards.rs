@@ -99,8 +99,8 @@ fn what_is_wrong_is_found_where_it_is() {
         (recommended("{ clears: all }"), "what do logins pass?"),
         (recommended("by user"), "there is a policy `login` already"),
         ("guards: { login: user }".to_owned(), "as in `by user`"),
-        ("guards: { login: { by: [] } }".to_owned(), "would lock everybody"),
-        ("guards: { login: { by: user, ladder: 5/day } }".to_owned(), "`5/day` is no ladder"),
+        ("guards: { login: { by: [] } }".to_owned(), "would lock all of them"),
+        ("guards: { login: { by: user, ladder: 5/day } }".to_owned(), "`5/day` is not a ladder"),
         ("guards: { login: { by: user, ladder: ladder 4 lok 1h } }".to_owned(), "guards.login.ladder"),
         ("guards: { Login: { by: user } }".to_owned(), "cannot be part of a name"),
         ("guards: { login: { by: user, notify: x } }".to_owned(), "notify"),
@@ -143,7 +143,7 @@ fn what_may_not_be_meant_is_warned_of() {
         ))
     };
     assert!(
-        hook("https://example.com", "ladder 4 lock 1h")[0].contains("no step of its ladders says `notify`")
+        hook("https://example.com", "ladder 4 lock 1h")[0].contains("no step of its ladders has `notify`")
     );
     assert!(hook("http://example.com", "standard")[0].contains("without TLS"));
     assert_eq!(hook("http://127.0.0.1:9", "standard"), Vec::<String>::new());

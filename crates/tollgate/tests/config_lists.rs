@@ -110,11 +110,11 @@ fn a_mistake_in_a_target_is_shown_where_it_is_with_what_would_be_right() {
         ),
         (
             "blocklist: [{ target: 10.0.0.1, until: tomorrow }]",
-            "t.yaml:1:40: blocklist[0].until: `tomorrow` is no moment: write it as in `2027-01-31T12:00:00Z`",
+            "t.yaml:1:40: blocklist[0].until: `tomorrow` is not a time: write it as in `2027-01-31T12:00:00Z`",
         ),
         (
             "blocklist: [{ target: 10.0.0.1, public: true }]",
-            "t.yaml:1:41: blocklist[0].public: there is no `reason` to tell",
+            "t.yaml:1:41: blocklist[0].public: `public` needs a `reason`",
         ),
         (
             "blocklist: [{ target: 10.0.0.1, reason: \"a\\nb\" }]",
@@ -127,7 +127,7 @@ t.yaml:2:13: allowlist[0]: `10.0.0.0/8` is in the blocklist already",
         ),
         (
             "blocklist: [usr=bob]\nrules: { a: { by: user, limits: 5/s } }",
-            "t.yaml:1:13: blocklist[0]: no rule knows the field `usr`, and `fields` does not say what it holds; did you mean `user`?",
+            "t.yaml:1:13: blocklist[0]: no rule uses the field `usr`, and `fields` does not declare it; did you mean `user`?",
         ),
         (
             "blocklist: [key=k]\nrules: { a: { by: key, secret: true, limits: 5/s } }",
@@ -154,15 +154,15 @@ fn a_rule_that_could_not_ban_is_refused() {
         ),
         (
             "rules: { a: { limits: 5/s, ban: after 5 denials in 1m ban 1h } }",
-            "t.yaml:1:33: rules.a.ban: without `by` the rule has one key, and a ban would bar everybody",
+            "t.yaml:1:33: rules.a.ban: without `by` the rule has one key, so a ban would block all clients",
         ),
         (
             "rules: { a: { by: ip, limits: 5/s, on_exceed: observe, ban: after 5 denials in 1m ban 1h } }",
-            "t.yaml:1:61: rules.a.ban: a rule that only observes denies nobody, so it has nobody to ban",
+            "t.yaml:1:61: rules.a.ban: a rule that only observes denies no attempt, so it cannot ban",
         ),
         (
             "rules: { a: { by: key, limits: 5/s, secret: true, ban: after 5 denials in 1m ban 1h } }",
-            "t.yaml:1:56: rules.a.ban: the keys of the rule are secret, and whoever is banned can be read in the lists",
+            "t.yaml:1:56: rules.a.ban: the keys of the rule are secret, but the lists show who is banned",
         ),
     ];
     for (text, expected) in table {

@@ -130,7 +130,7 @@ rules:
     let output = tollgate(directory.path(), &["check-config", "--config", "counting.yaml"], &[]);
     let told: Vec<&str> =
         text(&output.stdout).lines().filter_map(|line| line.strip_prefix("  counts ")).collect();
-    let words = "an attempt whose answer is 401 or 403; others are given back once answered";
+    let words = "an attempt whose answer is 401 or 403; others are refunded once answered";
     assert_eq!(told, [words], "{output:?}");
     let output = tollgate(directory.path(), &["check-config", "--json", "--config", "counting.yaml"], &[]);
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -148,7 +148,7 @@ fn check_config_warns_of_what_the_server_would_stumble_over() {
     assert_eq!((text(&output.stderr), output.status.code()), ("", Some(0)));
     let told = text(&output.stdout);
     for expected in [
-        "\nwarning: the store's file is to be in nowhere, and there is no such directory: the server would not start\n  remedy: ",
+        "\nwarning: the store's file should be in nowhere, but there is no such directory: the server would not start\n  remedy: ",
         "\nwarning: the environment variable TOLLGATE_LISTEN_HTTP is ignored: two underscores separate levels\n  remedy: call it TOLLGATE__LISTEN__HTTP\n",
     ] {
         assert!(told.contains(expected), "{expected:?} is missing in\n{told}");
@@ -240,7 +240,7 @@ fn check_config_says_where_redis_is_and_not_the_password() {
         ),
         (
             "{ redis: 'rediss://:hunter2@h', tls_insecure: true, key_prefix: p }",
-            "in Redis at h:6379, by TLS with whoever answers, under keys that begin with p:",
+            "in Redis at h:6379, by TLS without checking certificates, under keys that begin with p:",
         ),
     ];
     let directory = tempfile::tempdir().unwrap();
@@ -296,12 +296,12 @@ fn files_that_cannot_be_read_are_refused_by_name() {
         ("none.yaml", "none.yaml: cannot be read: No such file or directory (os error 2)\n"),
         (
             "config.json",
-            "config.json: a configuration ends in `.yaml`, `.yml` or `.toml`, which says how it is written\n",
+            "config.json: the name of a configuration file must end in `.yaml`, `.yml` or `.toml`\n",
         ),
         ("latin.yaml", "latin.yaml: is not UTF-8 text from byte 7 on: save it as UTF-8\n"),
         (
             "huge.yaml",
-            "huge.yaml: the file is larger than 32 MiB: set overrides with `tollgate set` or `PUT /api/v1/ratelimits/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`\n",
+            "huge.yaml: the file is larger than 32 MiB: set overrides with `tollgate set` or `PUT /api/v1/counters/RULE/KEY`, and listings with `tollgate ban` or `POST /api/v1/bans`\n",
         ),
         ("empty.yaml", &format!("empty.yaml: {empty}\n")),
         ("comments.yaml", &format!("comments.yaml: {empty}\n")),

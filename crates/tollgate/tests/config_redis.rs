@@ -116,7 +116,7 @@ fn what_secret_keys_are_hashed_with_can_be_said_and_is_long_enough() {
         ),
         (
             "store: { file: f, key_secret_env: PASS }",
-            "t.yaml:1:19: store.key_secret_env: this is a setting of stores in Redis: write `redis` and its address beside it",
+            "t.yaml:1:19: store.key_secret_env: this is a setting of stores in Redis: add `redis` with its address",
         ),
     ]);
 }
@@ -134,7 +134,7 @@ fn what_is_wrong_with_an_address_or_a_login_is_told_with_a_remedy() {
     check(&[
         (
             "store: reddis://:hunter2@h",
-            "t.yaml:1:8: store: `reddis` is no kind of server: write `redis`, `valkey` or `unix`, `rediss` or `valkeys` for TLS, and `+sentinel` or `+cluster` after it, as in `redis+cluster://…`",
+            "t.yaml:1:8: store: `reddis` is not a known scheme: write `redis`, `valkey` or `unix`, `rediss` or `valkeys` for TLS, and `+sentinel` or `+cluster` after it, as in `redis+cluster://…`",
         ),
         (
             "log: {}\nstore: { redis: 'redis://:hunter2@h:99999' }",
@@ -178,7 +178,7 @@ t.yaml:1:39: store.tls_insecure: this is a setting of TLS: write `rediss://` in 
         ),
         (
             "store: { redis: rediss://a, tls_ca: f, tls_insecure: true }",
-            "t.yaml:1:40: store.tls_insecure: keep one of `tls_ca` and `tls_insecure`: who trusts anybody asks no authority",
+            "t.yaml:1:40: store.tls_insecure: keep one of `tls_ca` and `tls_insecure`: the latter checks no certificate",
         ),
         (
             "store: { redis: redis://a, key_prefix: '{a}', connections: 65, command_timeout: 61s }",
@@ -197,11 +197,11 @@ t.yaml:1:42: store.max_keys: Redis keeps as many keys as it has memory for: set 
         ),
         (
             "store: { file: a, user: b }",
-            "t.yaml:1:19: store.user: this is a setting of stores in Redis: write `redis` and its address beside it",
+            "t.yaml:1:19: store.user: this is a setting of stores in Redis: add `redis` with its address",
         ),
         (
             "store: { memory: {}, key_prefix: b }",
-            "t.yaml:1:22: store.key_prefix: this is a setting of stores in Redis: write `redis` and its address beside it",
+            "t.yaml:1:22: store.key_prefix: this is a setting of stores in Redis: add `redis` with its address",
         ),
         ("store: { redis: redis://a, file: b }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
     ]);

@@ -21,27 +21,27 @@ policies: { p: [a, b, c] }
 const EXPECTED: [(&str, &str); 6] = [
     (
         "clients.trusted_proxies: these networks are every IPv4 address, so any client can choose the address that it is counted by",
-        "name the networks of your proxies alone, as in `10.0.0.0/8`",
+        "name only the networks of your proxies, as in `10.0.0.0/8`",
     ),
     (
         "clients.trusted_proxies: these networks are every IPv6 address, so any client can choose the address that it is counted by",
-        "name the networks of your proxies alone, as in `10.0.0.0/8`",
+        "name only the networks of your proxies, as in `10.0.0.0/8`",
     ),
     (
         "blocklist: these networks are every IPv4 address, so every attempt that brings one is blocked",
-        "name the networks that are meant",
+        "name the networks that you mean",
     ),
     (
         "rules.a.limits: 0 and null mean that nothing is limited, not that nothing passes",
-        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+        "write `unlimited`; to block a key, put it on the `blocklist`",
     ),
     (
         "rules.a.overrides.bob: 0 and null mean that nothing is limited, not that nothing passes",
-        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+        "write `unlimited`; to block a key, put it on the `blocklist`",
     ),
     (
         "rules.b.limits[0]: 0 and null mean that nothing is limited, not that nothing passes",
-        "write `unlimited`; to refuse a key, put it on the `blocklist`",
+        "write `unlimited`; to block a key, put it on the `blocklist`",
     ),
 ];
 
@@ -74,7 +74,7 @@ fn a_server_logs_the_warnings_at_its_start_and_when_it_reloads() {
     let server = home.start();
     let warnings = |log: &str| -> Vec<Value> {
         let lines = log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")));
-        lines.filter(|line: &Value| line["msg"] == "the configuration may not do what is meant").collect()
+        lines.filter(|line: &Value| line["msg"] == "the configuration may not do what you mean").collect()
     };
     let told = warnings(&server.log());
     assert_eq!(told.len(), EXPECTED.len(), "{}", server.log());

@@ -67,7 +67,7 @@ fn damage_is_found_before_the_server_starts() {
         bytes
     };
     for (bytes, found) in [
-        (Vec::new(), "is empty: the server starts counting afresh"),
+        (Vec::new(), "is empty: the server starts counting at zero"),
         (sound[..sound.len() / 16].to_vec(), "is damaged ("),
         (damaged(0..sound.len(), 0), "is damaged ("),
         (damaged(0..512, 0x5a), "is damaged ("),
@@ -97,7 +97,7 @@ fn a_directory_that_is_not_there_is_a_problem() {
 fn memory_has_nothing_to_look_at() {
     let patient = Patient::of("memory");
     let (words, code) = patient.words();
-    assert!(code == 0 && words.contains("there is nothing to look at from outside"), "{words}");
+    assert!(code == 0 && words.contains("there is nothing to check from outside"), "{words}");
     let report = patient.json();
     assert_eq!((&report["verdict"], &report["store"]["kind"]), (&"note".into(), &"memory".into()));
 }

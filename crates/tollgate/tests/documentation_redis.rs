@@ -23,10 +23,9 @@ const IN_SCRIPTS: &[&str] = &[
     "HEXISTS tollgate:a b",
     "HGET tollgate:a b",
     "HGETALL tollgate:a",
-    "HINCRBY tollgate:a b 1",
     "HLEN tollgate:a",
-    "HMGET tollgate/records b",
-    "HSCAN tollgate/records 0",
+    "HMGET tollgate/{lists} b",
+    "HSCAN tollgate/{lists} 0",
     "HSET tollgate:a b c",
     "LINDEX tollgate:a 0",
     "LLEN tollgate:a",
@@ -43,6 +42,9 @@ const IN_SCRIPTS: &[&str] = &[
     "SET tollgate:a b PX 1",
     "TIME",
     "TYPE tollgate:a",
+    "ZADD tollgate/{lists}:ends 1 a",
+    "ZRANGEBYSCORE tollgate/{lists}:ends -inf 1",
+    "ZREM tollgate/{lists}:ends a",
 ];
 
 /// What the store asks besides.

@@ -99,9 +99,9 @@ fn levels_are_charged_together_and_the_first_exceeded_is_named() {
     assert_eq!(ask(&server, "mail.accept", message("A@Example.org", "192.0.2.2"), 1), "deny by sender");
     assert_eq!(ask(&server, "mail.accept", message("b@example.org", "192.0.2.1"), 100), "allow");
     // What was denied was charged nowhere.
-    let (_, domain) = server.ask("GET", "/api/v1/ratelimits/domain/example.org");
+    let (_, domain) = server.ask("GET", "/api/v1/counters/domain/example.org");
     assert_eq!((&domain["hourly_count"], &domain["hourly_limit"]), (&json!(200), &json!(1000)));
-    let (_, ip) = server.ask("GET", "/api/v1/ratelimits/ip/192.0.2.2");
+    let (_, ip) = server.ask("GET", "/api/v1/counters/ip/192.0.2.2");
     assert_eq!(ip["hourly_count"], 0);
     // An address of its own for every hundred, until the domain's thousand are used up.
     for number in 3..11 {
@@ -121,7 +121,7 @@ fn levels_are_charged_together_and_the_first_exceeded_is_named() {
 fn the_levels_of_domains_hold_for_messages_that_bring_addresses_alone() {
     let server = serve("mail-levels.yaml");
     assert_eq!(ask(&server, "mail.accept", json!({ "sender": "a@example.org" }), 100), "allow");
-    let (_, domain) = server.ask("GET", "/api/v1/ratelimits/domain/example.org");
+    let (_, domain) = server.ask("GET", "/api/v1/counters/domain/example.org");
     assert_eq!(domain["hourly_count"], 100);
     let many = json!({ "sender": "b@example.com", "recipients": 101 });
     assert_eq!(ask(&server, "mail.accept", many, 1), "deny by domain");
@@ -182,7 +182,7 @@ fn a_newsletter_may_use_its_domains_whole_hour() {
     let mail = |user: &str| json!({ "domain": "news.example", "sender": format!("{user}@news.example") });
     assert_eq!(ask(&server, "mail.accept", mail("a"), 5_000), "allow");
     assert_eq!(ask(&server, "mail.accept", mail("b"), 1), "deny by domain");
-    let (_, global) = server.ask("GET", "/api/v1/ratelimits/global/global");
+    let (_, global) = server.ask("GET", "/api/v1/counters/global/global");
     assert_eq!((&global["hourly_limit"], &global["daily_limit"]), (&json!(50_000), &json!(0)));
 }
 
@@ -300,7 +300,7 @@ fn the_business_limits_of_the_marketplace_hold() {
         assert_eq!(once("disputes.create", json!({ "user": "angry" })), "allow", "{number}");
     }
     assert_eq!(once("disputes.create", json!({ "user": "angry" })), "deny by dispute_submit");
-    let (_, week) = server.ask("GET", "/api/v1/ratelimits/disputes/angry");
+    let (_, week) = server.ask("GET", "/api/v1/counters/disputes/angry");
     assert_eq!((&week["limits"][0]["used"], &week["limits"][0]["capacity"]), (&json!(2), &json!(3)));
     for number in 0..10 {
         let fields = json!({ "user": format!("v{number}"), "negotiation": "n1" });

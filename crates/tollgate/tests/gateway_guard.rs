@@ -332,7 +332,7 @@ fn the_policy_of_the_route_holds_beside_its_guard() {
     let locked = ask("ada");
     assert_eq!((locked.status, &locked.json()["denied_by"]), (429, &json!("login")));
     assert_eq!(login.server.remaining("each", "127.0.0.1"), 997, "it was asked three times");
-    login.server.ask("PUT", "/api/v1/ratelimits/each/127.0.0.1", Some(&json!({ "limits": ["3/day"] }))).ok();
+    login.server.ask("PUT", "/api/v1/counters/each/127.0.0.1", Some(&json!({ "limits": ["3/day"] }))).ok();
     let limited = ask("bob");
     assert_eq!((limited.status, &limited.json()["denied_by"]), (429, &json!("each")));
     assert_eq!(login.failures(2, "bob"), 0, "the policy comes first");

@@ -153,10 +153,10 @@ fn without_redis_half_of_the_policy_passes_and_the_log_warns_once() {
     assert!(local.was(25), "half of the burst, and what comes in the meantime: {}", local.count);
     let search = gateway.until_refused("/api/search", 2);
     assert!(search.was(2), "half of five: {}", search.count);
-    let unusable = "the store cannot be used";
+    let unusable = "the store is down";
     let warned = |server: &Server| server.log().lines().filter(|line| line.contains(unusable)).count();
     wait_until("the warning", || warned(&gateway.server) > 0);
     assert_eq!(warned(&gateway.server), 1, "{}", gateway.server.log());
     proxy.heal();
-    gateway.server.wait_for_log("the store can be used again");
+    gateway.server.wait_for_log("the store is up again");
 }

@@ -94,7 +94,7 @@ fn routes_and_policies_change_under_load_and_no_request_is_dropped() {
         home.configure(&with(&name));
         server.post("/api/v1/reload", &json!(null)).ok();
         wait_until("the new policy counts", || {
-            let shown = server.get(&format!("/api/v1/ratelimits/{name}/127.0.0.1"));
+            let shown = server.get(&format!("/api/v1/counters/{name}/127.0.0.1"));
             shown.status == 200 && shown.ok()["limits"][0]["used"].as_u64() > Some(0)
         });
     }
@@ -155,16 +155,16 @@ fn a_policy_that_is_assigned_over_the_api_holds_for_its_route() {
     ));
     let server = home.start();
     let made = json!({ "name": "slow", "requestsPerSecond": 1, "burstSize": 2 });
-    assert_eq!(server.post("/api/v1/rate-limits", &made).status, 201);
+    assert_eq!(server.post("/api/v1/policies", &made).status, 201);
     let assigned = server.ask("PUT", "/api/v1/routes/free/rate-limit", Some(&json!({ "policy": "slow" })));
     assert_eq!(assigned.status, 200, "{}", assigned.text());
     let reply = server.gateway().ask("GET", "/free", &[], None);
     assert_eq!((reply.status, reply.header("x-ratelimit-burst")), (200, Some("2")));
     assert_eq!(reply.header("x-ratelimit-type"), Some("route"));
-    assert_eq!(server.ask("DELETE", "/api/v1/rate-limits/slow", None).status, 409, "a route passes it");
+    assert_eq!(server.ask("DELETE", "/api/v1/policies/slow", None).status, 409, "a route passes it");
     server.ask("DELETE", "/api/v1/routes/free/rate-limit", None).ok();
     assert_eq!(server.gateway().ask("GET", "/free", &[], None).header("x-ratelimit-burst"), None);
-    assert_eq!(server.ask("DELETE", "/api/v1/rate-limits/slow", None).status, 200);
-    let gone = |server: &Server| server.get("/api/v1/rate-limits/slow").status;
+    assert_eq!(server.ask("DELETE", "/api/v1/policies/slow", None).status, 200);
+    let gone = |server: &Server| server.get("/api/v1/policies/slow").status;
     assert_eq!(gone(&server), 404);
 }

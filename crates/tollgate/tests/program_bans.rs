@@ -138,7 +138,7 @@ fn what_is_set_and_removed_is_in_the_log_with_who_did_it() {
         .run(&server, &["ban", "203.0.113.0/24", "user=bob,ip=10.0.0.1", "--for", "1h", "--reason", "spam"]);
     assert!(run.status.success(), "{}", text(&run.stderr));
     let run = home.run(&server, &["check", "login", "user=bob", "ip=10.0.0.1"]);
-    assert_eq!((run.status.code(), text(&run.stdout)), (Some(1), "barred, retry in 1h\n"));
+    assert_eq!((run.status.code(), text(&run.stdout)), (Some(1), "blocked, retry in 1h\n"));
     let run = home.run(&server, &["unban", "203.0.113.0/24", "--json"]);
     assert_eq!(text(&run.stdout), "{\"removed\":true,\"configured\":false}\n");
     let run = home.run(&server, &["bans", "--json"]);

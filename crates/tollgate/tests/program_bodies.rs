@@ -47,7 +47,7 @@ fn clients_without_a_token_get_no_memory_for_bodies() {
         ("GET", "/api/v1/openapi.json"),
         ("POST", "/api/v1/check"),
         ("POST", "/api/v1/acquire"),
-        ("PUT", "/api/v1/ratelimits/one/ada"),
+        ("PUT", "/api/v1/counters/one/ada"),
         ("POST", "/api/v1/forward-auth/p"),
         ("POST", "/api/v1/nowhere"),
         ("PATCH", "/api/v1/check"),
@@ -109,7 +109,7 @@ fn bodies_of_all_connections_share_64_mebibytes_and_give_them_back() {
         let refused = peer.reply().unwrap();
         assert_eq!((refused.status, refused.header("connection")), (503, Some("close")));
         assert_eq!(refused.json()["type"], "/problems/unavailable");
-        assert!(refused.text().contains("the server has too many request bodies under way"));
+        assert!(refused.text().contains("the server has too many request bodies in flight"));
     }
     assert_eq!(waiting.len(), 64);
     for (number, mut peer) in waiting.into_iter().enumerate() {
@@ -145,7 +145,7 @@ fn one_connection_takes_8_mebibytes_and_leaves_the_rest_to_others() {
     }
     let refused = |client: &Http2| {
         let refusals = String::from_utf8_lossy(&client.bodies);
-        refusals.matches("this connection has too many request bodies under way").count()
+        refusals.matches("this connection has too many request bodies in flight").count()
     };
     client.pour(MEBIBYTE as i64 - 1, |client| refused(client) >= 32);
     assert!((32..40).contains(&refused(&client)), "{} of 40 were refused", refused(&client));

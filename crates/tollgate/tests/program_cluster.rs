@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// Nobody listens on this port.
 const STORE: &str = "{ redis: 'redis+cluster://127.0.0.1:1', connect_timeout: 100ms }";
 
-const WARNING: &str = "the rules of these policies lie apart in the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`";
+const WARNING: &str = "the rules of these policies are in different slots of the Cluster, which is weaker than all or nothing: give each policy a `hash_tag`";
 
 fn config(store: &str, policies: &str) -> String {
     format!(
@@ -44,7 +44,7 @@ fn checked(store: &str, policies: &str) -> (String, Value) {
 fn a_checked_configuration_names_the_policies_whose_rules_lie_apart() {
     let (words, report) = checked(STORE, PIECES);
     let expected = "
-warning: policy apart: the rules a, b lie apart in the Cluster, so under concurrency it is weaker than all or nothing: no limit is exceeded, but an attempt may be refused because of another that is refused too
+warning: policy apart: the rules a, b are in different slots of the Cluster, which is weaker than all or nothing: no limit is exceeded, but concurrent attempts may deny each other
   remedy: write `apart: { rules: [a, b], hash_tag: apart }`; policies that share a rule have the same tag
 ";
     assert!(words.ends_with(expected), "{words}");
@@ -59,7 +59,7 @@ warning: policy apart: the rules a, b lie apart in the Cluster, so under concurr
 fn a_common_tag_or_another_store_keeps_rules_together() {
     for (store, policies) in [(STORE, WHOLE), ("redis://127.0.0.1:1", PIECES), ("memory", PIECES)] {
         let (words, report) = checked(store, policies);
-        assert!(!words.contains("lie apart"), "{words}");
+        assert!(!words.contains("are in different slots"), "{words}");
         assert_eq!(report["warnings"], json!([]));
     }
 }
@@ -76,7 +76,7 @@ fn the_remedy_is_one() {
 fn a_server_warns_at_its_start_and_when_it_reloads() {
     let home = Home::with(&config(STORE, "alone: [a]"));
     let server = home.start();
-    assert!(!server.log().contains("lie apart"), "{}", server.log());
+    assert!(!server.log().contains("are in different slots"), "{}", server.log());
     home.configure(&config(STORE, PIECES));
     server.wait_for_log(WARNING);
     server.stop();
@@ -85,7 +85,7 @@ fn a_server_warns_at_its_start_and_when_it_reloads() {
     let log = server.stop();
     let lines: Vec<Value> = log
         .lines()
-        .filter(|line| line.contains("lie apart"))
+        .filter(|line| line.contains("are in different slots"))
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 1, "{log}");
@@ -101,5 +101,5 @@ fn a_tag_that_needs_a_restart_does_not_count_before_it() {
     server.stop();
     let server = home.start();
     let log = server.stop();
-    assert!(!log.contains("lie apart"), "{log}");
+    assert!(!log.contains("are in different slots"), "{log}");
 }

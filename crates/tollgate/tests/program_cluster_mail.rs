@@ -71,12 +71,12 @@ fn three_nodes_share_a_count_fall_back_to_full_limits_and_share_again() {
         assert!(!home.path("tollgate.redb").exists(), "the store of the file is not opened");
     }
     let made = nodes[0].1.post(
-        "/api/v1/rate-limits",
+        "/api/v1/policies",
         &json!({ "name": "probe", "limits": "10/day", "by": ["ip"], "on_exceed": "reject" }),
     );
     assert_eq!(made.json()["effective_on_outage"], "local 100%", "{}", made.text());
     for (_, server) in &nodes {
-        wait_until("the policy is everywhere", || server.get("/api/v1/rate-limits/probe").status == 200);
+        wait_until("the policy is everywhere", || server.get("/api/v1/policies/probe").status == 200);
     }
 
     assert_eq!(admitted(&nodes, "192.0.2.1", "store").iter().sum::<usize>(), 50, "one count");
@@ -93,7 +93,7 @@ fn three_nodes_share_a_count_fall_back_to_full_limits_and_share_again() {
 
     proxy.heal();
     for (_, server) in &nodes {
-        wait_until("the store can be used again", || nodes::readiness(server) == "ready");
+        wait_until("the store is up again", || nodes::readiness(server) == "ready");
     }
     assert_eq!(admitted(&nodes, "192.0.2.3", "store").iter().sum::<usize>(), 50, "one count again");
 }

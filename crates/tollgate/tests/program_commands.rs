@@ -64,7 +64,7 @@ fn check_ends_with_0_allowed_1_denied_2_wrong() {
     assert!(denied.starts_with("denied by user ada, retry in "), "{denied}");
     assert_eq!(desk.json(1, &["check", "p", "user=ada"])["denied_by"], "user");
     assert_eq!(desk.json(0, &["check", "p", "user=bob", "--cost", "2"])["rules"][0]["remaining"], 1);
-    assert!(desk.says(0, &["check", "p", "user=bob", "--dry-run"]).contains("nothing was taken"));
+    assert!(desk.says(0, &["check", "p", "user=bob", "--dry-run"]).contains("nothing was charged"));
     let wrong = desk.says(2, &["check", "p", "usr=ada"]);
     assert!(wrong.contains("did you mean `user`"), "{wrong}");
     assert_eq!(desk.json(2, &["check", "q", "user=ada"])["status"], 400);
@@ -83,7 +83,7 @@ fn peek_set_and_reset_show_and_change_one_key() {
     assert!(desk.says(0, &["set", "user", "ada", "--unset"]).starts_with("removed"));
     assert_eq!(desk.json(0, &["set", "user", "ada", "--unset"])["removed"], false);
     assert_eq!(desk.server.remaining("user", "ada"), 1, "counts are kept");
-    assert!(desk.says(0, &["reset", "user", "ada"]).contains("starts afresh"));
+    assert!(desk.says(0, &["reset", "user", "ada"]).contains("reset the counts of user ada"));
     assert_eq!(desk.server.remaining("user", "ada"), 3);
     assert_eq!(desk.json(0, &["reset", "user", "ada"])["reset"], "key");
     let wrong = desk.says(2, &["peek", "usr", "ada"]);
@@ -111,14 +111,14 @@ fn reset_forgets_a_rule_or_everything_when_told_so_clearly() {
 }
 
 #[test]
-fn give_takes_a_receipt_once() {
+fn refund_takes_a_receipt_once_under_either_name() {
     let desk = Desk::new();
     let receipt = desk.json(0, &["check", "p", "user=ada"])["receipt"].as_str().unwrap().to_owned();
-    assert_eq!(desk.says(0, &["give", &receipt]), "given back\n");
+    assert_eq!(desk.says(0, &["refund", &receipt]), "refunded\n");
     assert_eq!(desk.server.remaining("user", "ada"), 3);
-    assert_eq!(desk.says(0, &["give", &receipt]), "was given back before\n");
-    assert_eq!(desk.json(0, &["give", &receipt])["given"], "already");
-    desk.says(2, &["give", "no-receipt"]);
+    assert_eq!(desk.says(0, &["give", &receipt]), "was refunded before\n");
+    assert_eq!(desk.json(0, &["refund", &receipt])["given"], "already");
+    desk.says(2, &["refund", "no-receipt"]);
 }
 
 #[test]

@@ -109,13 +109,13 @@ fn with_an_interval_counts_older_than_it_survive_a_kill() {
 fn overrides_and_spent_receipts_survive_a_kill_with_sync_always() {
     let home = Home::with(&config("sync: always"));
     let server = home.start();
-    server.ask("PUT", "/api/v1/ratelimits/other/ada", Some(&json!({ "limits": ["7/week"] }))).ok();
+    server.ask("PUT", "/api/v1/counters/other/ada", Some(&json!({ "limits": ["7/week"] }))).ok();
     let taken = server.check(&json!({ "policy": "p", "fields": { "user": "ada" } })).ok();
     let give = json!({ "receipt": taken["receipt"] });
     assert_eq!(server.post("/api/v1/refund", &give).ok()["given"], "back");
     server.end_by(Signal::KILL);
     let server = home.start();
-    assert_eq!(server.get("/api/v1/ratelimits/other/ada").ok()["limits"][0]["limit"], "7/week");
+    assert_eq!(server.get("/api/v1/counters/other/ada").ok()["limits"][0]["limit"], "7/week");
     assert_eq!(server.post("/api/v1/refund", &give).ok()["given"], "already");
     assert_eq!(server.remaining("total", "ada"), 1_000_000);
 }

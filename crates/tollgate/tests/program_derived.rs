@@ -106,7 +106,7 @@ fn lists_guards_and_policies_made_over_the_api_derive_too() {
     let missing = server.post("/api/v1/guards/login/begin", &json!({ "fields": {} }));
     assert!(missing.status == 400 && missing.text().contains("sender"), "{}", missing.text());
     let made = json!({ "name": "made", "by": ["domain"], "limits": ["1/hour"] });
-    let made = server.post("/api/v1/rate-limits", &made);
+    let made = server.post("/api/v1/policies", &made);
     assert!(made.status < 300, "{}", made.text());
     assert_eq!(check(&server, "made", &json!({ "sender": "a@c.example" })).0, 200);
     let (status, denied) = check(&server, "made", &json!({ "sender": "b@c.example" }));
@@ -127,7 +127,7 @@ fn check_config_explains_derived_fields_and_refuses_impossible_ones() {
             "a domain is derived from a mail address, and a network from an IP address",
         ),
         ("{ domain: { of: domain } }", "`domain` is derived itself"),
-        ("{ domain: {} }", "an empty table says nothing: write `ip` or `of`"),
+        ("{ domain: {} }", "an empty table has no effect: write `ip` or `of`"),
         ("{ domain: { of: 'a b' } }", "cannot name a field"),
     ] {
         let bad = Home::with(&format!(

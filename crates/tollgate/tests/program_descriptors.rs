@@ -25,7 +25,7 @@ gateway:
   routes: { all: { upstream: shop } }
 ";
 
-const FEW: &str = "fewer file descriptors";
+const FEW: &str = "the limit of file descriptors is lower";
 const NOT_ACCEPTED: &str = "a connection could not be accepted";
 
 /// Starts the program with few descriptors.

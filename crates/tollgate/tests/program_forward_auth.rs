@@ -70,11 +70,11 @@ fn what_only_the_operator_can_mend_is_in_the_log_and_not_at_every_request() {
         let lines = log.lines().filter(|line| line.contains(message));
         lines.map(|line| serde_json::from_str(line).unwrap()).collect()
     };
-    let wrong = lines("a proxy asks what cannot be answered");
+    let wrong = lines("a proxy is misconfigured");
     assert_eq!(wrong.len(), 1, "{log}");
     assert_eq!(wrong[0]["asked"], "/api/v1/forward-auth/q");
     assert!(wrong[0]["error"].as_str().unwrap().contains("there is no policy"), "{}", wrong[0]);
-    let untrusted = lines("everybody behind it counts as one");
+    let untrusted = lines("all clients behind it count as one");
     assert_eq!(untrusted.len(), 1, "{log}");
     assert_eq!(untrusted[0]["peer"], "127.0.0.1");
 }

@@ -139,7 +139,7 @@ fn one_that_fails_first_is_tried_again_with_the_same_notice() {
     assert_eq!(told.len(), 2);
     assert_eq!(told[0], told[1], "whoever knows its id knows that it is the same");
     let log = server.stop();
-    assert_eq!(lines(&log, "a notice was not taken; trying again")[0]["error"], "status 500");
+    assert_eq!(lines(&log, "a webhook did not acknowledge a notice; trying again")[0]["error"], "status 500");
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn one_that_hangs_or_always_fails_is_given_up_and_nobody_waits_for_it() {
         wait_until("that it is given up", || counted(&server, "failed") == 1.0);
         assert!(receiver.asked().len() <= 2, "{reply:?}");
         let log = server.stop();
-        let given_up = lines(&log, "a notice was given up");
+        let given_up = lines(&log, "a notice was dropped after the last try");
         assert_eq!((given_up.len(), &given_up[0]["tries"]), (1, &json!(2)), "{log}");
         assert!(!log.contains("hidden") && !log.contains(SECRET), "{log}");
     }
@@ -208,7 +208,7 @@ fn logins_go_on_while_it_hangs_and_so_does_the_end() {
     let log = server.stop();
     let took = start.elapsed();
     assert!(took < std::time::Duration::from_secs(20), "{took:?}");
-    let given_up = lines(&log, "notices were given up, because the program ends");
+    let given_up = lines(&log, "notices were dropped, because the program ends");
     assert_eq!((given_up.len(), &given_up[0]["notices"]), (1, &json!(60)), "{log}");
 }
 

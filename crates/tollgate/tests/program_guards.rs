@@ -137,14 +137,14 @@ fn a_lock_survives_a_kill_and_an_operator_lifts_it() {
         };
         let (code, said) = run(&["guard", "begin", "login", "user=ada", "ip=192.0.2.1"]);
         assert_eq!(code, Some(1), "{said}");
-        assert!(said.starts_with("refused by login, locked until 20"), "{said}");
+        assert!(said.starts_with("denied by login, locked until 20"), "{said}");
         let (_, said) = run(&["guard", "locks", "login"]);
         assert!(said.contains("login  #") && said.lines().count() == 2, "{said}");
         let (_, said) = run(&["guard", "inspect", "login", "user=ada", "ip=192.0.2.1"]);
         assert!(said.lines().nth(1).unwrap().contains(" 2 "), "{said}");
         let (code, said) = run(&["guard", "unlock", "login", "user=ada"]);
         assert_eq!((code, said.starts_with("forgot the failures of login #")), (Some(0), true), "{said}");
-        assert_eq!(run(&["guard", "locks", "login"]).1, "nobody is locked\n");
+        assert_eq!(run(&["guard", "locks", "login"]).1, "there are no locks\n");
         let (code, said) = run(&["guard", "begin", "login", "user=ada", "ip=192.0.2.1", "--json"]);
         let begun: Value = serde_json::from_str(&said).unwrap();
         assert_eq!((code, &begun["allowed"]), (Some(0), &json!(true)));
@@ -153,7 +153,7 @@ fn a_lock_survives_a_kill_and_an_operator_lifts_it() {
         assert_eq!(said, "finished as success at login\n");
         assert!(run(&["guard", "finish", ticket, "failure"]).1.starts_with("it was finished before"));
         let (code, said) = run(&["guard", "finish", "forged", "failure"]);
-        assert!(code == Some(2) && said.contains("that is no ticket of this server"), "{said}");
+        assert!(code == Some(2) && said.contains("this is not a ticket of this server"), "{said}");
         assert!(run(&["guard", "list"]).1.contains("login"));
         let log = server.stop();
         let audit = lines(&log, "changed over the API");

@@ -35,11 +35,11 @@ fn questions() -> [(&'static str, &'static str, Option<Value>, usize); 9] {
     [
         ("POST", "/api/v1/check", Some(attempt), 0),
         ("DELETE", "/api/v1/holds/one/ada/1", None, 0),
-        ("GET", "/api/v1/ratelimits", None, 1),
+        ("GET", "/api/v1/counters", None, 1),
         ("GET", "/api/v1/decisions", None, 1),
         ("GET", "/metrics", None, 1),
-        ("PUT", "/api/v1/ratelimits/one/bob", Some(json!({ "limits": ["5/hour"] })), 2),
-        ("DELETE", "/api/v1/ratelimits/one/ada", None, 2),
+        ("PUT", "/api/v1/counters/one/bob", Some(json!({ "limits": ["5/hour"] })), 2),
+        ("DELETE", "/api/v1/counters/one/ada", None, 2),
         ("PUT", "/api/v1/holds/one/ada", Some(json!({ "ids": [] })), 2),
         ("POST", "/api/v1/reload", None, 2),
     ]
@@ -105,7 +105,7 @@ fn keys_are_reloaded_all_or_none() {
         let reply = server.ask_as(ADMIN, "POST", "/api/v1/reload", None);
         assert_eq!(reply.status, status, "{}", reply.text());
     };
-    let status = |token: &str| server.ask_as(token, "GET", "/api/v1/ratelimits", None).status;
+    let status = |token: &str| server.ask_as(token, "GET", "/api/v1/counters", None).status;
     let mut kept = server.connect();
     let mut ask = |token: &str| kept.ask("GET", "/metrics", &[("x-api-key", token)], None).status;
     assert_eq!([status(READ), ask(READ)], [200, 200]);

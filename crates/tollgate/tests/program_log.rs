@@ -119,12 +119,11 @@ const TOKEN: &str = "t0ken-of-the-operator";
 
 /// Everything that the server answers to somebody who looks around.
 fn looked_at(server: &Server) -> String {
-    let pages =
-        ["/metrics", "/api/v1/decisions", "/api/v1/top", "/api/v1/ratelimits", "/api/v1/openapi.json"];
+    let pages = ["/metrics", "/api/v1/decisions", "/api/v1/top", "/api/v1/counters", "/api/v1/openapi.json"];
     let ask = |path: &str| server.ask_as(TOKEN, "GET", path, None);
     let mut seen: String = pages.map(|path| format!("{path}: {}\n", ask(path).text())).concat();
     for key in ["k3y-that-is-secret", "k3y-in-the-file"] {
-        for path in ["ratelimits", "holds"] {
+        for path in ["counters", "holds"] {
             seen += ask(&format!("/api/v1/{path}/hidden/{key}")).text();
         }
     }
@@ -149,7 +148,7 @@ fn tokens_and_secret_keys_are_never_said() {
     assert_eq!(ask("POST", "/api/v1/check", attempt.clone()), 200);
     let second = json!({ "policy": "p", "fields": { "api_key": key }, "id": "2" });
     assert_eq!(ask("POST", "/api/v1/check", second), 429);
-    let put = format!("/api/v1/ratelimits/hidden/{key}");
+    let put = format!("/api/v1/counters/hidden/{key}");
     assert_eq!(ask("PUT", &put, json!({ "limits": ["3/hour", "4 at once"] })), 200);
     assert_eq!(ask("PUT", &put, json!({ "limits": ["3/fortnight"] })), 400);
     assert_eq!(ask("PUT", &format!("/api/v1/holds/hidden/{key}"), json!({ "ids": ["a"] })), 200);

@@ -118,7 +118,7 @@ fn a_malformed_address_is_refused_wherever_a_key_is_named() {
     let home = Home::with(CONFIG);
     let server = home.start();
     let reply =
-        server.ask("PUT", "/api/v1/ratelimits/sender/%20a@b.example", Some(&json!({ "limits": ["1/hour"] })));
+        server.ask("PUT", "/api/v1/counters/sender/%20a@b.example", Some(&json!({ "limits": ["1/hour"] })));
     assert_eq!(reply.status, 400, "{}", reply.text());
     let reply = server.post("/api/v1/bans", &json!({ "target": "sender=a @b.example" }));
     assert_eq!(reply.status, 400, "{}", reply.text());
@@ -126,5 +126,5 @@ fn a_malformed_address_is_refused_wherever_a_key_is_named() {
         &CONFIG.replace("limits: 2/hour }\n  rec", "limits: 2/hour, overrides: { 'a b@c': 1/hour } }\n  rec"),
     );
     let said = String::from_utf8(bad.refused().stderr).unwrap();
-    assert!(said.contains("`a b@c` is no key: the value of `sender` is not a mail address"), "{said}");
+    assert!(said.contains("`a b@c` is not a key: the value of `sender` is not a mail address"), "{said}");
 }

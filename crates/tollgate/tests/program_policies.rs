@@ -51,11 +51,8 @@ fn audit(log: &str) -> Vec<Value> {
 fn a_policy_made_on_the_command_line_is_enforced_and_survives_a_restart_and_a_reload() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    let shown = done(
-        &home,
-        &server,
-        &["rate-limits", "create", "partners", "2/hour", "--description", "for partners"],
-    );
+    let shown =
+        done(&home, &server, &["policies", "create", "partners", "2/hour", "--description", "for partners"]);
     assert!(shown.contains("limits             2/hour\n"), "{shown}");
     done(&home, &server, &["consumers", "set", "acme", "3/hour"]);
     let status = |server: &Server, route: &str, consumer: &str| {
@@ -75,15 +72,15 @@ fn a_policy_made_on_the_command_line_is_enforced_and_survives_a_restart_and_a_re
     home.configure(&CONFIG.replace("5/hour", "6/hour"));
     wait_until("the reload", || server.remaining("own", "192.0.2.1") == 6);
     assert_eq!(status(&server, "b", "acme"), (429, Some("consumer".into())));
-    done(&home, &server, &["rate-limits", "set", "partners", "4/hour"]);
-    let shown = server.get("/api/v1/rate-limits/partners").ok();
+    done(&home, &server, &["policies", "set", "partners", "4/hour"]);
+    let shown = server.get("/api/v1/policies/partners").ok();
     assert_eq!((&shown["description"], &shown["version"]), (&json!("for partners"), &json!(2)));
     assert_eq!(server.remaining("partners", "a,192.0.2.1"), 2, "two were taken of what are four now");
-    done(&home, &server, &["rate-limits", "delete", "partners"]);
+    done(&home, &server, &["policies", "delete", "partners"]);
     assert_eq!(server.check(&attempt("partners", "a", "acme")).status, 400);
     server.stop();
     let server = home.start();
-    assert_eq!(server.get("/api/v1/rate-limits").ok()["rate_limits"], json!([]));
+    assert_eq!(server.get("/api/v1/policies").ok()["policies"], json!([]));
     assert_eq!(server.get("/api/v1/consumers").ok()["consumers"][0]["id"], "acme");
 }
 
@@ -91,7 +88,7 @@ fn a_policy_made_on_the_command_line_is_enforced_and_survives_a_restart_and_a_re
 fn a_policy_that_was_made_counts_fields_as_the_configuration_says() {
     let home = Home::with(&format!("{CONFIG}fields: {{ net: {{ ip: {{ v4: 24 }} }} }}\n"));
     let server = home.start();
-    done(&home, &server, &["rate-limits", "create", "partners", "1/hour", "--by", "net"]);
+    done(&home, &server, &["policies", "create", "partners", "1/hour", "--by", "net"]);
     let status =
         |address: &str| server.check(&json!({ "policy": "partners", "fields": { "net": address } })).status;
     assert_eq!([status("192.0.2.1"), status("192.0.2.200"), status("192.0.3.1")], [200, 429, 200]);
@@ -109,10 +106,10 @@ gateway:
 ";
     let home = Home::with(&format!("{CONFIG}{gateway}"));
     let server = home.start();
-    done(&home, &server, &["rate-limits", "create", "partners", "2/hour"]);
+    done(&home, &server, &["policies", "create", "partners", "2/hour"]);
     assert_eq!(done(&home, &server, &["routes", "assign", "free", "partners"]), "free passes partners\n");
     assert_eq!(done(&home, &server, &["routes", "assign", "cart", "partners"]), "cart passes partners\n");
-    failed(&home, &server, &["rate-limits", "delete", "partners"], "in use by the routes `cart`, `free`");
+    failed(&home, &server, &["policies", "delete", "partners"], "in use by the routes `cart`, `free`");
     failed(&home, &server, &["routes", "assign", "fre", "partners"], "did you mean `free`?");
     server.stop();
 
@@ -123,10 +120,7 @@ cart   /cart    partners  assigned
 free   /free/*  partners  assigned
 ";
     assert_eq!(done(&home, &server, &["routes", "list"]), list);
-    assert_eq!(
-        done(&home, &server, &["routes", "unassign", "cart"]),
-        "cart passes what it is configured to\n"
-    );
+    assert_eq!(done(&home, &server, &["routes", "unassign", "cart"]), "cart uses its configured policy\n");
     done(&home, &server, &["routes", "unassign", "free"]);
     let list = "\
 route  path     policy  because
@@ -134,13 +128,13 @@ cart   /cart    filed   configured
 free   /free/*  -       -
 ";
     assert_eq!(done(&home, &server, &["routes", "list"]), list);
-    done(&home, &server, &["rate-limits", "delete", "partners"]);
+    done(&home, &server, &["policies", "delete", "partners"]);
     let told = audit(&server.stop());
     let actions: Vec<(&str, &str)> =
         told.iter().map(|line| (line["action"].as_str().unwrap(), line["what"].as_str().unwrap())).collect();
     assert_eq!(
         actions,
-        [("route.unassign", "cart"), ("route.unassign", "free"), ("rate-limit.delete", "partners")]
+        [("route.unassign", "cart"), ("route.unassign", "free"), ("policy.delete", "partners")]
     );
     assert_eq!(told[0]["before"], "partners");
 }
@@ -149,21 +143,21 @@ free   /free/*  -       -
 fn what_was_made_survives_a_server_that_is_killed() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    done(&home, &server, &["rate-limits", "create", "partners", "2/hour"]);
+    done(&home, &server, &["policies", "create", "partners", "2/hour"]);
     server.end_by(Signal::KILL);
     let server = home.start();
-    assert_eq!(server.get("/api/v1/rate-limits/partners").ok()["limits"], json!(["2/hour"]));
+    assert_eq!(server.get("/api/v1/policies/partners").ok()["limits"], json!(["2/hour"]));
 }
 
 #[test]
 fn the_command_line_says_why_something_cannot_be() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    done(&home, &server, &["rate-limits", "create", "partners", "2/hour"]);
-    failed(&home, &server, &["rate-limits", "create", "partners", "2/hour"], "`partners` is taken");
-    failed(&home, &server, &["rate-limits", "create", "own", "2/hour"], "the configuration has a rule");
-    failed(&home, &server, &["rate-limits", "show", "partner"], "did you mean `partners`?");
-    failed(&home, &server, &["rate-limits", "set", "filed", "2/hour"], "made over the API");
+    done(&home, &server, &["policies", "create", "partners", "2/hour"]);
+    failed(&home, &server, &["policies", "create", "partners", "2/hour"], "`partners` is taken");
+    failed(&home, &server, &["policies", "create", "own", "2/hour"], "the configuration has a rule");
+    failed(&home, &server, &["policies", "show", "partner"], "did you mean `partners`?");
+    failed(&home, &server, &["policies", "set", "filed", "2/hour"], "made over the API");
     failed(&home, &server, &["routes", "assign", "checkout", "partners"], "there is no route `checkout`");
     failed(&home, &server, &["consumers", "show", "acme"], "no limits of its own");
     assert_eq!(done(&home, &server, &["routes", "list"]), "this server has no routes\n");
@@ -173,14 +167,14 @@ fn the_command_line_says_why_something_cannot_be() {
 fn a_configuration_that_takes_a_name_goes_before_and_a_server_of_nothing_else_can_be_reloaded() {
     let home = Home::with("store: memory\nlog: { format: json }\n");
     let server = home.start();
-    done(&home, &server, &["rate-limits", "create", "partners", "2/hour"]);
+    done(&home, &server, &["policies", "create", "partners", "2/hour"]);
     assert_eq!(done(&home, &server, &["reload"]), "reloaded\n");
     assert_eq!(server.check(&attempt("partners", "a", "acme")).status, 200);
     home.configure("store: memory\nlog: { format: json }\nrules: { partners: { by: ip, limits: 9/hour } }\npolicies: { partners: [partners] }\n");
-    server.wait_for_log("what was set at run time does not fit and is left out");
+    server.wait_for_log("a run-time change conflicts with the configuration and is not in force");
     assert_eq!(server.check(&json!({ "policy": "partners", "fields": { "ip": "192.0.2.1" } })).status, 200);
     assert_eq!(server.remaining("partners", "192.0.2.1"), 8);
-    assert_eq!(server.get("/api/v1/rate-limits/partners").ok()["in_force"], false);
+    assert_eq!(server.get("/api/v1/policies/partners").ok()["in_force"], false);
     home.configure("store: memory\n");
     assert!(!home.run(&server, &["reload"]).status.success(), "all configured policies are lost");
 }
@@ -201,28 +195,28 @@ fn every_change_is_one_line_with_who_made_it_and_from_what_to_what() {
         let reply = server.ask_as("a-token-of-the-boss", method, &format!("/api/v1/{path}"), body.as_ref());
         assert!((200..300).contains(&reply.status), "{method} {path}: {}", reply.text());
     };
-    ask("POST", "rate-limits", Some(json!({ "name": "p", "requestsPerSecond": 10, "burstSize": 50 })));
-    ask("PUT", "rate-limits/p", Some(json!({ "limits": "9/hour", "by": "ip", "description": "for \"p\"" })));
+    ask("POST", "policies", Some(json!({ "name": "p", "requestsPerSecond": 10, "burstSize": 50 })));
+    ask("PUT", "policies/p", Some(json!({ "limits": "9/hour", "by": "ip", "description": "for \"p\"" })));
     ask("PUT", "consumers/acme/rate-limit", Some(json!({ "limits": ["9/hour", "99/day"] })));
     ask("PUT", "consumers/acme/rate-limit", Some(json!({ "limits": "unlimited" })));
     ask("DELETE", "consumers/acme/rate-limit", None);
     ask("DELETE", "consumers/acme/rate-limit", None);
-    ask("DELETE", "rate-limits/p", None);
-    ask("PUT", "ratelimits/own/192.0.2.1", Some(json!({ "limits": "7/hour" })));
-    ask("PUT", "ratelimits/own/192.0.2.1", Some(json!({ "limits": ["8/hour", "9/day"] })));
-    ask("DELETE", "ratelimits/own/192.0.2.1/override", None);
-    ask("DELETE", "ratelimits/own/192.0.2.1", None);
-    ask("DELETE", "ratelimits/own", None);
-    ask("DELETE", "ratelimits", None);
-    ask("PUT", "ratelimits/hush/a-secret-token", Some(json!({ "limits": "7/hour" })));
+    ask("DELETE", "policies/p", None);
+    ask("PUT", "counters/own/192.0.2.1", Some(json!({ "limits": "7/hour" })));
+    ask("PUT", "counters/own/192.0.2.1", Some(json!({ "limits": ["8/hour", "9/day"] })));
+    ask("DELETE", "counters/own/192.0.2.1/override", None);
+    ask("DELETE", "counters/own/192.0.2.1", None);
+    ask("DELETE", "counters/own", None);
+    ask("DELETE", "counters", None);
+    ask("PUT", "counters/hush/a-secret-token", Some(json!({ "limits": "7/hour" })));
     ask("PUT", "holds/jobs/192.0.2.1", Some(json!({ "ids": ["a", "b"] })));
     ask("POST", "reload", None);
-    for (method, path) in [("GET", "rate-limits"), ("GET", "consumers"), ("GET", "routes")] {
+    for (method, path) in [("GET", "policies"), ("GET", "consumers"), ("GET", "routes")] {
         ask(method, path, None);
     }
     let body = json!({ "name": "q", "limits": "9/hour" });
-    assert_eq!(server.ask_as("a-token-of-the-eye", "POST", "/api/v1/rate-limits", Some(&body)).status, 403);
-    assert_eq!(server.ask_as("a-token-of-the-eye", "GET", "/api/v1/rate-limits", None).status, 200);
+    assert_eq!(server.ask_as("a-token-of-the-eye", "POST", "/api/v1/policies", Some(&body)).status, 403);
+    assert_eq!(server.ask_as("a-token-of-the-eye", "GET", "/api/v1/policies", None).status, 200);
     let log = server.stop();
     assert!(!log.contains("a-token-of") && !log.contains("a-secret-token"), "{log}");
     let mut told = audit(&log);
@@ -234,12 +228,12 @@ fn every_change_is_one_line_with_who_made_it_and_from_what_to_what() {
     let first = "10/s burst 50 by route,ip; reject; local 50%";
     let second = "9/hour by ip; reject; local 50%; \"for \\\"p\\\"\"";
     let expected = json!([
-        { "action": "rate-limit.create", "what": "p", "after": first },
-        { "action": "rate-limit.change", "what": "p", "before": first, "after": second },
+        { "action": "policy.create", "what": "p", "after": first },
+        { "action": "policy.change", "what": "p", "before": first, "after": second },
         { "action": "consumer.limit", "what": "acme", "after": "9/hour, 99/day" },
         { "action": "consumer.limit", "what": "acme", "before": "9/hour, 99/day", "after": "unlimited" },
         { "action": "consumer.unlimit", "what": "acme", "before": "unlimited" },
-        { "action": "rate-limit.delete", "what": "p", "before": second },
+        { "action": "policy.delete", "what": "p", "before": second },
         { "action": "override.set", "what": "own/192.0.2.1", "after": "7/hour" },
         { "action": "override.set", "what": "own/192.0.2.1", "before": "7/hour", "after": "8/hour, 9/day" },
         { "action": "override.remove", "what": "own/192.0.2.1", "before": "8/hour, 9/day" },
@@ -260,13 +254,13 @@ fn what_a_client_did_not_wait_for_holds_all_the_same() {
     for number in 0..20 {
         let body = json!({ "name": format!("p{number}"), "limits": "2/hour" });
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.write_all(&request("POST", "/api/v1/rate-limits", &[], Some(&body))).unwrap();
+        stream.write_all(&request("POST", "/api/v1/policies", &[], Some(&body))).unwrap();
         // Whether the server has begun by now, nobody knows: it makes all of it or nothing.
         drop(stream);
     }
     let names = || {
-        let page = server.get("/api/v1/rate-limits").ok();
-        let page = page["rate_limits"].as_array().unwrap().clone();
+        let page = server.get("/api/v1/policies").ok();
+        let page = page["policies"].as_array().unwrap().clone();
         page.iter().map(|one| one["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     let mut last = names();
@@ -280,6 +274,6 @@ fn what_a_client_did_not_wait_for_holds_all_the_same() {
     }
     assert_eq!(audit(&server.stop()).len(), last.len(), "and all of it was told");
     let server = home.start();
-    let page = server.get("/api/v1/rate-limits").ok();
-    assert_eq!(page["rate_limits"].as_array().unwrap().len(), last.len(), "what holds is what is kept");
+    let page = server.get("/api/v1/policies").ok();
+    assert_eq!(page["policies"].as_array().unwrap().len(), last.len(), "what holds is what is kept");
 }

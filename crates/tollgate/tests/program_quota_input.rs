@@ -96,7 +96,7 @@ fn unknown_rules_keys_and_fields_are_named() {
         ("DELETE", "/api/v1/holds/nothing/ads/deal-1", None, 404, "nothing"),
         ("PUT", "/api/v1/holds/nothing/ads", Some(json!({ "ids": [] })), 404, "nothing"),
         ("GET", "/api/v1/holds/disputes/ada", None, 404, "rule `disputes` has no limit `at once`"),
-        ("GET", "/api/v1/holds/client/not-an-address", None, 400, "that is no key of rule `client`"),
+        ("GET", "/api/v1/holds/client/not-an-address", None, 400, "this is not a key of rule `client`"),
         ("POST", "/api/v1/holds/active_deals/ads/deal-1/renew", None, 404, "nothing is held under this id"),
         ("PUT", "/api/v1/holds/active_deals/ads", Some(json!({ "ids": ["a", ""] })), 400, "`ids[1]`"),
         ("PUT", "/api/v1/holds/active_deals/ads", Some(json!({ "id": [] })), 400, "id"),

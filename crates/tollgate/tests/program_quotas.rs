@@ -62,12 +62,11 @@ fn every_answer_that_names_the_rule_has_its_code() {
         let run = market.homes[0]
             .run(market.node(0), &["check", "deals.create", "advertiser=ads", "channel=c", "--id", "more"]);
         let said = text(&run.stdout).lines().next().unwrap_or_default();
-        let expected =
-            "denied by active_deals ads (MAX_ACTIVE_DEALS), and waiting alone does not help: 10 at once";
+        let expected = "denied by active_deals ads (MAX_ACTIVE_DEALS), and waiting does not help: 10 at once";
         assert_eq!((run.status.code(), said), (Some(1), expected));
         let journal = market.node(0).get("/api/v1/decisions?limit=1").ok();
         assert_eq!(journal["decisions"][0]["code"], "MAX_ACTIVE_DEALS", "{journal}");
-        let rules = market.node(0).get("/api/v1/ratelimits").ok();
+        let rules = market.node(0).get("/api/v1/counters").ok();
         assert_eq!(rules["rules"]["disputes"]["code"], "MAX_DISPUTES", "{rules}");
         market.node(0).wait_for_log("MAX_ACTIVE_DEALS");
     });
@@ -142,7 +141,7 @@ fn a_deal_takes_all_its_places_or_none_and_gives_all_of_them_back() {
         // Away from midnight in Tokyo.
         market.set_clock(until(3, 0));
         let shows = |rule: &str, key: &str| {
-            let shown = market.node(1).get(&format!("/api/v1/ratelimits/{rule}/{key}")).ok();
+            let shown = market.node(1).get(&format!("/api/v1/counters/{rule}/{key}")).ok();
             shown["limits"][0]["used"].as_u64().unwrap()
         };
         let ids: Vec<String> = (0..10).map(|number| format!("old-{number}")).collect();

@@ -53,7 +53,7 @@ fn a_full_server_is_called_full_and_can_still_be_looked_at_and_reset() {
     wait_for_cause(&server, "full", "maxmemory");
     for (policy, _) in RULES {
         assert_eq!(server.remaining(policy, "ada"), 999, "{policy}: it can be looked at");
-        let reset = server.ask("DELETE", &format!("/api/v1/ratelimits/{policy}/ada"), None);
+        let reset = server.ask("DELETE", &format!("/api/v1/counters/{policy}/ada"), None);
         assert_eq!(reset.status, 200, "{}", reset.text());
         assert_eq!(server.remaining(policy, "ada"), 1000, "{policy}: it was reset");
     }
@@ -150,7 +150,7 @@ fn eviction_is_warned_of_at_the_start() {
     let redis = Redis::redis().max_memory("100mb", "allkeys-lru").start();
     let home = home(&redis.url(), PATIENT, &RULES);
     let server = home.start();
-    server.wait_for_log("allkeys-lru will forget limits");
+    server.wait_for_log("allkeys-lru evicts counters");
     assert_eq!(readiness(&server), "ready", "it is a warning and no outage");
 }
 
@@ -180,7 +180,7 @@ fn deleting_all_counters_by_hand_deletes_no_record() {
     let redis = Redis::redis().start();
     let home = home(&redis.url(), PATIENT, &RULES);
     let server = home.start();
-    let set = server.ask("PUT", "/api/v1/ratelimits/window/ada", Some(&json!({ "limits": "7/day" })));
+    let set = server.ask("PUT", "/api/v1/counters/window/ada", Some(&json!({ "limits": "7/day" })));
     assert_eq!(set.status, 200, "{}", set.text());
     assert_eq!(decide(&server, "window", "ada").0, "store");
     let keys: Vec<String> =
@@ -204,7 +204,7 @@ fn records_that_are_deleted_or_damaged_are_told() {
     let home = home(&redis.url(), PATIENT, &RULES);
     let server = home.start();
     for user in ["ada", "bob"] {
-        let path = format!("/api/v1/ratelimits/window/{user}");
+        let path = format!("/api/v1/counters/window/{user}");
         assert_eq!(server.ask("PUT", &path, Some(&json!({ "limits": "7/day" }))).status, 200);
     }
     // Until it has read what it wrote, it does not know what could be missing.
@@ -216,15 +216,15 @@ fn records_that_are_deleted_or_damaged_are_told() {
     let before = looks();
     wait_until("it looks at its records", || looks() >= before + 6);
     let missing = || metric(&server, "tollgate_records_missing_total");
-    let records = redis.command(&["HKEYS", "tollgate/records"]);
+    let records = redis.command(&["HKEYS", "tollgate/{config}"]);
     let record = records.parts().iter().map(|name| name.text()).find(|name| name.contains("bob")).unwrap();
-    order(&redis, &["HDEL", "tollgate/records", &record]);
+    order(&redis, &["HDEL", "tollgate/{config}", &record]);
     wait_until("one that is gone is told", || missing() == 1.0);
     wait_until("what is left is in force", || server.remaining("window", "bob") == 1000);
     assert_eq!(server.remaining("window", "ada"), 7);
-    order(&redis, &["DEL", "tollgate/records"]);
+    order(&redis, &["DEL", "tollgate/{config}"]);
     wait_until("all that are gone are told", || missing() == 2.0);
-    order(&redis, &["SET", "tollgate/records", "not ours"]);
+    order(&redis, &["SET", "tollgate/{config}", "not ours"]);
     wait_until("damage is told", || metric(&server, "tollgate_records_damaged_total") == 1.0);
     let lines = store_lines(&server.log());
     let errors = |words: &str| {

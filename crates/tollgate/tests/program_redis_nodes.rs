@@ -114,7 +114,7 @@ fn nodes_with_skewed_clocks_share_one_truth() {
         .collect();
     let logged = |server: &Server| -> jiff::Timestamp {
         server.check(&attempt("window", "nobody"));
-        server.get("/api/v1/ratelimits/window/nobody");
+        server.get("/api/v1/counters/window/nobody");
         server.get("/readyz").header("date").map_or_else(jiff::Timestamp::now, |date| {
             jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(date).unwrap()
         })
@@ -124,7 +124,7 @@ fn nodes_with_skewed_clocks_share_one_truth() {
     for (kind, _) in rules {
         assert_eq!(allowed(&nodes, "/api/v1/check", 20, |_| attempt(kind, "ada")), 30, "{kind}");
         let resets = nodes.iter().map(|(_, server)| {
-            let shown = server.get(&format!("/api/v1/ratelimits/{kind}/ada")).ok();
+            let shown = server.get(&format!("/api/v1/counters/{kind}/ada")).ok();
             shown["limits"][0]["reset_after_ms"].as_u64().unwrap_or_else(|| panic!("{shown}"))
         });
         let resets: Vec<u64> = resets.collect();
@@ -139,7 +139,7 @@ fn an_override_set_on_one_node_holds_on_the_others_within_a_second() {
     let [(_, one), (_, other)] = &nodes[..] else { panic!("there are two") };
     assert_eq!(allowed(&nodes, "/api/v1/check", 5, |_| attempt("window", "ada")), 2);
     let start = now();
-    one.ask("PUT", "/api/v1/ratelimits/window/ada", Some(&json!({ "limits": ["4/day"] }))).ok();
+    one.ask("PUT", "/api/v1/counters/window/ada", Some(&json!({ "limits": ["4/day"] }))).ok();
     assert_eq!(one.remaining("window", "ada"), 2, "where it was set it holds at once");
     wait_until("the override holds elsewhere", || other.check(&attempt("window", "ada")).status == 200);
     let took = start.elapsed();
@@ -147,9 +147,9 @@ fn an_override_set_on_one_node_holds_on_the_others_within_a_second() {
     assert!(took < Duration::from_secs(1 + 3), "{took:?}");
     assert_eq!(other.check(&attempt("window", "ada")).status, 200);
     assert_eq!(other.check(&attempt("window", "ada")).status, 429);
-    one.ask("DELETE", "/api/v1/ratelimits/window/ada/override", None);
+    one.ask("DELETE", "/api/v1/counters/window/ada/override", None);
     wait_until("it is taken back elsewhere", || {
-        other.get("/api/v1/ratelimits/window/ada").ok()["limits"][0]["capacity"] == 2
+        other.get("/api/v1/counters/window/ada").ok()["limits"][0]["capacity"] == 2
     });
 }
 
@@ -157,8 +157,7 @@ fn an_override_set_on_one_node_holds_on_the_others_within_a_second() {
 fn a_reset_on_one_node_ends_what_others_remember_within_a_second() {
     let nodes = nodes(2, "reset", &[("window", "by: user, limits: 2/day"), ("total", "limits: 1 in total")]);
     let [(_, one), (_, other)] = &nodes[..] else { panic!("there are two") };
-    for (policy, path) in [("window", "/api/v1/ratelimits/window/ada"), ("total", "/api/v1/ratelimits/total")]
-    {
+    for (policy, path) in [("window", "/api/v1/counters/window/ada"), ("total", "/api/v1/counters/total")] {
         let body = if policy == "window" { attempt(policy, "ada") } else { json!({ "policy": policy }) };
         while other.check(&body).status == 200 {}
         let before = nodes::metric(other, "tollgate_denied_locally_total");

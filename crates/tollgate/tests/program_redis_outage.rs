@@ -111,7 +111,7 @@ fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce(
     wait_until("the log says so", || store_lines(&server.log()).len() >= told + 2);
     let lines = store_lines(&server.log());
     // What the server says is another line, if it comes to light later.
-    let turns = lines[told..].iter().filter(|(_, message)| !message.contains("still cannot be used"));
+    let turns = lines[told..].iter().filter(|(_, message)| !message.contains("is still down"));
     let levels: Vec<&str> = turns.map(|(level, _)| level.as_str()).collect();
     assert_eq!(levels, ["warn", "info"], "{what}: {lines:?}");
 }

@@ -15,7 +15,7 @@ use program::{Home, Reply, Server, now, text, wait_until};
 use serde_json::{Value, json};
 use tollgate_testbed::Server as Redis;
 
-const ALL: &str = "/api/v1/rate-limits";
+const ALL: &str = "/api/v1/policies";
 
 fn redis() -> &'static Redis {
     static REDIS: OnceLock<Redis> = OnceLock::new();
@@ -43,12 +43,12 @@ fn put(server: &Server, path: &str, body: &Value) -> Reply {
 #[test]
 fn what_is_made_on_one_node_holds_on_the_other_within_a_second_and_counts_once() {
     let [(home, one), (_, other)] = &nodes("made");
-    let made = home.run(one, &["rate-limits", "create", "partners", "3/day"]);
+    let made = home.run(one, &["policies", "create", "partners", "3/day"]);
     assert!(made.status.success(), "{}", text(&made.stderr));
     let start = now();
     put(one, "/api/v1/consumers/acme/rate-limit", &json!({ "limits": "4/day" })).ok();
     let there = |path: &str| other.get(path).status == 200;
-    wait_until("the policy holds elsewhere", || there("/api/v1/rate-limits/partners"));
+    wait_until("the policy holds elsewhere", || there("/api/v1/policies/partners"));
     wait_until("the consumer is limited elsewhere", || there("/api/v1/consumers/acme/rate-limit"));
     let took = start.elapsed();
     println!("elsewhere after {took:?}");
@@ -65,12 +65,12 @@ fn what_is_made_on_one_node_holds_on_the_other_within_a_second_and_counts_once()
     assert_eq!((denied.status, denied.json()["denied_by"].as_str()), (429, Some("consumer")));
     assert_eq!(one.remaining("partners", "c,192.0.2.1"), 3, "and that one cost the client nothing");
 
-    put(other, "/api/v1/rate-limits/partners", &json!({ "limits": "5/day" })).ok();
+    put(other, "/api/v1/policies/partners", &json!({ "limits": "5/day" })).ok();
     wait_until("the change holds on the first", || {
-        one.get("/api/v1/rate-limits/partners").ok()["limits"] == json!(["5/day"])
+        one.get("/api/v1/policies/partners").ok()["limits"] == json!(["5/day"])
     });
     assert_eq!(one.remaining("partners", "a,192.0.2.1"), 2);
-    assert!(other.ask("DELETE", "/api/v1/rate-limits/partners", None).status == 200);
+    assert!(other.ask("DELETE", "/api/v1/policies/partners", None).status == 200);
     wait_until("it is gone on the first", || check(one, "partners", "a", "acme").status == 400);
 }
 
@@ -80,7 +80,7 @@ fn a_node_that_starts_later_knows_what_was_made_before() {
     other.stop();
     one.post(ALL, &json!({ "name": "partners", "requestsPerSecond": 1, "burstSize": 2 }));
     let other = home.start();
-    assert_eq!(other.get("/api/v1/rate-limits/partners").ok()["burstSize"], 2);
+    assert_eq!(other.get("/api/v1/policies/partners").ok()["burstSize"], 2);
     assert_eq!(check(&other, "partners", "a", "acme").status, 200);
 }
 
@@ -110,7 +110,7 @@ fn a_change_bound_to_what_was_seen_on_another_node_is_made_or_refused_by_the_tru
     let made = one.post(ALL, &json!({ "name": "partners", "limits": "3/day" }));
     let tag = |reply: &Reply| reply.header("etag").unwrap().to_owned();
     let change = |server: &Server, tag: &str, limit: &str| {
-        let (path, body) = ("/api/v1/rate-limits/partners", json!({ "limits": limit }));
+        let (path, body) = ("/api/v1/policies/partners", json!({ "limits": limit }));
         server.connect().ask("PUT", path, &[("if-match", tag)], Some(&body))
     };
     let first = change(other, &tag(&made), "4/day");
@@ -130,12 +130,12 @@ fn without_its_store_a_node_decides_by_what_was_made_and_makes_nothing() {
     let statuses: Vec<u16> = (0..3).map(|_| check(&server, "partners", "a", "acme").status).collect();
     assert_eq!(statuses, [200, 200, 429], "half of four");
     assert_eq!(server.post(ALL, &json!({ "name": "more", "limits": "4/day" })).status, 503);
-    assert_eq!(server.get(ALL).ok()["rate_limits"].as_array().unwrap().len(), 1);
+    assert_eq!(server.get(ALL).ok()["policies"].as_array().unwrap().len(), 1);
 }
 
 #[test]
 fn a_consumer_without_limits_can_be_looked_at() {
     let [(_, one), _] = &nodes("unlimited");
-    let shown = one.get("/api/v1/ratelimits/consumer/acme").ok();
+    let shown = one.get("/api/v1/counters/consumer/acme").ok();
     assert_eq!((&shown["rule"], &shown["limits"]), (&json!("consumer"), &json!([])));
 }

@@ -26,7 +26,7 @@ fn a_node_that_starts_before_its_store_finds_it_and_what_was_set_there() {
     let first = home(&redis.url(), STEADY, &RULES);
     let server = first.start();
     comes_back(&server, "window");
-    let put = server.ask("PUT", "/api/v1/ratelimits/window/ada", Some(&json!({ "limits": ["3/day"] })));
+    let put = server.ask("PUT", "/api/v1/counters/window/ada", Some(&json!({ "limits": ["3/day"] })));
     assert_eq!(put.status, 200, "{}", put.text());
     drop(server);
     redis.stop();

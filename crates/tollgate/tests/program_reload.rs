@@ -25,7 +25,7 @@ fn take(server: &Server) -> u16 {
 }
 
 fn limit(server: &Server) -> Value {
-    server.get("/api/v1/ratelimits/one/ada").ok()["limits"][0]["limit"].clone()
+    server.get("/api/v1/counters/one/ada").ok()["limits"][0]["limit"].clone()
 }
 
 /// A server that has counted two of three.
@@ -270,12 +270,12 @@ fn a_file_that_is_touched_emptied_or_gone_for_a_moment_is_no_news() {
 fn what_was_set_at_run_time_stays() {
     let home = Home::with(&config("3/day", ""));
     let server = started(&home);
-    server.ask("PUT", "/api/v1/ratelimits/one/bob", Some(&json!({ "limits": ["7/day"] }))).ok();
+    server.ask("PUT", "/api/v1/counters/one/bob", Some(&json!({ "limits": ["7/day"] }))).ok();
     home.configure(&config("10/day", ""));
     follows(&server, "10/day", 8);
     assert_eq!(server.remaining("one", "bob"), 7);
     home.configure(&config("10/day", ", two: { limits: 5/day }").replace("[one]", "[one, two]"));
-    wait_until("the second rule", || server.get("/api/v1/ratelimits/two/two").status == 200);
+    wait_until("the second rule", || server.get("/api/v1/counters/two/two").status == 200);
     take(&server);
     assert_eq!(server.remaining("two", "two"), 4);
 }

@@ -40,7 +40,7 @@ const RULES: [&str; 10] =
 /// How much is used of every limit of every rule.
 fn used(server: &Server) -> Vec<(String, Value)> {
     let look = |rule: &str, key: &str| {
-        let shown = server.get(&format!("/api/v1/ratelimits/{rule}/{key}")).ok();
+        let shown = server.get(&format!("/api/v1/counters/{rule}/{key}")).ok();
         let limits = shown["limits"].as_array().unwrap().iter();
         limits.map(|limit| (format!("{rule} {}", limit["limit"]), limit["used"].clone())).collect::<Vec<_>>()
     };
@@ -103,7 +103,7 @@ fn holds_survive_with_their_ids_and_their_ends() {
 fn overrides_survive_and_so_does_their_removal() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    let (ada, bob) = ("/api/v1/ratelimits/window/ada", "/api/v1/ratelimits/window/bob");
+    let (ada, bob) = ("/api/v1/counters/window/ada", "/api/v1/counters/window/bob");
     server.ask("PUT", ada, Some(&json!({ "limits": ["2/hour", "5/day"] }))).ok();
     server.ask("PUT", bob, Some(&json!({ "limits": ["3/hour"] }))).ok();
     server.ask("DELETE", &format!("{bob}/override"), None).ok();

@@ -87,7 +87,7 @@ fn hides_the_account(what: &str, bytes: &[u8]) {
 /// What people look at.
 fn check_pages(server: &Server) {
     for page in
-        ["/metrics", "/api/v1/decisions?limit=1000", "/api/v1/top", "/api/v1/bans", "/api/v1/ratelimits"]
+        ["/metrics", "/api/v1/decisions?limit=1000", "/api/v1/top", "/api/v1/bans", "/api/v1/counters"]
     {
         let reply = server.get(page);
         assert_eq!(reply.status, 200, "{page}");

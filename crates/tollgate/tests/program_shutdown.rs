@@ -154,7 +154,7 @@ fn clients_that_come_right_after_the_signal_are_still_answered() {
     let mut idle = server.connect();
     idle.ask("GET", "/livez", &[], None).ok();
     server.signal(Signal::TERM);
-    server.wait_for_log("ending:");
+    server.wait_for_log("shutting down:");
     let reply = server.connect().ask("GET", "/livez", &[], None);
     assert_eq!((reply.status, reply.header("connection")), (200, Some("close")));
     assert_eq!(server.ended().status.code(), Some(0));

@@ -82,7 +82,8 @@ fn two_usual_files_are_one_too_many() {
     for command in ["check-config", "doctor"] {
         let output = home.program().arg(command).output().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        let expected = "error: there are tollgate.yaml and tollgate.toml here: say which one, as in `-c tollgate.yaml`\n";
+        let expected =
+            "error: found tollgate.yaml and tollgate.toml here: choose one, as in `-c tollgate.yaml`\n";
         assert_eq!(text(&output.stderr), expected);
     }
 }

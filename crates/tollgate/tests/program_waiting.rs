@@ -195,21 +195,21 @@ fn the_command_line_waits_and_says_at_once_when_it_would_be_too_long() {
     assert!(code == Some(0) && said.starts_with("allowed "), "{code:?} {said}");
     assert_eq!(
         run(&["pause", "send", "chat=a", "--for", "1h"]),
-        (Some(0), "1 key stands still for 1h\n".into())
+        (Some(0), "1 key is paused for 1h\n".into())
     );
     let (code, said) = run(&["acquire", "send", "chat=a", "--max-wait", "5s"]);
     assert!(code == Some(1) && said.starts_with("told to wait, retry in "), "{code:?} {said}");
     let (code, said) = run(&["acquire", "send", "chat=b", "--max-wait", "0s", "--priority", "-5"]);
     assert!(code == Some(0), "{code:?} {said}");
     let (code, said) = run(&["pause", "send", "--show"]);
-    assert!(code == Some(0) && said.starts_with("0 waiting\nchat a stands still for "), "{code:?} {said}");
-    assert_eq!(run(&["pause", "send", "--for", "7s"]), (Some(0), "send stands still for 7s\n".into()));
+    assert!(code == Some(0) && said.starts_with("0 waiting\nchat a is paused for "), "{code:?} {said}");
+    assert_eq!(run(&["pause", "send", "--for", "7s"]), (Some(0), "send is paused for 7s\n".into()));
     assert_eq!(run(&["pause", "send", "--end"]), (Some(0), "2 pauses ended\n".into()));
-    assert_eq!(run(&["pause", "send", "--end"]), (Some(0), "nothing stood still\n".into()));
+    assert_eq!(run(&["pause", "send", "--end"]), (Some(0), "nothing was paused\n".into()));
     let (code, said) = run(&["acquire", "sent", "chat=a"]);
     assert!(code == Some(2) && said.contains("did you mean `send`?"), "{code:?} {said}");
     let (code, said) = run(&["acquire", "send", "chat=a", "--max-wait", "2m"]);
-    assert!(code == Some(2) && said.contains("at most `1m`"), "{code:?} {said}");
+    assert!(code == Some(2) && said.contains("the maximum is `1m`"), "{code:?} {said}");
     for wrong in [&["pause", "send"][..], &["pause", "send", "chat=a", "--end"]] {
         assert_eq!(run(wrong).0, Some(2), "{wrong:?}");
     }

@@ -6,17 +6,18 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Each crate, and the crates of this workspace that it may use.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("core", &[]),
     ("store", &["core"]),
     ("redis", &["core"]),
+    ("postgres", &["core"]),
     ("engine", &["core"]),
     ("web", &["core", "engine"]),
     ("doors", &["core", "engine", "web"]),
     ("gateway", &["core", "engine", "web"]),
     ("layer", &["core", "engine", "web"]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "redis", "store", "web"]),
+    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "store", "web"]),
 ];
 
 fn root() -> PathBuf {

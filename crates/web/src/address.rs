@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use http::header::{FORWARDED, HeaderMap, HeaderName};
 use ipnet::{IpNet, Ipv4Net};
 
-/// What trusted proxies write the address into unless something else is said.
+/// The default header in which trusted proxies write the client's address.
 pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// The proxies whose word on the client's address is taken, and where they write it.
@@ -23,12 +23,12 @@ pub struct TrustedProxies {
 }
 
 impl TrustedProxies {
-    /// Nobody is trusted: the client is the peer.
+    /// No proxy is trusted: the client is the peer.
     pub fn none() -> Self {
         Self::new(Vec::new(), X_FORWARDED_FOR)
     }
 
-    /// Whoever comes from these networks is trusted to have written this header: `X-Forwarded-For`,
+    /// Peers from these networks are trusted to have written this header: `X-Forwarded-For`,
     /// `Forwarded` (RFC 7239), or any other that holds one address or a list of them, such as
     /// `X-Real-IP`.
     pub fn new(nets: Vec<IpNet>, header: HeaderName) -> Self {
@@ -40,7 +40,7 @@ impl TrustedProxies {
         &self.header
     }
 
-    /// Whether nobody's word is taken.
+    /// Whether no proxy is trusted.
     pub fn is_none(&self) -> bool {
         self.nets.is_empty()
     }

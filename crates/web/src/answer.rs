@@ -1,6 +1,5 @@
-//! How decisions are said over HTTP: headers, refusals, and problems of every other kind.
+//! Decisions over HTTP: headers, denials, and problems of every other kind.
 
-mod again;
 mod header_sink;
 pub mod headers;
 mod problem;
@@ -17,7 +16,6 @@ use tollgate_engine::Engine;
 use crate::correlation::{CORRELATION_ID, Correlation};
 use crate::json::Json;
 use crate::words;
-pub use again::Written;
 pub use header_sink::{HeaderSink, Lines, Name};
 use headers::whole_secs;
 pub use problem::{PROBLEM_JSON, Problem};
@@ -46,7 +44,7 @@ pub struct AnswerSettings {
     /// number that there is none of is `null`. A text that says a number or a period among other things,
     /// where there is none, is the usual detail instead.
     pub body: Option<String>,
-    /// Which headers say what is left.
+    /// The rate-limit headers to send.
     pub headers: HeaderSets,
     /// Whether scripts of other origins may read these headers (CORS).
     pub expose: Exposure,
@@ -62,7 +60,7 @@ pub enum Media {
     Json,
 }
 
-/// Which headers say what is left.
+/// The rate-limit headers to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeaderSets {
     /// `X-RateLimit-Limit`, `-Burst`, `-Remaining`, `-Reset` and `-Type`.
@@ -81,11 +79,9 @@ pub enum Exposure {
     Exposed,
 }
 
-/// How decisions are said.
+/// How decisions are written as HTTP answers.
 #[derive(Clone, Debug)]
 pub struct Answers {
-    /// Which these are: what was written by others is not gone by.
-    number: u64,
     media: Media,
     /// The beginning of the problem, up to the quote before its detail.
     opening: Box<[u8]>,
@@ -136,7 +132,6 @@ impl Answers {
         let detail = detail.map(|text| Template::parse("detail", &text, Form::Sentence)).transpose()?;
         let body = body.map(|text| body_template(&text)).transpose()?;
         Ok(Self {
-            number: again::next_number(),
             media,
             opening: opening.into_bytes().into(),
             type_uri: type_uri.into(),
@@ -148,7 +143,7 @@ impl Answers {
         })
     }
 
-    /// Says what is left. What somebody else said under the same names is replaced.
+    /// Writes the rate-limit headers. It replaces headers of the same names.
     pub fn headers(&self, decision: &Decision<'_>, headers: &mut impl HeaderSink) {
         self.say_left(decision, decision.binding_of_rule(), headers);
     }
@@ -294,7 +289,7 @@ fn body_template(text: &str) -> Result<Template, BadTemplate> {
         });
         if let Err(error) = serde_json::from_slice::<IgnoredAny>(&json.into_bytes()) {
             let problem = format!(
-                "once it is filled in this is not JSON ({error}); placeholders of text stand inside of quotes, as in \"{{detail}}\""
+                "once it is filled in this is not JSON ({error}); placeholders of text must be inside quotes, as in \"{{detail}}\""
             );
             return Err(BadTemplate { setting: "body", character: None, problem });
         }

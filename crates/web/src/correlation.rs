@@ -5,7 +5,7 @@ use std::cell::Cell;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tollgate_core::{Decision, Ticket};
 
-/// Where the id stands.
+/// The header of the correlation id.
 pub const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// The id by which a caller finds a request again.
@@ -46,23 +46,23 @@ impl Correlation {
     /// The id of an answer to a decision: the caller's, or the one that is made up from the decision, so that
     /// the log and the journal have the same.
     pub fn id_of(&self, decision: &Decision<'_>) -> Id {
-        let made = || Form::Made(decision.charges.ticket.id());
-        Id(self.given.clone().map_or_else(made, Form::Given))
+        let made = || IdForm::Made(decision.charges.ticket.id());
+        Id(self.given.clone().map_or_else(made, IdForm::Given))
     }
 
     /// The id: the caller's, or one that is made up now.
     pub fn id(&self) -> Id {
-        Id(self.given.clone().map_or_else(|| Form::Made(made_up()), Form::Given))
+        Id(self.given.clone().map_or_else(|| IdForm::Made(made_up()), IdForm::Given))
     }
 }
 
 /// An id: visible ASCII.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Id(Form);
+pub struct Id(IdForm);
 
 /// Where an id comes from. One that is made up takes no memory of its own: most refusals have one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Form {
+enum IdForm {
     Given(HeaderValue),
     Made([u8; 16]),
 }
@@ -72,8 +72,8 @@ impl Id {
     #[inline]
     pub fn as_str(&self) -> &str {
         match &self.0 {
-            Form::Given(value) => value.to_str().unwrap_or_default(),
-            Form::Made(digits) => str::from_utf8(digits).unwrap_or_default(),
+            IdForm::Given(value) => value.to_str().unwrap_or_default(),
+            IdForm::Made(digits) => str::from_utf8(digits).unwrap_or_default(),
         }
     }
 }
@@ -81,8 +81,8 @@ impl Id {
 impl From<Id> for HeaderValue {
     fn from(id: Id) -> Self {
         match id.0 {
-            Form::Given(value) => value,
-            Form::Made(digits) => Self::from_bytes(&digits).expect("digits fit into a header"),
+            IdForm::Given(value) => value,
+            IdForm::Made(digits) => Self::from_bytes(&digits).expect("digits fit into a header"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a request says of the fields that rules count by.
+//! The fields of a request that rules count by.
 //!
 //! The name of a field says where its value comes from; [`Source`] has the names. Values are borrowed
 //! from the request wherever that is possible: asking by address, route, method, host, path, header,
@@ -29,7 +29,7 @@ pub use body::{Body, BodyKind};
 use said::IpText;
 pub use source::{Aliases, BadAlias, Reach, Source, UnknownField};
 
-/// What is known of a request.
+/// The facts of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts<'r> {
     /// The name of the route it takes.
@@ -49,7 +49,7 @@ pub struct Facts<'r> {
     pub host: &'r str,
     /// Its headers.
     pub headers: &'r HeaderMap,
-    /// Who it proved to come from.
+    /// The proved identity of the caller.
     pub identity: &'r Identity,
     /// What it brings, where it was read before anybody asks; elsewhere nothing can be asked of it.
     pub body: Option<&'r Body>,
@@ -71,7 +71,7 @@ enum Value<'r> {
     Ip(IpText),
 }
 
-/// Why a request cannot be asked about.
+/// Why the fields of a request cannot be determined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadFact {
     /// A value is not UTF-8. The caller's fault.
@@ -127,7 +127,7 @@ enum Wrong {
 }
 
 impl<'r> Facts<'r> {
-    /// What the request says of the fields of a policy. Fields that it says nothing of are left out.
+    /// The values of a policy's fields in the request. Fields that the request lacks are left out.
     pub fn ask(&self, policy: &'r Policy, aliases: &'r Aliases) -> Result<Asked<'r>, BadFact> {
         let mut asked = Asked::default();
         self.add_policy(policy, aliases, &mut asked)?;
@@ -307,7 +307,7 @@ impl fmt::Display for BadFact {
             Self::Parted { source } => {
                 write!(
                     f,
-                    "a `;` stands beside `{source}`, and not all read it alike: `%3B` is one in a value"
+                    "there is a `;` beside `{source}`, which servers read differently: write `%3B` in a value"
                 )
             }
             Self::NotJson { source } => {

@@ -54,14 +54,14 @@ enum Place {
     /// These bytes of a frame header came.
     Header([u8; HEADER_BYTES], usize),
     /// So many bytes of a frame's payload are still to come.
-    Payload(u32, Kind),
+    Payload(u32, FrameKind),
     /// This is not HTTP/2. Nothing is watched.
     OtherProtocol,
 }
 
 /// What a payload belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum FrameKind {
     /// A body, which has time-outs of its own.
     Data,
     Other,
@@ -148,7 +148,7 @@ impl FrameWatch {
         let begun = match self.place {
             Place::OtherProtocol | Place::Preface(_) => false,
             Place::Header(_, come) => come > 0 || self.in_head,
-            Place::Payload(_, kind) => kind != Kind::Data || self.in_head,
+            Place::Payload(_, kind) => kind != FrameKind::Data || self.in_head,
         };
         begun.then_some(self.begun)
     }
@@ -157,7 +157,7 @@ impl FrameWatch {
     fn begin(&mut self, header: [u8; HEADER_BYTES], now: &impl Fn() -> Duration) -> Result<(), FrameFlood> {
         let [long, middle, short, kind, flags, ..] = header;
         let length = u32::from_be_bytes([0, long, middle, short]);
-        let payload = if kind == DATA { Kind::Data } else { Kind::Other };
+        let payload = if kind == DATA { FrameKind::Data } else { FrameKind::Other };
         self.place = match length {
             0 => Place::Header([0; HEADER_BYTES], 0),
             _ => Place::Payload(length, payload),

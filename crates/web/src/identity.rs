@@ -1,4 +1,4 @@
-//! Who a request proves to come from: by an API key that is known, or by a token that is signed.
+//! The identity of a caller, proved by a known API key or by a signed token.
 //!
 //! A request that sends nothing is anybody's. One that sends something wrong is refused, and is not
 //! treated as anybody's: whoever could get rid of their name by misspelling it would get rid of their
@@ -21,27 +21,27 @@ pub use claims::Claims;
 pub use keys::{BadTokenKey, TokenKey};
 pub use tokens::{BadTokens, TokenSettings, Tokens};
 
-/// Who a request comes from, as far as it was proved.
+/// The identity of a caller, as far as it was proved.
 #[derive(Clone, Debug, Default)]
 pub struct Identity {
     /// The `sub` of its token.
     pub subject: Option<Arc<str>>,
     /// The name of its API key; never the key itself.
     pub api_key: Option<Arc<str>>,
-    /// Whom it belongs to: as the entry of the key says, or else a claim of the token.
+    /// The consumer: from the entry of the key, or else from a claim of the token.
     pub consumer: Option<Arc<str>>,
-    /// What else its token says.
+    /// The other claims of its token.
     pub claims: Option<Arc<Claims>>,
 }
 
-/// What is accepted as a proof.
+/// The accepted credentials.
 #[derive(Debug, Default)]
 pub struct Credentials {
     api_keys: Option<ApiKeys>,
     tokens: Option<Tokens>,
 }
 
-/// Why a proof is none. The caller's fault, always; it says nothing about secrets.
+/// Why credentials are invalid. It is always the caller's fault, and reveals no secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadCredential {
     /// There is no such API key.
@@ -65,14 +65,14 @@ pub enum BadCredential {
 }
 
 impl Identity {
-    /// What its token says under this name, if that is a text, a number or a truth.
+    /// The claim of its token under this name, if it is a text, a number or a boolean.
     pub fn claim(&self, name: &str) -> Option<&str> {
         self.claims.as_ref()?.find(name)
     }
 }
 
 impl Credentials {
-    /// These are accepted; with neither, everybody is anybody.
+    /// Accepts these credentials; with neither, all callers are anonymous.
     pub fn new(api_keys: Option<ApiKeys>, tokens: Option<Tokens>) -> Self {
         Self { api_keys, tokens }
     }
@@ -94,7 +94,7 @@ impl Credentials {
         }
     }
 
-    /// Who a request with these headers comes from.
+    /// The identity of the caller of a request with these headers.
     pub fn recognise(&self, headers: &HeaderMap) -> Result<Identity, BadCredential> {
         let mut identity = Identity::default();
         if let Some(tokens) = &self.tokens {
@@ -125,10 +125,10 @@ impl fmt::Display for BadCredential {
             Self::Malformed => "the bearer token cannot be read",
             Self::UnknownSigner => "the bearer token is not signed in a way that is known here",
             Self::Forged => "the signature of the bearer token is wrong",
-            Self::Expired => "the bearer token has expired, or does not say when it does",
+            Self::Expired => "the bearer token has expired, or has no expiry",
             Self::TooEarly => "the bearer token is not good yet",
             Self::WrongIssuer => "the bearer token comes from another issuer",
-            Self::WrongAudience => "the bearer token is meant for somebody else",
+            Self::WrongAudience => "the bearer token is for another audience",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What an HTTP request says to rules, and how decisions are said over HTTP: the part that every door
+//! The fields that rules read from an HTTP request, and decisions as HTTP answers: the part that every door
 //! which speaks HTTP has in common.
 //!
 //! It knows the types of the `http` crate. Absent on purpose: sockets, servers, clients and runtimes,

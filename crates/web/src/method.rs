@@ -20,7 +20,7 @@ pub fn check(method: &Method) -> Result<(), BadMethod> {
 }
 
 impl BadMethod {
-    /// What is wrong, in words.
+    /// The error in words.
     pub const WORDS: &str = "the method is not written in capitals, as in `POST`";
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 pub enum BadPath {
     /// It does not begin with a slash.
     NotAbsolute,
-    /// It holds a control character, a space, or a mark that cannot stand in a path; or one of them
+    /// It holds a control character, a space, or a mark that is not allowed in a path; or one of them
     /// encoded, where it could pass for another thing later on.
     Forbidden {
         /// Which byte.
@@ -167,7 +167,7 @@ impl fmt::Display for BadPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAbsolute => f.write_str("the path does not begin with a slash"),
-            Self::Forbidden { byte } => write!(f, "the byte {byte:#04x} cannot stand in a path"),
+            Self::Forbidden { byte } => write!(f, "the byte {byte:#04x} is not allowed in a path"),
             Self::BadEscape => f.write_str("a `%` in the path is not followed by two hexadecimal digits"),
             Self::EncodedSlash => f.write_str("a slash or backslash in the path is encoded"),
             Self::NotUtf8 => f.write_str("the path is not UTF-8 once it is decoded"),

@@ -215,13 +215,10 @@ fn aliases_that_cannot_be_say_why() {
     let why = |alias: &str, source: &str| Aliases::new([(alias, source)]).unwrap_err().to_string();
     assert_eq!(
         why("tenant", "headers.x-tenant"),
-        "`tenant` stands for `headers.x-tenant`, which is no part of a request; there are route, ip, method, path, \
+        "`tenant` stands for `headers.x-tenant`, which is not part of a request; there are route, ip, method, path, \
          host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer"
     );
-    assert_eq!(
-        why("ip", "header.x-real-ip"),
-        "`ip` has a meaning of its own and cannot stand for anything else"
-    );
+    assert_eq!(why("ip", "header.x-real-ip"), "`ip` is a built-in name and cannot be redefined");
     let again = Aliases::new([("a", "ip"), ("a", "route")]).unwrap_err();
     assert_eq!(again, BadAlias::Twice { alias: "a".into() });
 }
@@ -232,7 +229,7 @@ fn a_field_without_source_is_told_with_what_there_is() {
     let unknown = aliases.check(&policy(&["ip", "tenent"]), Reach::Head).unwrap_err();
     assert_eq!(
         unknown.to_string(),
-        "policy `api` counts by `tenent`, which is no part of a request (did you mean `tenant`?); there are route, \
+        "policy `api` counts by `tenent`, which is not part of a request (did you mean `tenant`?); there are route, \
          ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer, \
          and whatever `fields` names"
     );

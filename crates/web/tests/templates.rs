@@ -52,7 +52,7 @@ fn a_placeholder_that_does_not_end_is_told() {
     for text in ["{limit", "{limit ", "{limit {rule}"] {
         assert_eq!(
             detail(text).unwrap_err(),
-            "`detail`, character 1: `{limit` lacks its `}`; a brace that stands for itself is written `{{`"
+            "`detail`, character 1: `{limit` lacks its `}`; a literal brace is written `{{`"
         );
     }
 }

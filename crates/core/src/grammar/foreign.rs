@@ -85,7 +85,7 @@ fn parts(text: &str) -> Vec<&str> {
 
 /// How long a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Period {
+enum ForeignPeriod {
     Fixed(Span),
     Month,
 }
@@ -160,7 +160,7 @@ impl Reader<'_> {
     }
 
     /// `hour`, `1 hour`, `5 minutes`, `1h30m`.
-    fn period(&mut self) -> Option<Period> {
+    fn period(&mut self) -> Option<ForeignPeriod> {
         let mut micros = 0_u64;
         let mut units = 0;
         loop {
@@ -172,7 +172,7 @@ impl Reader<'_> {
             let Some(Token::Word(word)) = self.peek() else { return None };
             if units == 0 && count == 1 && matches!(&**word, "month" | "months" | "mo" | "mon") {
                 self.at += 1;
-                return Some(Period::Month);
+                return Some(ForeignPeriod::Month);
             }
             micros = micros.checked_add(count.checked_mul(unit(word)?)?)?;
             self.at += 1;
@@ -181,13 +181,13 @@ impl Reader<'_> {
                 break;
             }
         }
-        Some(Period::Fixed(Span::from_micros(micros)))
+        Some(ForeignPeriod::Fixed(Span::from_micros(micros)))
     }
 
     /// The rate, with the burst or the kind that follows it.
-    fn rate(&mut self, number: Fraction, period: Period) -> Option<String> {
+    fn rate(&mut self, number: Fraction, period: ForeignPeriod) -> Option<String> {
         let every = match period {
-            Period::Month => {
+            ForeignPeriod::Month => {
                 let max = number.whole()?;
                 if self.ends() {
                     return Some(format!("{max}/month calendar"));
@@ -195,7 +195,7 @@ impl Reader<'_> {
                 return Some(format!("{max}/month {}", self.own_words()?));
             }
             // Half a request a second is one in two.
-            Period::Fixed(span) => Span::from_micros(span.as_micros().checked_mul(number.under)?),
+            ForeignPeriod::Fixed(span) => Span::from_micros(span.as_micros().checked_mul(number.under)?),
         };
         let rate = format!("{}/{}", Fraction { under: 1, ..number }.whole()?, Every(every));
         if self.ends() {
@@ -278,7 +278,7 @@ const NOUNS: &[&str] = &[
 ];
 
 /// `rps`, `qpm`, `tph`: something per second, minute, hour or day.
-fn abbreviated(word: &str) -> Option<Period> {
+fn abbreviated(word: &str) -> Option<ForeignPeriod> {
     let secs = match word.strip_prefix(['r', 'q', 't', 'c'])? {
         "ps" => 1,
         "pm" => 60,
@@ -286,7 +286,7 @@ fn abbreviated(word: &str) -> Option<Period> {
         "pd" => 86_400,
         _ => return None,
     };
-    Some(Period::Fixed(Span::from_secs(secs)))
+    Some(ForeignPeriod::Fixed(Span::from_secs(secs)))
 }
 
 /// The microseconds of a unit. `M` may be a minute or a month, so it is none.

@@ -26,7 +26,7 @@ pub(super) fn ladder(words: &mut Words<'_>) -> Result<Written, GrammarError> {
     }
     let longest = steps.last().map_or(Span::ZERO, |step| step.pause.span());
     if longest == Span::ZERO {
-        return Err(words.wrong("the last step makes nobody wait: give it a delay or a lock, as in `+2s`"));
+        return Err(words.wrong("the last step has no delay: give it one or a lock, as in `+2s`"));
     }
     let forget = forget(words, longest)?;
     words.end(Some(Limit::Ladder(Ladder::new(steps.into(), forget))))
@@ -74,7 +74,7 @@ fn step(words: &mut Words<'_>, before: Option<&Step>) -> Result<Step, GrammarErr
 fn after(words: &mut Words<'_>, step: Step, least: Span) -> Result<Step, GrammarError> {
     let known = matches!(words.peek(), "" | "then" | "forget");
     if step.pause == Pause::None && !step.captcha && !step.notify {
-        return Err(words.wrong("a step says what it does: `+2s`, `lock 15m`, `captcha`, `notify`"));
+        return Err(words.wrong("a step needs an effect: `+2s`, `lock 15m`, `captcha`, `notify`"));
     }
     if !known {
         return Err(words.wrong("after a step comes `then`, `forget` or nothing"));
@@ -106,8 +106,9 @@ fn forget(words: &mut Words<'_>, longest: Span) -> Result<Span, GrammarError> {
     let start = words.skip_space();
     let forget = words.duration()?;
     if forget < longest {
-        let problem =
-            format!("what is forgotten makes nobody wait: remember failures for at least {longest}");
+        let problem = format!(
+            "failures would be forgotten before the longest delay ends: remember them for at least {longest}"
+        );
         return Err(words.wrong_at(start, &problem));
     }
     Ok(forget)

@@ -18,7 +18,7 @@ const TOO_LONG: &str = "it has more than 253 bytes, or more than 63 between two 
 const BAD_CHARACTER: &str = "it contains a character that no domain has";
 const BAD_HYPHEN: &str = "a part of it begins or ends with a hyphen";
 const BAD_IDNA: &str = "IDNA does not allow it";
-const BAD_LITERAL: &str = "in brackets stands an IP address, as in `[192.0.2.1]` or `[IPv6:2001:db8::1]`";
+const BAD_LITERAL: &str = "brackets must contain an IP address, as in `[192.0.2.1]` or `[IPv6:2001:db8::1]`";
 
 /// What a byte can be in a domain in its comparable form.
 #[derive(Clone, Copy, PartialEq, Eq)]

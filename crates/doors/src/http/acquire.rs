@@ -10,9 +10,10 @@ use axum::http::{HeaderValue, Method, Response, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
-use tollgate_core::{Attempt, Decision, Span, grammar};
-use tollgate_engine::pacer::{Bound, Paced, Unpaced};
-use tollgate_engine::{Ask as Wish, Engine, Fault};
+use tollgate_core::{Attempt, Decision, Span, Verdict, grammar};
+use tollgate_engine::admit::Wait;
+use tollgate_engine::pacer::Bound;
+use tollgate_engine::{Admission, Engine, Fault, NotAdmitted, Terms};
 use tollgate_web::json::Json;
 
 use super::App;
@@ -35,22 +36,22 @@ struct AcquireBody<'b> {
     policy: Text<'b>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise.
+    /// How much to charge; 1 by default.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// The longest to wait, as in `5s`, and at most `1m`; as long as the rules allow, up to a minute, if it
     /// is left out.
     #[serde(borrow, default)]
     max_wait: Option<Text<'b>>,
-    /// Whoever has a higher one goes first, from -100 to 100; 0 unless said otherwise.
+    /// From -100 to 100, 0 by default; a higher priority goes first.
     #[serde(default)]
     priority: Option<Priority>,
 }
 
-/// An attempt whose turn comes too late, or for which there is no room to wait.
+/// An attempt whose turn comes too late, or that finds the queue full.
 #[derive(Serialize, JsonSchema)]
 struct Unserved<'u> {
     /// `/problems/wait-too-long` or `/problems/queue-full`.
@@ -73,10 +74,10 @@ struct Unserved<'u> {
     verdict: &'u str,
     /// The policy.
     policy: &'u str,
-    /// The rule that lets nobody wait so long; absent if it is the caller who does not.
+    /// The rule that does not allow so long a wait; absent if the caller does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     denied_by: Option<&'u str>,
-    /// Whole seconds until its turn, as far as the queue tells, rounded up.
+    /// Whole seconds until its turn, estimated from the queue, rounded up.
     retry_after: u64,
     /// The same as `retry_after`.
     #[serde(rename = "retryAfter")]
@@ -88,7 +89,7 @@ struct Unserved<'u> {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let operation = Operation::new(PATH, "Wait until an attempt may pass, and take what it asks for")
+    let operation = Operation::new(PATH, "Wait until an attempt may pass, then charge it")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<AcquireBody<'_>>()
         .answers::<Allowed>()
@@ -109,9 +110,9 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
         wanted.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
     let Ok(_place) = app.places.try_acquire() else {
         app.pacer.sent_away(policy).map_err(Fault::Mistake)?;
-        let full = Unpaced::Full { waiting: MOST_WAITING };
+        let full = NotAdmitted::Full { waiting: MOST_WAITING };
         let still = app.pacer.stands_still_for(policy, &fields);
-        return Ok(Unserved::of::<()>(&full, policy, still).answer(&ask));
+        return Ok(Unserved::of(&full, policy, still).answer(&ask));
     };
     if let Some(patience) = ask.extensions.get::<Patience>() {
         patience.begin();
@@ -120,25 +121,28 @@ async fn acquire(app: Arc<App>, ask: Ask) -> Answered {
     let cost = wanted.cost.map_or(1, |cost| cost.0);
     let attempt = Attempt { policy, fields: &fields, cost, id };
     let priority = wanted.priority.map_or(0, |priority| priority.0);
-    let correlation = ask.correlation.text();
-    let wish = Wish { attempt, max_wait: Some(max_wait), priority, correlation };
-    match app.pacer.acquire_with(wish, seeing(&ask, policy, id)).await {
-        Ok(Paced { waited, seen }) => Ok(seen.map(|mut json| {
+    let pinned = app.admissions.pin();
+    let told = Told::new(&pinned, &ask, policy, IdShown::WhereHeld);
+    let wait = Wait::AtMost { span: max_wait, priority };
+    let terms = Terms { wait, correlation: ask.correlation.text(), ..Terms::default() };
+    let admit = pinned.admit(&attempt, terms, move |engine, decision| see(&told, engine, decision));
+    drop(pinned);
+    match admit.await {
+        Ok(Admission { waited, seen: (Verdict::Allow, answer), .. }) => Ok(answer.map(|mut json| {
             json.piece(r#","waited_ms":"#);
             json.number(waited.as_millis_ceil());
             Body::from(closed(json))
         })),
-        Err(Unpaced::Denied { seen, .. }) => Ok(seen.map(|json| Body::from(closed(json)))),
-        Err(Unpaced::Fault(fault)) => Err(fault.into()),
-        Err(Unpaced::Ended) => Err(Problem::ending()),
-        Err(unserved) => {
+        Ok(Admission { seen: (_, answer), .. }) => Ok(answer.map(|json| Body::from(closed(json)))),
+        Err(not_admitted @ (NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. })) => {
             let still = app.pacer.stands_still_for(policy, &fields);
-            Ok(Unserved::of(&unserved, policy, still).answer(&ask))
+            Ok(Unserved::of(&not_admitted, policy, still).answer(&ask))
         }
+        Err(not_admitted) => Err(not_admitted.into()),
     }
 }
 
-/// The longest that somebody waits.
+/// The longest wait.
 fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     let most = Span::from(LONGEST_WAIT);
     let Some(said) = said else { return Ok(most) };
@@ -149,43 +153,36 @@ fn longest(said: Option<&Text<'_>>) -> Result<Span, Problem> {
     };
     let span = parsed.map_err(|error| Problem::bad_request(format!("`max_wait`: {error}")))?;
     if span > most {
-        let detail = format!("`max_wait` is `{span}`; at most `{most}` is waited for: sleep, and ask again");
+        let detail = format!("`max_wait` is `{span}`; the maximum is `{most}`: sleep, and ask again");
         return Err(Problem::bad_request(detail));
     }
     Ok(span)
 }
 
-/// Writes the answer when there is a decision, which may be in another task.
-fn seeing(
-    ask: &Ask,
-    policy: &str,
-    id: Option<&str>,
-) -> impl FnOnce(&Engine, &Decision<'_>) -> Response<Json> + Send + use<> {
-    let (correlation, ietf) = (ask.correlation.clone(), ask.wants_ietf());
-    let (policy, id) = (policy.to_owned(), id.map(ToOwned::to_owned));
-    move |engine, decision| {
-        let (id, shown) = (id.as_deref(), IdShown::WhereHeld);
-        let told = Told { policy: &policy, id, shown, correlation: &correlation, ietf };
-        let mut response = told.open(engine, decision);
-        if decision.allowed() && decision.outcome.taken != 0 {
-            let json = response.body_mut();
-            json.piece(r#","at":"#);
-            json.text(&Moment(decision.outcome.now).to_string());
-        }
-        response
+/// The verdict, and the answer but for its end.
+fn see(told: &Told, engine: &Engine, decision: &Decision<'_>) -> (Verdict, Response<Json>) {
+    let mut response = told.open(engine, decision);
+    if decision.allowed() && decision.outcome.taken != 0 {
+        let json = response.body_mut();
+        json.piece(r#","at":"#);
+        json.text(&Moment(decision.outcome.now).to_string());
     }
+    let verdict = if decision.allowed() { Verdict::Allow } else { decision.verdict };
+    (verdict, response)
 }
 
 impl<'u> Unserved<'u> {
-    fn of<T>(unpaced: &'u Unpaced<T>, policy: &'u str, still: Span) -> Self {
-        let (denied_by, wait, waited) = match unpaced {
-            Unpaced::TooLate { waited, wait, bound: Bound::Rule(rule) } => (Some(&**rule), *wait, *waited),
-            Unpaced::TooLate { waited, wait, bound: Bound::Caller } => (None, *wait, *waited),
+    fn of(not_admitted: &'u NotAdmitted, policy: &'u str, still: Span) -> Self {
+        let (denied_by, wait, waited) = match not_admitted {
+            NotAdmitted::TooLate { waited, wait, bound: Bound::Rule(rule) } => {
+                (Some(&**rule), *wait, *waited)
+            }
+            NotAdmitted::TooLate { waited, wait, bound: Bound::Caller } => (None, *wait, *waited),
             // When somebody leaves the queue nobody knows; not while all of it stands still.
             _ => (None, still.max(Span::from_secs(1)), Span::ZERO),
         };
-        let (kind, title, error) = match unpaced {
-            Unpaced::Full { .. } => ("/problems/queue-full", "Queue full", "queue full"),
+        let (kind, title, error) = match not_admitted {
+            NotAdmitted::Full { .. } => ("/problems/queue-full", "Queue full", "queue full"),
             _ => ("/problems/wait-too-long", "Wait too long", "wait too long"),
         };
         let seconds = wait.as_secs_ceil().max(1);
@@ -193,7 +190,7 @@ impl<'u> Unserved<'u> {
             kind,
             title,
             status: StatusCode::TOO_MANY_REQUESTS.as_u16(),
-            detail: format!("{unpaced}; retry after {seconds} s"),
+            detail: format!("{not_admitted}; retry after {seconds} s"),
             correlation_id: "",
             error,
             allowed: false,

@@ -16,7 +16,7 @@ pub(crate) const PROXY_TOKEN: HeaderName = HeaderName::from_static("x-tollgate-t
 /// A token that opens the API, known only by its hash.
 #[derive(Clone, Debug)]
 pub struct AccessKey {
-    /// What it is called in the log.
+    /// Its name in the log.
     pub name: String,
     /// What it may do.
     pub role: Role,
@@ -25,7 +25,7 @@ pub struct AccessKey {
 }
 
 /// The tokens that open the API. They are replaced all at once, while it is served; with none at all,
-/// everybody may do everything but the pages that a browser shows.
+/// every program may do everything; web pages in a browser may not.
 #[derive(Debug, Default)]
 pub struct AccessKeys(ArcSwap<Vec<AccessKey>>);
 
@@ -38,7 +38,7 @@ pub(crate) struct Caller {
 /// What a token may do; each role may also do what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Ask for decisions, and give back.
+    /// Ask for decisions, hold and refund.
     Check,
     /// Also look at counters, limits and metrics.
     Read,
@@ -63,7 +63,7 @@ impl AccessKeys {
         Self(ArcSwap::from_pointee(keys))
     }
 
-    /// Whether everybody may do everything.
+    /// Whether there are no keys, so that every program may do everything.
     pub fn is_empty(&self) -> bool {
         self.0.load().is_empty()
     }

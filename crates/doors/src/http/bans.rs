@@ -50,7 +50,7 @@ struct BanBody<'b> {
     public: Option<bool>,
     #[serde(default)]
     force: Option<bool>,
-    /// Up to 1000 entries, all set or none; then nothing else may stand beside them.
+    /// Up to 1000 entries, all set or none; no other member is allowed with them.
     #[serde(borrow, default)]
     bans: Option<AtMost<MOST, Object<OneBan<'b>>>>,
 }
@@ -60,26 +60,26 @@ struct BanBody<'b> {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "BanWish")]
 struct OneBan<'b> {
-    /// Whom it is about: an address, a network, or fields and their values, as in `203.0.113.0/24`,
+    /// An address, a network, or fields and their values, as in `203.0.113.0/24`,
     /// `user=bob` or `user=bob,ip=203.0.113.7`.
     #[serde(borrow, default)]
     target: Option<Text<'b>>,
     /// The same as an object of fields and their values, in the place of `target`.
     #[serde(borrow, default)]
     fields: Option<Fields<'b>>,
-    /// `block` unless said otherwise.
+    /// `block` by default.
     #[serde(default)]
     kind: Option<Kind>,
-    /// How long it lasts, as in `1h`; for good unless said otherwise.
+    /// How long it lasts, as in `1h`; for ever by default.
     #[serde(borrow, default, rename = "for")]
     lasts: Option<Text<'b>>,
     /// Why, in one line of at most 512 bytes.
     #[serde(borrow, default)]
     reason: Option<Text<'b>>,
-    /// Whether the reason is told to whom it bars; false unless said otherwise.
+    /// Whether the blocked client sees the reason; false by default.
     #[serde(default)]
     public: Option<bool>,
-    /// Must be true to block every address, `0.0.0.0/0` or `::/0`; false unless said otherwise.
+    /// Must be true to block every address, `0.0.0.0/0` or `::/0`; false by default.
     #[serde(default)]
     force: Option<bool>,
 }
@@ -97,7 +97,7 @@ enum Kind {
 struct BansShown {
     /// Entries in the order of their targets.
     bans: Vec<BanShown>,
-    /// What `after` is for the next page; null on the last one.
+    /// The value of `after` for the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -105,13 +105,13 @@ struct BansShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Ban")]
 pub(crate) struct BanShown {
-    /// Whom it is about, as it is written.
+    /// Its target, as it is written.
     target: String,
-    /// `block`, or `allow` for whoever is never barred.
+    /// `block` or `allow`.
     kind: &'static str,
     /// Why; perhaps nothing.
     reason: String,
-    /// Whether the reason is told to whom it bars.
+    /// Whether the blocked client sees the reason.
     public: bool,
     /// The name of the access key that set it, `rule NAME`, or `configuration`.
     author: String,
@@ -135,9 +135,9 @@ struct Unlisted {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let list = Operation::new(ALL, "Tell who is on the blocklist and the allowlist")
+    let list = Operation::new(ALL, "List the blocklist and the allowlist")
         .query(&[
-            ("limit", "how many, 100 unless said otherwise, 1000 at most"),
+            ("limit", "how many; 100 by default, at most 1000"),
             ("after", "the last target of the page before: `next` in its answer"),
             ("kind", "only `block` or only `allow`"),
             ("author", "only what this access key set, or `rule NAME`, or `configuration`"),
@@ -145,11 +145,12 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
             ("contains", "only targets and reasons with this text"),
         ])
         .answers::<BansShown>();
-    let set = Operation::new(ALL, "Put somebody on the blocklist or the allowlist")
+    let set = Operation::new(ALL, "Add entries to the blocklist or the allowlist")
         .takes::<BanBody<'_>>()
         .answers::<BansShown>()
         .also::<ProblemBody<'_>>(409, PROBLEM_JSON);
-    let remove = Operation::new("/api/v1/bans/{target}", "Take somebody off the lists").answers::<Unlisted>();
+    let remove =
+        Operation::new("/api/v1/bans/{target}", "Remove an entry from the lists").answers::<Unlisted>();
     vec![
         Endpoint::new(Method::GET, ALL, Some(Role::Read), show).does(list),
         Endpoint::new(Method::POST, ALL, Some(Role::Admin), set_all).does(set),
@@ -238,7 +239,7 @@ impl BanBody<'_> {
             return Ok(vec![alone.wish(engine, author).map_err(Problem::bad_request)?]);
         };
         if !alone.is_empty() {
-            return Err(Problem::bad_request("beside `bans` there may be nothing else"));
+            return Err(Problem::bad_request("no other member is allowed with `bans`"));
         }
         let wishes = bans.0.into_iter().enumerate().map(|(index, ban)| {
             let wish = ban.0.wish(engine, author);
@@ -267,16 +268,16 @@ impl OneBan<'_> {
                 engine.target_of(fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())))
             }
             (Some(_), Some(_)) => return Err("keep one of `target` and `fields`".to_owned()),
-            (None, None) => return Err("`target` is missing: who is to be listed?".to_owned()),
+            (None, None) => return Err("`target` is missing".to_owned()),
         };
         let reason = self.reason.as_ref().map_or("", Text::as_str);
         Listing::check_reason(reason)?;
         let told = self.public.unwrap_or(false);
         if told && reason.is_empty() {
-            return Err("there is no `reason` that could be public".to_owned());
+            return Err("`public` needs a `reason`".to_owned());
         }
         if told && matches!(self.kind, Some(Kind::Allow)) {
-            return Err("an entry that allows bars nobody, so there is nobody to tell the reason".to_owned());
+            return Err("an allow entry blocks no client, so its reason cannot be public".to_owned());
         }
         let lasts = self.lasts.as_ref().map(|text| grammar::parse_span(text.as_str()));
         let target = target.map_err(|error| wrong(&error))?;
@@ -286,7 +287,7 @@ impl OneBan<'_> {
         };
         if stance == Stance::Block && target.is_every_address() && self.force != Some(true) {
             return Err(format!(
-                "`{target}` would block every address: add `\"force\":true` if that is meant"
+                "`{target}` would block every address: add `\"force\":true` if you mean that"
             ));
         }
         Ok(Wish {

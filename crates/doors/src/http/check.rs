@@ -15,7 +15,8 @@ use serde_json::value::RawValue;
 use smallvec::SmallVec;
 use tollgate_core::together::join_all;
 use tollgate_core::{Attempt, Decision};
-use tollgate_engine::{Engine, Snapshot};
+use tollgate_engine::admit::Look;
+use tollgate_engine::{Admit, Engine, Pinned, Terms};
 use tollgate_web::answer::{Refusal, headers};
 use tollgate_web::json::Json;
 
@@ -41,16 +42,16 @@ struct CheckBody<'b, A> {
     policy: Option<Text<'b>>,
     #[serde(borrow, default)]
     fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise, and 0 only looks.
+    /// How much to charge; 1 by default, and 0 only looks.
     #[serde(default)]
     cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
     #[serde(default)]
     dry_run: bool,
-    /// Up to 100 attempts, decided one after the other; then nothing else may stand beside them.
+    /// Up to 100 attempts, decided one after the other; no other member is allowed with them.
     #[serde(default)]
     attempts: Option<AtMost<MOST_ATTEMPTS, A>>,
 }
@@ -65,10 +66,10 @@ pub(crate) struct AttemptBody<'b> {
     pub(crate) policy: Text<'b>,
     #[serde(borrow, default)]
     pub(crate) fields: Fields<'b>,
-    /// How much it takes; 1 unless said otherwise, and 0 only looks.
+    /// How much to charge; 1 by default, and 0 only looks.
     #[serde(default)]
     pub(crate) cost: Option<Whole>,
-    /// Under which id it holds what is limited at once; one is made up, and told, if there is none.
+    /// The id of holds at `at once` limits; if it is absent, the server generates one and returns it.
     #[serde(borrow, default)]
     pub(crate) id: Option<Text<'b>>,
     /// Whether to say only what would be decided, and take nothing.
@@ -90,7 +91,7 @@ impl<'b, A: Deserialize<'b>> Asked<'b, A> {
             (None, Some(attempts)) if fields.0.is_empty() && cost.is_none() && id.is_none() && !dry_run => {
                 Ok(Self::Several(attempts.0))
             }
-            (_, Some(_)) => Err(Problem::bad_request("beside `attempts` there may be nothing else")),
+            (_, Some(_)) => Err(Problem::bad_request("no other member is allowed with `attempts`")),
             (None, None) => {
                 Err(Problem::bad_request("`policy` is missing: which policy does the attempt pass?"))
             }
@@ -115,11 +116,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn check(app: Arc<App>, ask: Ask) -> Answered {
     // What takes several attempts is boxed, so that the future of one does not have to hold room for it.
     match Asked::<Object<AttemptBody<'_>>>::read(&ask.body) {
-        Ok(Asked::One(attempt)) => {
-            let pinned = app.engine.pin();
-            let then = |decision: &Decision<'_>| answer(&app, &ask, &attempt, decision, IdShown::WhereHeld);
-            decide(&app, &pinned, &attempt, ask.correlation.text(), then).await
-        }
+        Ok(Asked::One(attempt)) => decide(&app, &ask, &attempt, IdShown::WhereHeld).await,
         Ok(Asked::Several(attempts)) => {
             Ok(Box::pin(decide_all(&app, &ask, attempts.iter().map(|attempt| Ok(&attempt.0)))).await)
         }
@@ -143,65 +140,62 @@ pub(crate) enum IdShown {
     WhereHeld,
 }
 
-/// Decides one attempt, which the caller knows by this id if it sent one, and makes something of the decision.
-pub(crate) async fn decide<T>(
-    app: &App,
-    pinned: &Snapshot,
-    attempt: &AttemptBody<'_>,
-    correlation: Option<&str>,
-    then: impl FnOnce(&Decision<'_>) -> T,
-) -> Result<T, Problem> {
-    let fields: SmallVec<[(&str, &str); 6]> =
-        attempt.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let wanted = Attempt {
-        policy: attempt.policy.as_str(),
-        fields: &fields,
-        cost: attempt.cost.map_or(1, |cost| cost.0),
-        id: attempt.id.as_ref().map(Text::as_str),
-    };
-    if attempt.dry_run {
-        return Ok(then(&Box::pin(app.engine.peek(pinned, &wanted)).await?));
+/// Decides one attempt, and answers it.
+pub(crate) async fn decide(app: &App, ask: &Ask, attempt: &AttemptBody<'_>, shown: IdShown) -> Answered {
+    let pinned = app.admissions.pin();
+    let told = Told::new(&pinned, ask, attempt.policy.as_str(), shown);
+    let see = move |engine: &Engine, decision: &Decision<'_>| told.open(engine, decision);
+    let admission = attempt.admit(&pinned, ask.correlation.text(), see);
+    drop(pinned);
+    Ok(admission.await?.seen.map(|json| Body::from(closed(json))))
+}
+
+impl AttemptBody<'_> {
+    /// Admits it, known to its caller by this id if it sent one.
+    fn admit<T: Send + 'static>(
+        &self,
+        pinned: &Pinned<'_>,
+        correlation: Option<&str>,
+        see: impl FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+    ) -> Admit<T> {
+        let fields: SmallVec<[(&str, &str); 6]> =
+            self.fields.0.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let attempt = Attempt {
+            policy: self.policy.as_str(),
+            fields: &fields,
+            cost: self.cost.map_or(1, |cost| cost.0),
+            id: self.id.as_ref().map(Text::as_str),
+        };
+        let look = if self.dry_run { Look::Peek } else { Look::Take };
+        pinned.admit(&attempt, Terms { look, correlation, ..Terms::default() }, see)
     }
-    let mut decision = Decision::for_caller(correlation);
-    app.engine.decide_into(pinned, &wanted, &mut decision).await?;
-    Ok(then(&decision))
 }
 
-/// The whole answer to one attempt.
-pub(crate) fn answer(
-    app: &App,
-    ask: &Ask,
-    attempt: &AttemptBody<'_>,
-    decision: &Decision<'_>,
+/// What an answer says beside the decision, which may be made in another task.
+pub(crate) struct Told {
+    /// The policy that was asked for, while limits are switched off and no policy decides.
+    policy: Option<Box<str>>,
     shown: IdShown,
-) -> Response {
-    let id = attempt.id.as_ref().map(Text::as_str);
-    let policy = attempt.policy.as_str();
-    let told = Told { policy, id, shown, correlation: &ask.correlation, ietf: ask.wants_ietf() };
-    told.open(&app.engine, decision).map(|json| Body::from(closed(json)))
-}
-
-/// What an answer says beside the decision.
-pub(crate) struct Told<'a> {
-    /// The policy, as it was asked for.
-    pub(crate) policy: &'a str,
-    /// The id that was asked with.
-    pub(crate) id: Option<&'a str>,
-    pub(crate) shown: IdShown,
-    pub(crate) correlation: &'a Correlation,
+    correlation: Correlation,
     /// Whether the IETF's fields are wanted too.
-    pub(crate) ietf: bool,
+    ietf: bool,
 }
 
-impl Told<'_> {
+impl Told {
+    pub(crate) fn new(pinned: &Pinned<'_>, ask: &Ask, policy: &str, shown: IdShown) -> Self {
+        let policy = (!pinned.policies.enabled).then(|| policy.into());
+        Self { policy, shown, correlation: ask.correlation.clone(), ietf: ask.wants_ietf() }
+    }
+
     /// The answer to one attempt, all but the brace at the end of its body: whoever has more to say goes on.
     pub(crate) fn open(&self, engine: &Engine, decision: &Decision<'_>) -> axum::http::Response<Json> {
-        let answer = answer::Answer { engine, policy: self.policy, decision };
+        let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
         let mut json = Json::with_capacity(answer::USUAL_BYTES * decision.charges.len().max(1));
         let mut response;
         if decision.allowed() {
-            let asked = self.id.filter(|_| self.shown == IdShown::Always);
-            let id = answer.hold_id(self.id).or(asked.map(Into::into));
+            let asked = decision.charges.id;
+            let id = answer.hold_id(asked);
+            let id = id.or(asked.filter(|_| self.shown == IdShown::Always).map(Into::into));
             answer.write_allowed(id.as_deref(), Standing::Alone, &mut json);
             response = axum::http::Response::new(json);
             let head = response.headers_mut();
@@ -225,6 +219,24 @@ impl Told<'_> {
         }
         response
     }
+
+    fn policy_of<'d>(&'d self, decision: &'d Decision<'_>) -> &'d str {
+        self.policy.as_deref().unwrap_or(&decision.policy().name)
+    }
+
+    /// The answer to one of several attempts of a request with this id.
+    fn among_several(&self, id: &str, engine: &Engine, decision: &Decision<'_>) -> Json {
+        let answer = answer::Answer { engine, policy: self.policy_of(decision), decision };
+        let mut json = Json::with_capacity(answer::USUAL_BYTES);
+        if decision.allowed() {
+            let id = answer.hold_id(decision.charges.id);
+            answer.write_allowed(id.as_deref(), Standing::AmongSeveral, &mut json);
+        } else {
+            answer.write_refused(&Refusal::new(engine, decision), id, &mut json);
+        }
+        json.piece("}");
+        json
+    }
 }
 
 /// The bytes of an answer to which nothing is added any more.
@@ -241,54 +253,38 @@ async fn decide_all<'r, 'b: 'r>(
     ask: &Ask,
     attempts: impl ExactSizeIterator<Item = Result<&'r AttemptBody<'b>, &'r Problem>>,
 ) -> Response {
-    let id = ask.correlation.id();
-    let pinned = app.engine.pin();
+    let id: Arc<str> = ask.correlation.id().as_str().into();
     let mut json = Json::with_capacity(answer::USUAL_BYTES * attempts.len());
-    json.piece(r#"{"decisions":["#);
-    if app.engine.answers_at_once() {
-        for (index, attempt) in attempts.enumerate() {
-            json.piece(if index > 0 { "," } else { "" });
-            decide_one(app, &pinned, id.as_str(), attempt, &mut json).await;
-        }
-    } else {
-        let (pinned, id) = (&pinned, id.as_str());
-        let answers = attempts.map(|attempt| async move {
-            let mut json = Json::with_capacity(answer::USUAL_BYTES);
-            decide_one(app, pinned, id, attempt, &mut json).await;
-            json
+    let pinned = app.admissions.pin();
+    let answers = attempts.map(|attempt| {
+        let admit = attempt.map(|attempt| {
+            let told = Told::new(&pinned, ask, attempt.policy.as_str(), IdShown::WhereHeld);
+            let known = Arc::clone(&id);
+            let see =
+                move |engine: &Engine, decision: &Decision<'_>| told.among_several(&known, engine, decision);
+            attempt.admit(&pinned, Some(&id), see)
         });
-        for (index, answer) in join_all(answers).await.into_iter().enumerate() {
-            json.piece(if index > 0 { "," } else { "" });
-            json.append(&answer);
-        }
+        answer_one(admit, &id)
+    });
+    let answers = join_all(answers);
+    json.piece(r#"{"decisions":["#);
+    for (index, answer) in answers.await.into_iter().enumerate() {
+        json.piece(if index > 0 { "," } else { "" });
+        json.append(&answer);
     }
     json.piece("]}");
     json_bytes(json.into_bytes())
 }
 
-/// Appends the answer to one of several attempts.
-async fn decide_one(
-    app: &App,
-    pinned: &Snapshot,
-    id: &str,
-    attempt: Result<&AttemptBody<'_>, &Problem>,
-    json: &mut Json,
-) {
-    let attempt = match attempt {
-        Ok(attempt) => attempt,
-        Err(problem) => return problem.write(id, json),
+/// The answer to one of several attempts.
+async fn answer_one(admit: Result<Admit<Json>, &Problem>, id: &str) -> Json {
+    let wrong = |problem: &Problem| {
+        let mut json = Json::with_capacity(answer::USUAL_BYTES);
+        problem.write(id, &mut json);
+        json
     };
-    let write = |decision: &Decision<'_>| {
-        let answer = answer::Answer { engine: &app.engine, policy: attempt.policy.as_str(), decision };
-        if decision.allowed() {
-            let id = answer.hold_id(attempt.id.as_ref().map(Text::as_str));
-            answer.write_allowed(id.as_deref(), Standing::AmongSeveral, json);
-        } else {
-            answer.write_refused(&Refusal::new(&app.engine, decision), id, json);
-        }
-        json.piece("}");
-    };
-    if let Err(problem) = decide(app, pinned, attempt, Some(id), write).await {
-        problem.write(id, json);
+    match admit {
+        Ok(admit) => admit.await.map_or_else(|fault| wrong(&fault.into()), |admission| admission.seen),
+        Err(problem) => wrong(problem),
     }
 }

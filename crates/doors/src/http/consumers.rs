@@ -14,12 +14,12 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Whole};
+use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::limits::{self, Written};
 use super::page::{self, Page};
 use super::path::{self, Place};
 use super::problem::Problem;
-use super::ratelimits::Removed;
 use super::shown::{self, json};
 
 const ALL: &str = "/api/v1/consumers";
@@ -30,10 +30,10 @@ const ONE: &str = "/api/v1/consumers/{id}/rate-limit";
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "ConsumerRequest")]
 struct LimitBody<'b> {
-    /// How many a second; `burstSize` stands beside it, and `limits` does not.
+    /// The rate per second; needs `burstSize`, and excludes `limits`.
     #[serde(default, rename = "requestsPerSecond")]
     requests_per_second: Option<Whole>,
-    /// How many at once.
+    /// The burst.
     #[serde(default, rename = "burstSize")]
     burst_size: Option<Whole>,
     /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or one alone; `unlimited` is none at
@@ -48,10 +48,10 @@ struct LimitBody<'b> {
 struct ConsumerShown {
     /// The consumer; a made-up name where keys are secret.
     id: String,
-    /// How many a second; only if a rate in a second with a burst is all there is.
+    /// The rate per second; only if the limit is a rate per second with a burst.
     #[serde(rename = "requestsPerSecond", skip_serializing_if = "Option::is_none")]
     requests_per_second: Option<u64>,
-    /// How many at once; only beside `requestsPerSecond`.
+    /// The burst; only with `requestsPerSecond`.
     #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
     burst_size: Option<u64>,
     /// Its limits, as they are written.
@@ -65,7 +65,7 @@ struct ConsumerShown {
 struct PageShown {
     /// Consumers with limits of their own, by id.
     consumers: Vec<ConsumerShown>,
-    /// What `after` is for the next page; null on the last one.
+    /// The value of `after` for the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -75,10 +75,9 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .query(page::QUERY)
         .answers::<PageShown>();
     let look = Operation::new(ONE, "Show the limits of a consumer").answers::<ConsumerShown>();
-    let set = Operation::new(ONE, "Give a consumer limits of its own")
-        .takes::<LimitBody<'_>>()
-        .answers::<ConsumerShown>();
-    let remove = Operation::new(ONE, "Take back the limits of a consumer").answers::<Removed>();
+    let set =
+        Operation::new(ONE, "Set limits for a consumer").takes::<LimitBody<'_>>().answers::<ConsumerShown>();
+    let remove = Operation::new(ONE, "Remove the limits of a consumer").answers::<Removed>();
     vec![
         Endpoint::new(Method::GET, ALL, read, show_page).does(list),
         Endpoint::new(Method::GET, ONE, read, show_one).does(look),

@@ -23,12 +23,12 @@ use super::problem::{CORRELATION_ID, Correlation, Problem};
 /// The longest body, in bytes, unless an endpoint says otherwise.
 pub(crate) const MOST_BODY_BYTES: usize = 1 << 20;
 
-/// One route: what it is called, who may use it, what it does and what is said about it.
+/// One route: its path, the role it needs, its handler and its documentation.
 pub(crate) struct Endpoint {
     pub(crate) method: Method,
     /// The path as the router knows it.
     pub(crate) pattern: &'static str,
-    /// Who may use it; `None` is anybody.
+    /// The role that it needs; `None` if it is open.
     pub(crate) role: Option<Role>,
     /// How a token may be sent: names of the document's security schemes.
     pub(crate) tokens: &'static [&'static str],
@@ -60,7 +60,7 @@ pub(crate) struct Ask {
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
     pub(crate) correlation: Correlation,
-    /// What whoever serves the router says of it.
+    /// Extensions supplied by the server.
     pub(crate) extensions: Extensions,
     caller: Option<Caller>,
     /// What the body takes of the bounds on all bodies.
@@ -71,7 +71,7 @@ pub(crate) struct Ask {
 pub(crate) type Answered = Result<Response, Problem>;
 
 impl Endpoint {
-    /// An endpoint that runs `run` for whoever has the role.
+    /// An endpoint that runs `run` for callers with the role.
     pub(crate) fn new<F, Fut>(method: Method, pattern: &'static str, role: Option<Role>, run: F) -> Self
     where
         F: Fn(Arc<App>, Ask) -> Fut + Clone + Send + Sync + 'static,
@@ -128,7 +128,7 @@ impl Endpoint {
         self.operations.iter().any(|operation| operation.request.is_some())
     }
 
-    /// What may stand in its query.
+    /// Its query parameters.
     pub(crate) fn query_names(&self) -> Vec<&'static str> {
         self.operations.iter().flat_map(|operation| operation.query).map(|(name, _)| *name).collect()
     }
@@ -152,7 +152,7 @@ impl Operation {
         self
     }
 
-    /// What may stand in its query.
+    /// Its query parameters.
     pub(crate) fn query(mut self, query: &'static [(&'static str, &'static str)]) -> Self {
         self.query = query;
         self
@@ -254,7 +254,7 @@ impl Unread {
     }
 }
 
-/// Changes something. Whoever asked may hang up meanwhile: it is done to its end all the same, and told.
+/// Runs a change to its end and logs it, even if the caller disconnects meanwhile.
 pub(crate) async fn to_its_end(change: impl Future<Output = Answered> + Send + 'static) -> Answered {
     match tokio::spawn(change).await {
         Ok(answered) => answered,
@@ -301,8 +301,8 @@ async fn enter(
     Ok(Ask { uri, headers, body, correlation: correlation.clone(), extensions, caller, _room: room })
 }
 
-/// Refuses what nobody would look at: who resets `?rule=x` must not reset everything, and of two values one
-/// would not be looked at either.
+/// Refuses unknown and repeated query parameters. They would be ignored, and a `DELETE` with `?rule=x` must not
+/// reset everything.
 fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
     let members = query.into_iter().flat_map(|query| query.split('&')).filter(|member| !member.is_empty());
     let names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));
@@ -312,7 +312,7 @@ fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
             return Err(not_in_query(name, known));
         }
         if seen.contains(&name) {
-            return Err(Problem::bad_request(format!("`{name}` stands in the query twice")));
+            return Err(Problem::bad_request(format!("`{name}` is in the query twice")));
         }
         seen.push(name);
     }
@@ -322,5 +322,5 @@ fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
 fn not_in_query(name: &str, known: &[&str]) -> Problem {
     let name: String = name.chars().take(64).collect();
     let can = if known.is_empty() { "nothing".to_owned() } else { known.join(", ") };
-    Problem::bad_request(format!("`{name}` cannot stand in the query here; {can} can"))
+    Problem::bad_request(format!("`{name}` is not a query parameter here; known are: {can}"))
 }

@@ -21,7 +21,7 @@ use axum::response::Response;
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 use tollgate_core::{Attempt, Decision, Limit, Policy};
-use tollgate_engine::{Engine, Snapshot};
+use tollgate_engine::{Engine, Fault, NotAdmitted, Snapshot, Terms};
 use tollgate_web::facts::{Asked, Source};
 use tollgate_web::{Aliases, Answers, Correlation, Credentials, Facts, Identity, Problem, TrustedProxies};
 
@@ -35,16 +35,16 @@ use dialect::Dialect;
 use forwarded::{Forwarded, Query};
 pub(crate) use warnings::Warnings;
 
-/// What the door for proxies is told, as it is configured.
+/// The configured settings of forward-auth.
 #[derive(Debug)]
 pub struct ForwardAuthSettings {
     /// The proxies whose word on the client's address is taken. Without them the client is the proxy.
     pub trusted_proxies: TrustedProxies,
-    /// What clients prove who they are with. With none, everybody is anybody.
+    /// How clients prove who they are; without it, all clients are anonymous.
     pub credentials: Arc<Credentials>,
-    /// What fields are called beside the names they have.
+    /// Other names of fields.
     pub aliases: Aliases,
-    /// How decisions are said.
+    /// How denials are written.
     pub answers: Answers,
 }
 
@@ -53,7 +53,7 @@ pub struct ForwardAuthSettings {
 pub struct ForwardAuth(ArcSwap<ForwardAuthSettings>);
 
 impl Default for ForwardAuthSettings {
-    /// Nobody is trusted, nobody is known, and decisions are said as usual.
+    /// No proxy is trusted, all clients are anonymous, and denials have the default form.
     fn default() -> Self {
         Self {
             trusted_proxies: TrustedProxies::none(),
@@ -77,8 +77,7 @@ impl ForwardAuth {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let about =
-        "Decide the request that a proxy asks about, by what its headers tell; any method does the same";
+    let about = "Decide a request for a proxy, which describes it in headers; every method does the same";
     let operation = Operation::new("/api/v1/forward-auth/{policy}", about)
         .query(&[
             ("route", "the name of the route, for rules that count by it"),
@@ -130,7 +129,7 @@ async fn decide(
     correlation: &Correlation,
 ) -> Result<http::Response<Bytes>, Problem> {
     let settings = app.forward_auth.0.load();
-    let pinned = app.engine.pin();
+    let pinned = app.admissions.pin();
     let policy = policy(&pinned, &parts.uri)?;
     let told = Forwarded::read(query.dialect, &parts.headers)?;
     let peer = parts.extensions.get::<Peer>().expect("the server of the router names the peer").address;
@@ -165,9 +164,14 @@ async fn decide(
     facts.ask_beside(policy, listed, &settings.aliases, &mut asked)?;
     let pairs = asked.pairs();
     let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: None };
-    let mut decision = Decision::for_caller(correlation.text());
-    app.engine.decide_into(&pinned, &attempt, &mut decision).await?;
-    Ok(settings.answer(&app.engine, &decision, correlation))
+    let terms = Terms { correlation: correlation.text(), ..Terms::default() };
+    let (answering, known) = (Arc::clone(&settings), correlation.clone());
+    let see = move |engine: &Engine, decision: &Decision<'_>| answering.answer(engine, decision, &known);
+    let admit = pinned.admit(&attempt, terms, see);
+    admit.await.map(|admission| admission.seen).map_err(|not_admitted| match not_admitted {
+        NotAdmitted::Fault(Fault::Mistake(mistake)) => Problem::about(mistake, &settings.aliases),
+        other => other.into(),
+    })
 }
 
 /// The policy that is asked for.
@@ -178,9 +182,9 @@ fn policy<'s>(pinned: &'s Snapshot, uri: &Uri) -> Result<&'s Policy, Problem> {
     // A proxy that asks here does not tell what becomes of a request.
     for rule in policy.rules.iter().filter(|rule| rule.enabled) {
         let waits_for = if rule.plan.limits().iter().any(Limit::holds) {
-            "limits what goes on at once, and a proxy that asks here does not tell when a request has ended"
+            "has an `at once` limit, and forward-auth does not see when a request ends"
         } else if rule.count_when.is_some() {
-            "counts only some answers, and a proxy that asks here does not tell what a request was answered"
+            "has `count_when`, and forward-auth does not see the answer"
         } else {
             continue;
         };

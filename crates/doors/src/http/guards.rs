@@ -39,7 +39,7 @@ const INSPECT: &str = "/api/v1/guards/{guard}/inspect";
 const UNLOCK: &str = "/api/v1/guards/{guard}/unlock";
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let begin = Operation::new(BEGIN, "Begin an attempt at a guard: a login, before it is tried")
+    let begin = Operation::new(BEGIN, "Begin a login at a guard")
         .takes::<GuardBody<'_>>()
         .answers::<BegunShown<'_>>()
         .also::<RefusedShown>(403, PROBLEM_JSON)
@@ -47,15 +47,15 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
         .also::<RefusedShown>(429, PROBLEM_JSON)
         .also::<RefusedShown>(503, PROBLEM_JSON)
         .also::<ProblemBody<'_>>(503, PROBLEM_JSON);
-    let finish = Operation::new(FINISH, "Say how an attempt at a guard ended, once")
+    let finish = Operation::new(FINISH, "Report the result of a login, once")
         .takes::<FinishBody<'_>>()
         .answers::<FinishedShown>();
     let list = Operation::new(ALL, "List the guards").answers::<GuardsShown<'_>>();
-    let locks = Operation::new(LOCKS, "Tell who is locked at a guard").query(QUERY).answers::<LocksShown>();
-    let inspect = Operation::new(INSPECT, "Tell how somebody stands at a guard")
+    let locks = Operation::new(LOCKS, "List the locks of a guard").query(QUERY).answers::<LocksShown>();
+    let inspect = Operation::new(INSPECT, "Show the failures and locks of a user at a guard")
         .takes::<GuardBody<'_>>()
         .answers::<StandingsShown>();
-    let unlock = Operation::new(UNLOCK, "Forget somebody's failures at a guard")
+    let unlock = Operation::new(UNLOCK, "Forget the failures of a user at a guard")
         .takes::<GuardBody<'_>>()
         .answers::<UnlockedShown>();
     let (check, read, admin) = (Some(Role::Check), Some(Role::Read), Some(Role::Admin));
@@ -218,7 +218,7 @@ async fn unlock_fields(app: Arc<App>, ask: Ask) -> Answered {
     let guard = named(&pinned.policies, &ask)?;
     let fields = pairs(&body.fields);
     if fields.is_empty() {
-        return Err(Problem::bad_request("`fields` is missing: who is to be let in?"));
+        return Err(Problem::bad_request("`fields` is missing: name the user to unlock"));
     }
     let unlocked = app.engine.unlock(&pinned, guard, &fields).await?;
     let unlocked: Vec<UnlockedKey> =

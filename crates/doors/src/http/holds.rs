@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::limit::InFlight;
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
-use tollgate_core::{Attempt, Decision, Limit, Mistake, Rule};
+use tollgate_core::{Attempt, Limit, Mistake, Rule};
 
 use super::App;
 use super::answer::promise::{Allowed, Refused};
@@ -28,7 +28,7 @@ const MOST_IDS_BYTES: usize = 8 << 20;
 
 const ONE: &str = "/api/v1/holds/{rule}/{*key}";
 
-/// An attempt that holds what is limited at once.
+/// An attempt that takes holds at `at once` limits.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "HoldRequest")]
@@ -41,7 +41,7 @@ struct HoldBody<'b> {
     /// Under which id it is held.
     #[serde(borrow)]
     id: Text<'b>,
-    /// How much it takes; 1 unless said otherwise.
+    /// How much to charge; 1 by default.
     #[serde(default)]
     cost: Option<Whole>,
 }
@@ -67,13 +67,13 @@ struct Released {
     released: bool,
 }
 
-/// What is held at a key.
+/// The holds of a key.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Holds")]
 struct HoldsShown<'h> {
     /// The rule.
     rule: &'h str,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     key: &'h str,
     /// The limit, as it is written.
     #[schemars(with = "String")]
@@ -103,7 +103,7 @@ struct HoldShown<'h> {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let take = Operation::new("/api/v1/holds", "Decide an attempt and hold what is limited at once")
+    let take = Operation::new("/api/v1/holds", "Decide an attempt and take holds under its id")
         .query(&[("ratelimit", "`ietf` adds the RateLimit and RateLimit-Policy headers")])
         .takes::<HoldBody<'_>>()
         .answers::<Allowed>()
@@ -131,9 +131,7 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
 async fn take_hold(app: Arc<App>, ask: Ask) -> Answered {
     let HoldBody { policy, fields, id, cost } = body::read(&ask.body)?;
     let attempt = AttemptBody { policy, fields, cost, id: Some(id), dry_run: false };
-    let pinned = app.engine.pin();
-    let then = |decision: &Decision<'_>| check::answer(&app, &ask, &attempt, decision, IdShown::Always);
-    check::decide(&app, &pinned, &attempt, ask.correlation.text(), then).await
+    check::decide(&app, &ask, &attempt, IdShown::Always).await
 }
 
 async fn renew_hold(app: Arc<App>, ask: Ask) -> Answered {

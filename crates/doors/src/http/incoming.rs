@@ -77,13 +77,13 @@ impl Room {
         if let Some(peer) = &self.peer
             && !peer.bodies.add(more, MOST_BODY_BYTES_PER_CONNECTION)
         {
-            return Err(Problem::no_room("this connection has too many request bodies under way"));
+            return Err(Problem::no_room("this connection has too many request bodies in flight"));
         }
         if !self.app.bodies.add(more, MOST_BODY_BYTES_IN_TOTAL) {
             if let Some(peer) = &self.peer {
                 peer.bodies.subtract(more);
             }
-            return Err(Problem::no_room("the server has too many request bodies under way"));
+            return Err(Problem::no_room("the server has too many request bodies in flight"));
         }
         self.bytes += more;
         Ok(())

@@ -22,7 +22,7 @@ pub(crate) fn wanted(
             let texts: Vec<&str> = limits.0.iter().map(Text::as_str).collect();
             read(&texts)
         }
-        (Some(_), ..) => refuse("say it once: either `limits`, or `requestsPerSecond` with `burstSize`"),
+        (Some(_), ..) => refuse("give either `limits`, or `requestsPerSecond` with `burstSize`"),
         (None, Some(Whole(0)), _) => {
             refuse("`requestsPerSecond` is at least 1; for fewer, write `limits`, as in `30/min burst 5`")
         }
@@ -30,10 +30,10 @@ pub(crate) fn wanted(
             refuse("`burstSize` is at least 1: a bucket with no room admits nothing")
         }
         (None, Some(Whole(rate)), Some(Whole(burst))) => read(&[&*format!("{rate}/s burst {burst}")]),
-        (None, Some(_), None) => refuse("beside `requestsPerSecond` there must be `burstSize`"),
-        (None, None, Some(_)) => refuse("beside `burstSize` there must be `requestsPerSecond`"),
+        (None, Some(_), None) => refuse("`requestsPerSecond` needs `burstSize`"),
+        (None, None, Some(_)) => refuse("`burstSize` needs `requestsPerSecond`"),
         (None, None, None) => refuse(
-            "say which limits: `requestsPerSecond` with `burstSize`, or `limits`, as in `{\"limits\":\"100/hour\"}`, with `unlimited` for none at all",
+            "limits are missing: give `requestsPerSecond` with `burstSize`, or `limits`, as in `{\"limits\":\"100/hour\"}`, or `unlimited`",
         ),
     }
 }

@@ -102,7 +102,7 @@ impl Collector for HttpMeters {
                 counter.encode(family.encode_family(&labels)?)?;
             }
         }
-        let help = "How long requests took, the reading of the body included";
+        let help = "How long requests took, including reading the body";
         let name = "tollgate_http_request_duration";
         let kind = self.routes[0].latency.metric_type();
         let mut family = encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?;
@@ -152,7 +152,7 @@ async fn usage(engine: &Engine) -> Registry {
         family.get_or_create(&[("rule", rule.to_string())]).set(ratio);
     }
     let mut registry = Registry::default();
-    let help = "How much of each rule without a key is used: the fullest of its limits";
+    let help = "Used share of each rule without a key: its fullest limit";
     registry.register("tollgate_usage_ratio", help, family);
     registry
 }

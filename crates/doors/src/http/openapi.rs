@@ -7,6 +7,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
+use super::aliases::ALIASES;
 use super::endpoint::{Endpoint, Operation};
 use super::problem::{PROBLEM_JSON, ProblemBody};
 
@@ -33,7 +34,7 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
         "openapi": "3.1.0",
         "info": {
             "title": "tollgate",
-            "description": "Rate limits for everything a team runs. Roles: check < read < admin.",
+            "description": about_the_api(),
             "version": env!("CARGO_PKG_VERSION"),
             "license": { "name": "Apache-2.0 OR MIT", "identifier": "Apache-2.0 OR MIT" },
         },
@@ -48,6 +49,15 @@ pub(crate) fn document(endpoints: &[Endpoint]) -> Value {
             },
         },
     })
+}
+
+fn about_the_api() -> String {
+    let names = ALIASES.map(|(now, before)| format!("`{before}` is `{now}`"));
+    format!(
+        "Rate limits for everything a team runs. Roles: check < read < admin. \
+         Earlier names of paths still work: {}.",
+        names.join(", ")
+    )
 }
 
 fn describe(
@@ -112,15 +122,15 @@ fn about(status: &str) -> &'static str {
     match status {
         "200" => "Done",
         "201" => "Made",
-        "403" => "Banned; or, with `dialect=nginx`, refused with the status that X-Tollgate-Status tells",
+        "403" => "Blocked; or, with `dialect=nginx`, denied with the status in X-Tollgate-Status",
         "422" => "The configuration has problems; the old policies stay in force",
         "429" => "Some limit is exceeded",
-        "500" => "The proxy asks wrongly",
+        "500" => "The proxy is misconfigured",
         "503" => {
             "The store cannot be used, and some rule denies without it; or the server ends, or has too many \
              request bodies in memory"
         }
-        _ => "Anything else is a problem (RFC 9457)",
+        _ => "Every other answer is a problem (RFC 9457)",
     }
 }
 

@@ -1,4 +1,4 @@
-//! What is paced: who waits, and what stands still because its upstream said so.
+//! Pacing: waiting calls, and pauses that an upstream asked for.
 
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -19,39 +19,39 @@ use super::path;
 use super::problem::Problem;
 use super::shown::json;
 
-/// The longest that anything stands still: whoever may ask may say so, and a mistake should pass.
+/// The longest pause. The role `check` may report one, so a mistake must end by itself.
 const LONGEST_PAUSE: Span = Span::from_secs(7 * 86_400);
 
 const ONE: &str = "/api/v1/paced/{policy}";
 const REPORT: &str = "/api/v1/paced/{policy}/retry-after";
 
-/// What an upstream said.
+/// A pause that an upstream asked for.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "RetryAfterReport")]
 struct ReportBody<'b> {
-    /// For how long to leave it alone: seconds, a duration as in `7s`, or the value of its Retry-After
+    /// How long to pause: seconds, a duration as in `7s`, or the value of its Retry-After
     /// header. At most seven days.
     #[serde(borrow)]
     retry_after: RetryAfter<'b>,
-    /// Whom it was about: their keys stand still. The whole policy does if there are none.
+    /// The fields of the calls to pause; the whole policy if they are absent.
     #[serde(borrow, default)]
     fields: Fields<'b>,
 }
 
-/// What stands still now.
+/// The pause that is in force now.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Paused")]
 struct PausedShown<'p> {
     /// The policy.
     policy: &'p str,
-    /// How many keys stand still; 0 if it is the policy as a whole.
+    /// How many keys are paused; 0 for the whole policy.
     keys: usize,
     /// Milliseconds for which they do.
     retry_after_ms: u64,
 }
 
-/// Who waits, and what stands still.
+/// Waiting calls and pauses.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Paced")]
 struct PacedShown<'p> {
@@ -59,11 +59,11 @@ struct PacedShown<'p> {
     policy: &'p str,
     /// How many wait for their turn on this node.
     waiting: u64,
-    /// What stands still.
+    /// The pauses.
     pauses: Vec<PauseShown>,
 }
 
-/// Something that stands still.
+/// A pause.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Pause")]
 struct PauseShown {
@@ -82,8 +82,8 @@ struct Resumed {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let show = Operation::new(ONE, "Show who waits, and what stands still").answers::<PacedShown<'_>>();
-    let report = Operation::new(REPORT, "Let stand still what an upstream wants to be left alone with")
+    let show = Operation::new(ONE, "Show waiting calls and pauses").answers::<PacedShown<'_>>();
+    let report = Operation::new(REPORT, "Pause calls to an upstream")
         .takes::<ReportBody<'_>>()
         .answers::<PausedShown<'_>>();
     let resume = Operation::new(REPORT, "Let everything of a policy go on").answers::<Resumed>();
@@ -140,7 +140,7 @@ fn policy(ask: &Ask) -> Result<String, Problem> {
     path::decode(path::rest(&ask.uri).0)
 }
 
-/// How long something is to stand still.
+/// How long a pause lasts.
 enum Until {
     After(Span),
     At(Timestamp),

@@ -7,9 +7,9 @@ use super::problem::Problem;
 /// The most that is shown at once.
 pub(crate) const MOST: usize = 1_000;
 
-/// What may stand in the query of a list in pages.
+/// The query parameters of a list in pages.
 pub(crate) const QUERY: &[(&str, &str)] = &[
-    ("limit", "how many, 100 unless said otherwise, 1000 at most"),
+    ("limit", "how many; 100 by default, at most 1000"),
     ("after", "the last name of the page before: `next` in its answer"),
 ];
 

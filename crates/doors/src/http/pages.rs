@@ -17,7 +17,7 @@ const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 /// than this machine's own.
 pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
     if !headers.get_all(HOST).iter().all(is_own) {
-        let detail = "without keys this server answers to `localhost` and to IP addresses alone, and the `Host` of the request is neither: ask by one of these, or set `keys`";
+        let detail = "without keys this server accepts only `localhost` or an IP address as `Host`: use one of these, or set `keys`";
         return Err(Problem::forbidden(detail.to_owned()));
     }
     let own_site = |site: &HeaderValue| matches!(site.as_bytes(), b"same-origin" | b"none");
@@ -26,7 +26,7 @@ pub(crate) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
     if headers.get_all(FETCH_SITE).iter().all(own_site) && headers.get_all(ORIGIN).iter().all(own_origin) {
         return Ok(());
     }
-    let detail = "a browser sent this for a page of another site, and without keys anybody's page could: set `keys`, or ask from a program";
+    let detail = "a browser sent this request for a page of another site, which a server without keys refuses: set `keys`, or use another program";
     Err(Problem::forbidden(detail.to_owned()))
 }
 

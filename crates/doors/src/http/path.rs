@@ -65,13 +65,16 @@ impl<'s> Place<'s> {
             {
                 let (name, field) = (&rule.name, &field.name);
                 return Problem::bad_request(format!(
-                    "that is no key of rule `{name}`: the `{field}` {error}"
+                    "this is not a key of rule `{name}`: the `{field}` {error}"
                 ));
             }
             let fields: Vec<&str> = rule.by.iter().map(|field| &*field.name).collect();
             let wanted =
                 if fields.is_empty() { format!("its own name, `{}`", rule.name) } else { fields.join(",") };
-            Problem::bad_request(format!("that is no key of rule `{}`, whose keys are {wanted}", rule.name))
+            Problem::bad_request(format!(
+                "this is not a key of rule `{}`, whose keys are {wanted}",
+                rule.name
+            ))
         })?;
         Ok(Self { rule, key })
     }

@@ -1,4 +1,4 @@
-//! Policies made over the API: `/api/v1/rate-limits`.
+//! Policies made over the API: `/api/v1/policies`.
 
 use std::ops::Bound;
 use std::str::FromStr;
@@ -27,8 +27,8 @@ use super::problem::Problem;
 use super::routes::Users;
 use super::shown::{self, Moment, json};
 
-const ALL: &str = "/api/v1/rate-limits";
-const ONE: &str = "/api/v1/rate-limits/{name}";
+const ALL: &str = "/api/v1/policies";
+const ONE: &str = "/api/v1/policies/{name}";
 
 /// The two bodies that say what a policy is like differ in whether its name must be there.
 macro_rules! policy_body {
@@ -42,22 +42,22 @@ macro_rules! policy_body {
             /// What it is for, in at most 1024 bytes.
             #[serde(borrow, default)]
             description: Option<Text<'b>>,
-            /// How many a second; `burstSize` stands beside it, and `limits` does not.
+            /// The rate per second; needs `burstSize`, and excludes `limits`.
             #[serde(default, rename = "requestsPerSecond")]
             requests_per_second: Option<Whole>,
-            /// How many at once.
+            /// The burst.
             #[serde(default, rename = "burstSize")]
             burst_size: Option<Whole>,
-            /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or one alone.
+            /// Limits in the grammar, as in `["100/hour", "5/s burst 20"]`, or a single one.
             #[serde(borrow, default)]
             limits: Option<Written<'b>>,
-            /// The fields that make the key; `["route", "ip"]` unless said otherwise.
+            /// The fields that make the key; `["route", "ip"]` by default.
             #[serde(borrow, default)]
             by: Option<OneOrMore<{ Rule::MOST_FIELDS }, Text<'b>>>,
-            /// What happens when a limit is exceeded, as in `wait 2s`; `reject` unless said otherwise.
+            /// What happens when a limit is exceeded, as in `wait 2s`; `reject` by default.
             #[serde(borrow, default)]
             on_exceed: Option<Text<'b>>,
-            /// What happens while a shared store cannot be used, as in `local 50%`, `allow` or `deny`.
+            /// What happens while a shared store is down, as in `local 50%`, `allow` or `deny`.
             #[serde(borrow, default)]
             on_outage: Option<Text<'b>>,
         }
@@ -81,11 +81,11 @@ macro_rules! policy_body {
 }
 
 policy_body! {
-    /// A policy to be made: limits by client and route unless `by` says otherwise, and beside them those
-    /// of the consumer.
-    #[schemars(rename = "RateLimitRequest")]
+    /// A policy to create. It limits each client on each route, unless `by` names other fields, and each
+    /// consumer.
+    #[schemars(rename = "PolicyRequest")]
     struct NewBody {
-        /// What it is called: 1 to 64 of `a-z 0-9 _ . -`.
+        /// Its name: 1 to 64 of `a-z 0-9 _ . -`.
         #[serde(borrow)]
         #[schemars(regex(pattern = "^[a-z0-9_.-]{1,64}$"))]
         name: Text<'b>
@@ -93,27 +93,27 @@ policy_body! {
 }
 
 policy_body! {
-    /// What a policy is to be from now on, all of it: what is left out is as if it had never been said.
-    #[schemars(rename = "RateLimitChange")]
+    /// All settings of a policy. A member that is absent gets its default.
+    #[schemars(rename = "PolicyChange")]
     struct ChangeBody {
-        /// Its name, if it is to be said again. It cannot be changed.
+        /// Its name, which may be absent and cannot be changed.
         #[serde(borrow, default)]
         name: Option<Text<'b>>
     }
 }
 
-/// A policy made over the API.
+/// A policy that was created over the API.
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimit")]
+#[schemars(rename = "Policy")]
 struct PolicyShown<'p> {
-    /// What it is known by: its name.
+    /// Its id: its name.
     id: &'p str,
     name: &'p str,
     description: &'p str,
-    /// How many a second; only if a rate in a second with a burst is all there is.
+    /// The rate per second; only if the limit is a rate per second with a burst.
     #[serde(rename = "requestsPerSecond", skip_serializing_if = "Option::is_none")]
     requests_per_second: Option<u64>,
-    /// How many at once; only beside `requestsPerSecond`.
+    /// The burst; only with `requestsPerSecond`.
     #[serde(rename = "burstSize", skip_serializing_if = "Option::is_none")]
     burst_size: Option<u64>,
     /// Its limits, as they are written.
@@ -122,19 +122,19 @@ struct PolicyShown<'p> {
     by: Vec<&'p str>,
     /// What happens when a limit is exceeded.
     on_exceed: String,
-    /// What was set for the time while a shared store cannot be used; null if nothing was set.
+    /// The `on_outage` that was set; null if none was set.
     on_outage: Option<String>,
-    /// What happens while a shared store cannot be used: `on_outage`, or else the default of the
-    /// configuration, or `deny` where some limit has no share.
+    /// What happens while a shared store is down: `on_outage`, or else the default of the configuration,
+    /// or `deny` if some limit has no share.
     effective_on_outage: String,
-    /// Whether it holds: it does not while the configuration has something of its name, or that it
-    /// clashes with.
+    /// Whether it is in force: it is not while the configuration has a rule or policy of its name, or a
+    /// clash with its limits.
     in_force: bool,
-    /// How many routes pass it, because they were told to or are configured to.
+    /// How many routes use it, by assignment or by configuration.
     routes: usize,
-    /// How often it was written.
+    /// How often it was changed.
     version: u64,
-    /// When it was made (RFC 3339).
+    /// When it was created (RFC 3339).
     #[serde(rename = "createdAt")]
     #[schemars(with = "String")]
     created_at: Moment,
@@ -145,11 +145,11 @@ struct PolicyShown<'p> {
 }
 
 #[derive(Serialize, JsonSchema)]
-#[schemars(rename = "RateLimitPage")]
+#[schemars(rename = "PolicyPage")]
 struct PageShown<'p> {
-    /// Policies made over the API, by name.
-    rate_limits: Vec<PolicyShown<'p>>,
-    /// What `after` is for the next page; null on the last one.
+    /// Policies that were created over the API, by name.
+    policies: Vec<PolicyShown<'p>>,
+    /// The value of `after` for the next page; null on the last one.
     next: Option<String>,
 }
 
@@ -164,16 +164,16 @@ pub(crate) fn endpoints() -> Vec<Endpoint> {
     let (read, admin) = (Some(Role::Read), Some(Role::Admin));
     let media = "application/json";
     let make =
-        Operation::new(ALL, "Make a policy").takes::<NewBody<'_>>().also::<PolicyShown<'_>>(201, media);
-    let list = Operation::new(ALL, "List the policies made over the API")
+        Operation::new(ALL, "Create a policy").takes::<NewBody<'_>>().also::<PolicyShown<'_>>(201, media);
+    let list = Operation::new(ALL, "List the policies that were created over the API")
         .query(page::QUERY)
         .answers::<PageShown<'_>>();
-    let look = Operation::new(ONE, "Show a policy made over the API").answers::<PolicyShown<'_>>();
-    let change = Operation::new(ONE, "Change a policy made over the API, all of it but its name")
+    let look =
+        Operation::new(ONE, "Show a policy that was created over the API").answers::<PolicyShown<'_>>();
+    let change = Operation::new(ONE, "Replace all settings of a policy except its name")
         .takes::<ChangeBody<'_>>()
         .answers::<PolicyShown<'_>>();
-    let delete = Operation::new(ONE, "Delete a policy made over the API that no route passes")
-        .answers::<Deleted<'_>>();
+    let delete = Operation::new(ONE, "Delete a policy that no route uses").answers::<Deleted<'_>>();
     vec![
         Endpoint::new(Method::POST, ALL, admin, make_one).does(make),
         Endpoint::new(Method::GET, ALL, read, show_page).does(list),
@@ -188,7 +188,7 @@ async fn make_one(app: Arc<App>, ask: Ask) -> Answered {
     let made = app.engine.make_policy(body.spec(body.name.as_str())?).await?;
     let after = Some(in_words(&app, &made));
     let name = &*made.spec.name;
-    Change { action: "rate-limit.create", what: name, after, ..Change::default() }.tell(&ask);
+    Change { action: "policy.create", what: name, after, ..Change::default() }.tell(&ask);
     let mut response = show(&app, &made);
     *response.status_mut() = StatusCode::CREATED;
     let location = HeaderValue::try_from(format!("{ALL}/{name}")).expect("names fit into a header");
@@ -200,13 +200,13 @@ async fn change_one(app: Arc<App>, ask: Ask) -> Answered {
     let own = path::decode(path::rest(&ask.uri).0)?;
     let body: ChangeBody<'_> = body::read(&ask.body)?;
     if body.name.as_ref().is_some_and(|name| name.as_str() != own) {
-        let detail = "a policy keeps its name, which its counters have: make another one and delete this one";
+        let detail = "a policy keeps its name, because its counters are stored under it: create another one and delete this one";
         return Err(Problem::bad_request(detail));
     }
     let changed = app.engine.change_policy(body.spec(&own)?, expected(&ask).as_deref()).await;
     let change = changed.map_err(|fault| refused(&app, fault))?;
     let (before, after) = (in_words(&app, &change.before), in_words(&app, &change.after));
-    Change { action: "rate-limit.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
+    Change { action: "policy.change", what: &own, before: Some(before), after: Some(after) }.tell(&ask);
     Ok(show(&app, &change.after))
 }
 
@@ -218,7 +218,7 @@ async fn delete_one(app: Arc<App>, ask: Ask) -> Answered {
     let deleted = app.engine.delete_policy(&name, expected(&ask).as_deref(), &configured).await;
     let made = deleted.map_err(|fault| refused(&app, fault))?;
     let before = Some(in_words(&app, &made));
-    Change { action: "rate-limit.delete", what: &name, before, ..Change::default() }.tell(&ask);
+    Change { action: "policy.delete", what: &name, before, ..Change::default() }.tell(&ask);
     Ok(json(&Deleted { deleted: &name }))
 }
 
@@ -235,8 +235,8 @@ async fn show_page(app: Arc<App>, ask: Ask) -> Answered {
     let from = page.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
     let made = pinned.made().range::<str, _>((from, Bound::Unbounded)).take(page.limit + 1);
     let made: Vec<PolicyShown<'_>> = made.map(|(_, made)| PolicyShown::of(made, &pinned, &users)).collect();
-    let (rate_limits, next) = page.cut(made, |shown| shown.name);
-    Ok(json(&PageShown { rate_limits, next }))
+    let (policies, next) = page.cut(made, |shown| shown.name);
+    Ok(json(&PageShown { policies, next }))
 }
 
 impl<'p> PolicyShown<'p> {

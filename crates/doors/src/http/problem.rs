@@ -6,7 +6,7 @@ use axum::response::Response;
 use schemars::JsonSchema;
 use tollgate_core::{Mistake, StoreError};
 use tollgate_engine::pacer::PauseFault;
-use tollgate_engine::{ChangeFault, Fault};
+use tollgate_engine::{ChangeFault, Fault, NotAdmitted};
 pub(crate) use tollgate_web::answer::PROBLEM_JSON;
 pub(crate) use tollgate_web::correlation::{CORRELATION_ID, Correlation};
 use tollgate_web::json::Json;
@@ -82,11 +82,11 @@ impl Problem {
     }
 
     pub(crate) fn no_such_path() -> Self {
-        Self::not_found("there is nothing at this path; /api/v1/openapi.json tells what there is")
+        Self::not_found("there is nothing at this path; /api/v1/openapi.json lists all paths")
     }
 
     pub(crate) fn method_not_allowed() -> Self {
-        let detail = "this path does not know that method; /api/v1/openapi.json tells which it knows";
+        let detail = "this path does not support the method; /api/v1/openapi.json lists the methods";
         let (kind, title) = ("/problems/method-not-allowed", "Method not allowed");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, kind, title, detail)
     }
@@ -121,11 +121,6 @@ impl Problem {
             )),
             mistake => Fault::Mistake(mistake).into(),
         }
-    }
-
-    /// Somebody waits who cannot be served before the server ends.
-    pub(crate) fn ending() -> Self {
-        Self(tollgate_web::Problem::unavailable("the server is ending, and nothing was taken: ask again"))
     }
 
     /// There is no memory for the body of a request now.
@@ -181,6 +176,12 @@ impl From<PauseFault> for Problem {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, kind, title, detail)
             }
         }
+    }
+}
+
+impl From<NotAdmitted> for Problem {
+    fn from(not_admitted: NotAdmitted) -> Self {
+        Self(not_admitted.into())
     }
 }
 

@@ -1,5 +1,4 @@
-//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once. `/api/v1/give` is
-//! its earlier name.
+//! `POST /api/v1/refund`: gives back what an allowed attempt took, or a part of it, once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::problem::Problem;
 use super::shown::json;
 
-/// What to give back.
+/// A refund.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "RefundRequest")]
@@ -25,30 +24,26 @@ struct RefundBody<'b> {
     /// The receipt that came with the decision.
     #[serde(borrow)]
     receipt: Text<'b>,
-    /// How much of the attempt's cost to give back, at every rule that counts it. Everything, if neither
+    /// How much of the attempt's cost to refund, at every rule that counts it. Everything, if neither
     /// this nor `counts` is there.
     amount: Option<Whole>,
-    /// How much to give back at rules that count a field, by the field, as in `{"recipients": 3}`.
+    /// How much to refund at rules that count a field, by the field, as in `{"recipients": 3}`.
     counts: Option<BTreeMap<String, Whole>>,
 }
 
-/// What came of it.
+/// The result of a refund.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Refund")]
 struct RefundAnswer {
-    /// `back`; `already` if it was before; `too_old` if that is no longer known.
+    /// `back`; `already` if it was refunded before; `too_old` if the charges are no longer known.
     given: &'static str,
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let one = |path, summary| {
-        let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
-        Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)
-    };
-    vec![
-        one("/api/v1/refund", "Give back what an allowed attempt took, or a part of it, once"),
-        one("/api/v1/give", "The earlier name of `/api/v1/refund`"),
-    ]
+    let path = "/api/v1/refund";
+    let summary = "Refund what an allowed attempt took, or a part of it, once";
+    let operation = Operation::new(path, summary).takes::<RefundBody<'_>>().answers::<RefundAnswer>();
+    vec![Endpoint::new(Method::POST, path, Some(Role::Check), refund).does(operation)]
 }
 
 async fn refund(app: Arc<App>, ask: Ask) -> Answered {
@@ -63,9 +58,9 @@ async fn refund(app: Arc<App>, ask: Ask) -> Answered {
     let pinned = app.engine.pin();
     let given = app.engine.refund(&pinned, wanted.receipt.as_str(), part).await;
     let given = given.map_err(|fault| match fault {
-        RefundFault::Forged => Problem::bad_request("that is no receipt of this server"),
+        RefundFault::Forged => Problem::bad_request("this is not a receipt of this server"),
         RefundFault::Ticket => {
-            Problem::bad_request("that is the ticket of a guard, and no receipt: finish it instead")
+            Problem::bad_request("this is the ticket of a guard, not a receipt: finish it instead")
         }
         RefundFault::Store(error) => error.into(),
     })?;

@@ -14,10 +14,10 @@ use super::App;
 use super::audit::Change;
 use super::auth::Role;
 use super::body::{self, Text};
+use super::counters::Removed;
 use super::endpoint::{Answered, Ask, Endpoint, Operation};
 use super::path;
 use super::problem::Problem;
-use super::ratelimits::Removed;
 use super::shown::json;
 
 const ALL: &str = "/api/v1/routes";
@@ -28,7 +28,7 @@ const ONE: &str = "/api/v1/routes/{route}/rate-limit";
 pub struct RouteInfo {
     /// Its name.
     pub name: String,
-    /// What it answers for, in words.
+    /// The requests that it matches, in words.
     pub path: String,
     /// The policy that it is configured to pass.
     pub policy: Option<String>,
@@ -60,11 +60,11 @@ struct RoutesShown<'r> {
 #[schemars(rename = "Route")]
 struct RouteShown<'r> {
     route: &'r str,
-    /// What it answers for; null if there is no such route any more.
+    /// The requests that it matches; null if the route no longer exists.
     path: Option<&'r str>,
     /// The policy that it passes; null if it passes none.
     policy: Option<&'r str>,
-    /// The policy that it was told to pass over the API; it passes that one if there is such a policy.
+    /// The policy that was assigned over the API; the route uses it if it exists.
     assigned: Option<&'r str>,
     /// The policy that it is configured to pass.
     configured: Option<&'r str>,

@@ -27,7 +27,7 @@ struct Status {
     /// Why the store cannot be used; only if `degraded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// What the store or its server said, for people; only if `degraded`.
+    /// The cause in words; only if `degraded`.
     #[serde(skip_serializing_if = "Option::is_none")]
     cause: Option<String>,
 }
@@ -39,14 +39,14 @@ struct Reloaded {
 }
 
 pub(crate) fn endpoints() -> Vec<Endpoint> {
-    let reload = Operation::new("/api/v1/reload", "Read the configuration again")
+    let reload = Operation::new("/api/v1/reload", "Reload the configuration")
         .answers::<Reloaded>()
         .also::<ProblemBody<'_>>(422, PROBLEM_JSON);
     let metrics = Operation::new("/metrics", "Show metrics in the format that `Accept` asks for")
         .also::<String>(200, Format::Text.media_type())
         .also::<String>(200, Format::OpenMetrics.media_type());
-    let live = Operation::new("/livez", "Tell whether the server lives").answers::<Status>();
-    let ready = Operation::new("/readyz", "Tell whether attempts can be decided").answers::<Status>();
+    let live = Operation::new("/livez", "Show whether the process lives").answers::<Status>();
+    let ready = Operation::new("/readyz", "Show whether attempts can be decided").answers::<Status>();
     let openapi = Operation::new("/api/v1/openapi.json", "Describe this API")
         .answers::<serde_json::Map<String, serde_json::Value>>();
     vec![
@@ -97,7 +97,7 @@ async fn show_metrics(app: Arc<App>, ask: Ask) -> Answered {
 async fn read_again(app: Arc<App>, ask: Ask) -> Answered {
     let by = ask.caller();
     (app.reload)().map_err(|problems| {
-        tracing::warn!(component = "http", by, problems, "reload refused: the old policies stay in force");
+        tracing::warn!(component = "http", by, problems, "the reload failed: the old policies stay in force");
         Problem::bad_configuration(problems)
     })?;
     Change { action: "configuration.reload", what: "configuration", ..Change::default() }.tell(&ask);

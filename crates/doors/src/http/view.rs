@@ -27,34 +27,34 @@ struct JournalShown {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "JournalEntry")]
 struct EntryShown {
-    /// When it was made (RFC 3339).
+    /// When it was created (RFC 3339).
     #[schemars(with = "String")]
     at: Moment,
     /// The policy that decided.
     policy: String,
     /// `allow`, `wait`, `defer` or `deny`.
     verdict: &'static str,
-    /// How it was reached: `store`, `local`, `outage`, `fixed`, or `barred` by the blocklist.
+    /// Who decided: `store`, `local`, `outage`, `fixed`, or `barred` for the blocklist.
     origin: &'static str,
-    /// Why the store was not asked, or did not answer; only if it was reached without it.
+    /// Why the decision was made without the store; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'static str>,
-    /// The rule that is named; null if it was allowed or barred.
+    /// The rule that decided; null if the attempt was allowed or blocked.
     rule: Option<String>,
     /// Its code, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     code: Option<String>,
-    /// The key of that rule, or of the first one that applied; who is barred.
+    /// The key of that rule, or of the first rule that applied; the target if it was blocked.
     key: Option<String>,
-    /// Every rule that applied, or would have if the attempt was not barred, and its key.
+    /// Every rule that applied, or would have if the attempt was not blocked, with its key.
     keys: Vec<KeyShown>,
     /// The id by which the caller knows it: `X-Correlation-ID` as it was sent, or as the refusal told it; null
     /// for what was allowed without one.
     id: Option<String>,
-    /// The entry of the blocklist that barred it, or that a rule made; absent elsewhere.
+    /// The blocklist entry that blocked it, or that a rule made; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     listing: Option<BanShown>,
-    /// How much was asked for.
+    /// The cost.
     cost: u64,
     /// Milliseconds until it may be asked again, as the caller was told; null if it was allowed, or
     /// if waiting does not help.
@@ -74,7 +74,7 @@ struct EntryShown {
 struct KeyShown {
     /// The rule.
     rule: String,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     key: String,
 }
 
@@ -83,7 +83,7 @@ struct KeyShown {
 struct TopShown<'t> {
     /// The keys that are refused most, most first.
     offenders: Vec<OffenderShown>,
-    /// The keys that are asked about most, most first, in a sample of all decisions.
+    /// The busiest keys, in a sample of all decisions.
     busiest: Vec<BusyShown>,
     /// How often each outcome was reached since the start.
     totals: Vec<TotalShown<'t>>,
@@ -93,7 +93,7 @@ struct TopShown<'t> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Offender")]
 struct OffenderShown {
-    /// The rule that refused it; `blocklist` for who is on that.
+    /// The rule that denied it, or `blocklist`.
     rule: String,
     /// The key.
     key: String,
@@ -104,7 +104,7 @@ struct OffenderShown {
     last: Moment,
 }
 
-/// A key that is asked about.
+/// A busy key.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Busy")]
 struct BusyShown {
@@ -124,7 +124,7 @@ struct BusyShown {
 #[schemars(rename = "Total")]
 struct TotalShown<'t> {
     policy: &'t str,
-    /// The rule that was named; empty for `allow` and `barred`.
+    /// The rule that decided; empty for `allow` and `barred`.
     rule: &'t str,
     outcome: &'t str,
     count: u64,
@@ -133,16 +133,16 @@ struct TotalShown<'t> {
 pub(crate) fn endpoints() -> Vec<Endpoint> {
     let journal = Operation::new("/api/v1/decisions", "Show the latest decisions")
         .query(&[
-            ("limit", "how many, 100 unless said otherwise, 1000 at most"),
-            ("policy", "only those of this policy"),
-            ("rule", "only those that this rule refused"),
-            ("key", "only those about this key of any rule, as it is shown"),
-            ("id", "only those that the caller knows by this id, its `X-Correlation-ID`"),
+            ("limit", "how many; 100 by default, at most 1000"),
+            ("policy", "only decisions of this policy"),
+            ("rule", "only denials by this rule"),
+            ("key", "only decisions about this key of any rule, as it is shown"),
+            ("id", "only the decision with this correlation id"),
             ("verdict", "only `allow`, `wait`, `defer` or `deny`"),
         ])
         .answers::<JournalShown>();
-    let top = Operation::new("/api/v1/top", "Show who is refused most")
-        .query(&[("limit", "how many, 20 unless said otherwise, 1000 at most")])
+    let top = Operation::new("/api/v1/top", "Show the most denied and the busiest keys")
+        .query(&[("limit", "how many; 20 by default, at most 1000")])
         .answers::<TopShown<'_>>();
     vec![
         Endpoint::new(Method::GET, "/api/v1/decisions", Some(Role::Read), decisions).does(journal),

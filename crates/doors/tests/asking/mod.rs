@@ -90,5 +90,5 @@ pub async fn ask_nginx(door: &Door, question: &str, more: &[(&str, &str)]) -> Re
 /// How often something was counted at a key.
 pub async fn used(door: &Door, rule: &str, key: &str) -> u64 {
     let key = key.replace('/', "%2F").replace(' ', "%20");
-    door.get(&format!("/api/v1/ratelimits/{rule}/{key}")).await.json()["limits"][0]["used"].as_u64().unwrap()
+    door.get(&format!("/api/v1/counters/{rule}/{key}")).await.json()["limits"][0]["used"].as_u64().unwrap()
 }

@@ -13,18 +13,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Method, Request};
-use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tollgate_core::key::FieldKind;
 use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{
     Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
     Store, StoreError, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
-use tollgate_engine::{Engine, Fallback, Pacer, PacerOptions, Parts};
+use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -54,9 +54,8 @@ pub struct Reply {
     pub text: String,
 }
 
-/// Records in a map.
-#[derive(Default)]
-pub struct Notebook(pub Mutex<BTreeMap<String, Vec<u8>>>);
+/// Records in memory, with a secret that is the same for every door.
+pub struct Notebook(MemoryStore);
 
 /// A store that never answers, or only that what is given back is too old.
 struct Gone {
@@ -64,6 +63,14 @@ struct Gone {
 }
 
 impl Door {
+    /// The records of the run-time configuration.
+    pub fn recorded(&self) -> BTreeMap<String, Vec<u8>> {
+        let Answer::Ready(Some(Ok(changes))) = self.records.changes(Namespace::Config, None) else {
+            unreachable!("records in memory answer at once")
+        };
+        changes.entries.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
     pub fn open() -> Self {
         Self::with(policies(), Vec::new(), StoreKind::Memory)
     }
@@ -80,7 +87,7 @@ impl Door {
 
     pub fn with(policies: Policies, keys: Vec<AccessKey>, kind: StoreKind) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START * 1_000_000)));
-        let records = Arc::new(Notebook::default());
+        let records = Arc::new(Notebook(MemoryStore::new(Arc::clone(&clock) as _, 1)));
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
             StoreKind::Gone | StoreKind::Lost => Arc::new(Gone { given: None }),
@@ -102,7 +109,11 @@ impl Door {
         let forward_auth = Arc::<ForwardAuth>::default();
         let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
         let parts = HttpParts {
-            engine: Arc::clone(&engine),
+            admissions: Admissions {
+                engine: Arc::clone(&engine),
+                pacer: None,
+                leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
+            },
             pacer: pacer.clone(),
             keys: Arc::clone(&keys),
             reload,
@@ -364,29 +375,12 @@ pub fn documented(document: &Value, method: &Method, path: &str) -> Option<Strin
 }
 
 impl Records for Notebook {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.0.lock().insert(name.to_owned(), value.to_vec());
-        Answer::ready(Ok(()))
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        self.0.change(space, edits)
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.0.lock().remove(name);
-        Answer::ready(Ok(()))
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        let records = &mut *self.0.lock();
-        let expected = records.get(name).map(Vec::as_slice) == from;
-        match to {
-            _ if !expected => {}
-            Some(value) => drop(records.insert(name.to_owned(), value.to_vec())),
-            None => drop(records.remove(name)),
-        }
-        Answer::ready(Ok(expected))
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        Answer::ready(Ok(self.0.lock().iter().map(|(name, value)| (name.clone(), value.clone())).collect()))
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        self.0.changes(space, since)
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

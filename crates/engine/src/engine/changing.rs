@@ -1,46 +1,33 @@
 //! What changes while the engine runs: the configuration as a whole, and the run-time configuration entry by entry.
 //!
-//! A change is written down first and holds then. Policies and routes are only changed from what they
-//! are known to be, so that of two who change the same at once, on one node or two, neither does so
-//! unseen.
+//! A change is recorded first and holds then. A policy or a route is only changed from what this node knows
+//! it to be. So of two callers that change the same one at once, on one node or two, one succeeds.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use tollgate_core::store::Answer;
+use tollgate_core::versioned_map::{Changes, Edit, Expect, Namespace};
 use tollgate_core::{Limit, Plan, Policies, Rule, StoreError, Timestamp};
 
 use super::{ChangeFault, Engine, Snapshot};
-use crate::runtime_config::{BadSpec, Edit, LeftOut, RuntimeConfig, Subject, UNREADABLE};
+use crate::followed::{Entries, Followed};
+use crate::runtime_config::{BadSpec, LeftOut, RuntimeConfig, Subject, Touched, UNREADABLE, write_plan};
+
+/// How many rules are renewed one by one. If more have changed, all are renewed.
+const MOST_RULES: usize = 8;
 
 /// What the file says and what was set on top of it.
 pub(crate) struct Configured {
     pub(crate) base: Policies,
     pub(crate) runtime: RuntimeConfig,
-    /// How often something was set or removed on this node.
-    pub(crate) edits: u64,
+    pub(crate) followed: Followed,
     /// The records that the log was told about, because they do not fit.
     told: BTreeSet<String>,
 }
 
-/// A change that is being written down. If nobody waits for that to end, or it fails, what is written
-/// down is looked at again: it may have been.
-struct Writing<'e> {
-    engine: &'e Engine,
-    settled: bool,
-}
-
 impl Configured {
     pub(super) fn new(base: Policies) -> Self {
-        Self { base, runtime: RuntimeConfig::default(), edits: 0, told: BTreeSet::new() }
-    }
-}
-
-impl Drop for Writing<'_> {
-    fn drop(&mut self) {
-        if !self.settled {
-            self.engine.look_again();
-        }
+        Self { base, runtime: RuntimeConfig::default(), followed: Followed::default(), told: BTreeSet::new() }
     }
 }
 
@@ -55,7 +42,7 @@ impl Engine {
     ) -> Result<Option<Arc<Plan>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let name = self.pin().policies.rule(rule).map_or_else(|| rule.into(), |rule| Arc::clone(&rule.name));
-        let plan = Plan::new(Arc::clone(&name), limits).map_err(BadSpec::Plan)?;
+        let plan = Plan::new(name, limits).map_err(BadSpec::Plan)?;
         let before = {
             let overrides = &self.configured.lock().runtime.overrides;
             let before = overrides.at(rule, key).cloned();
@@ -65,8 +52,7 @@ impl Engine {
             }
             before
         };
-        let edit = Edit::Override { rule: name, key: key.to_owned(), plan: Some(Arc::new(plan)) };
-        self.write(edit).await?;
+        self.record_override(rule, key, Some(&plan)).await?;
         Ok(before)
     }
 
@@ -74,7 +60,7 @@ impl Engine {
     pub async fn remove_override(&self, rule: &str, key: &str) -> Result<Option<Arc<Plan>>, ChangeFault> {
         let _alone = self.changing.lock().await;
         let before = self.configured.lock().runtime.overrides.at(rule, key).cloned();
-        self.write(Edit::Override { rule: rule.into(), key: key.to_owned(), plan: None }).await?;
+        self.record_override(rule, key, None).await?;
         Ok(before)
     }
 
@@ -92,69 +78,38 @@ impl Engine {
         self.barrier.configure(&configured.base);
     }
 
-    /// Puts another run-time configuration in force, unless something was set here since there were so many `edits`.
-    pub(crate) fn follow_books(&self, records: &[(String, Vec<u8>)], edits: u64) -> bool {
+    /// Applies what has changed in the records, and puts it in force.
+    pub(crate) fn follow_config(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let mut configured = self.configured.lock();
-        let current = configured.edits == edits;
-        if current {
-            configured.runtime = RuntimeConfig::read(records, &configured.runtime, &configured.base);
+        let Configured { base, runtime, followed, .. } = &mut *configured;
+        if !followed.accept(known, changes) {
+            return Entries::Complete;
+        }
+        let Touched { rules, more } = runtime.apply(changes, base);
+        let entries = followed.check_size(changes, runtime.len());
+        if more || rules.len() > MOST_RULES {
             self.renew(&mut configured);
-        }
-        current
-    }
-
-    /// Writes a change down, whatever is there, and puts it in force.
-    pub(super) async fn write(&self, edit: Edit) -> Result<(), StoreError> {
-        let record = edit.subject().record();
-        let mut writing = Writing { engine: self, settled: false };
-        match edit.value() {
-            Some(value) => self.ask(self.records.put(&record, &value)).await?,
-            None => self.ask(self.records.delete(&record)).await?,
-        }
-        writing.settled = true;
-        self.enter(edit);
-        Ok(())
-    }
-
-    /// Writes a change down if what is there is still known, and puts it in force. Answers whether it
-    /// was; if not, what is there is known from now on.
-    pub(super) async fn swap(&self, edit: Edit) -> Result<bool, StoreError> {
-        let record = edit.subject().record();
-        let from = self.configured.lock().runtime.recorded(edit.subject());
-        let mut writing = Writing { engine: self, settled: false };
-        let done = self.ask(self.records.swap(&record, from.as_deref(), edit.value().as_deref())).await?;
-        writing.settled = true;
-        if done {
-            self.enter(edit);
         } else {
-            let kept = self.ask(self.read_kept()).await?;
-            self.put_in_force(kept);
+            rules.iter().for_each(|rule| self.renew_rule(&mut configured, rule));
         }
-        Ok(done)
+        entries
     }
 
-    fn enter(&self, edit: Edit) {
-        let mut configured = self.configured.lock();
-        configured.edits += 1;
-        let rule = match &edit {
-            Edit::Override { rule, .. } => Some(Arc::clone(rule)),
-            Edit::Policy { .. } | Edit::Route { .. } => None,
-        };
-        configured.runtime.enter(edit);
-        match rule {
-            Some(rule) => self.renew_rule(&mut configured, &rule),
-            None => self.renew(&mut configured),
-        }
+    /// Records the limits of a key, or that it has none of its own any more.
+    async fn record_override(&self, rule: &str, key: &str, plan: Option<&Plan>) -> Result<(), StoreError> {
+        let record = Subject::Override { rule, key }.record();
+        let edit = plan.map_or_else(|| Edit::remove(&*record), |plan| Edit::put(&*record, write_plan(plan)));
+        self.change_records(Namespace::Config, &[edit]).await.map(drop)
     }
 
-    /// Looks at what is written down in this process. Others are followed anyway.
-    fn look_again(&self) {
-        if self.shared.is_none()
-            && let Answer::Ready(Some(Ok(records))) = self.records.all()
-        {
-            let edits = self.configured.lock().edits;
-            self.follow_books(&records, edits);
-        }
+    /// Changes the record of a policy or a route, or removes it, if it still says what is known here.
+    /// Answers whether it did; if not, what it says is known from now on.
+    pub(super) async fn swap(&self, subject: Subject<'_>, to: Option<&[u8]>) -> Result<bool, StoreError> {
+        let record = subject.record();
+        let edit = to.map_or_else(|| Edit::remove(&*record), |to| Edit::put(&*record, to));
+        let expect = Expect::exactly(self.configured.lock().runtime.recorded(subject));
+        let held = self.change_records(Namespace::Config, &[edit.expecting(expect)]).await?;
+        Ok(held == [true])
     }
 
     /// The time by which things are written down.
@@ -206,14 +161,14 @@ impl Engine {
                 if let Some(shared) = &self.shared {
                     shared.condition.note_unreadable(1);
                 }
-                tracing::error!(component = "engine", record, "a record cannot be read and is left out");
+                tracing::error!(component = "engine", record, "a record cannot be read and is ignored");
                 continue;
             }
             tracing::warn!(
                 component = "engine",
                 record,
                 why,
-                "what was set at run time does not fit and is left out"
+                "a run-time change conflicts with the configuration and is not in force"
             );
         }
     }

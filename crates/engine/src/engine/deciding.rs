@@ -2,24 +2,61 @@
 
 use std::sync::Arc;
 
-use tollgate_core::store::Answer;
 use tollgate_core::{
-    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, StoreError, Ticket, Timestamp, Verdict,
-    When,
+    Attempt, Charges, Decision, Listing, Origin, Outcome, Plan, Span, Store, StoreError, Ticket, Timestamp,
+    Verdict, When,
 };
 
 use super::{Engine, Fault, Snapshot};
 use crate::journal::Entry;
 use crate::meter::Meters;
 use crate::receipt::Home;
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How often a calendar is turned to the store's time: enough unless its clock jumps from page to page.
-pub(crate) const MOST_TURNS: usize = 3;
+const MOST_TURNS: usize = 3;
 
 /// What stands for a rule's name where somebody is refused who is on the blocklist.
 const BLOCKLIST: &str = "blocklist";
+
+/// Whether charges are taken, or only looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Aim {
+    Take,
+    Peek,
+}
+
+/// How an attempt is decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// Everything it asks for is taken, or nothing.
+    Take,
+    /// The same, for a caller that goes to a pacer with what has to wait: so does what has to wait until a
+    /// hold is released, though nobody knows when that will be.
+    TakeOrWait,
+    /// The same, and nothing is noted: a pacer asks about one attempt again and again, and notes what
+    /// becomes of it.
+    TakeInTurn,
+    /// What would be decided is found out. Nothing is taken or noted.
+    Peek,
+}
+
+impl Manner {
+    fn aim(self) -> Aim {
+        match self {
+            Self::Take | Self::TakeOrWait | Self::TakeInTurn => Aim::Take,
+            Self::Peek => Aim::Peek,
+        }
+    }
+
+    fn may_wait(self) -> bool {
+        matches!(self, Self::TakeOrWait | Self::TakeInTurn)
+    }
+
+    fn is_noted(self) -> bool {
+        matches!(self, Self::Take | Self::TakeOrWait)
+    }
+}
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
@@ -29,189 +66,94 @@ impl Engine {
         attempt: &Attempt<'a>,
     ) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
-        self.decide_into(pinned, attempt, &mut decision).await?;
+        self.decide_as(Manner::Take, pinned, attempt, &mut decision).await?;
         Ok(decision)
-    }
-
-    /// As [`Engine::decide`], for callers in a hurry: the decision is made where it stands.
-    #[inline]
-    pub async fn decide_into<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.decide_at_once(pinned, attempt, decision)? {
-            return Ok(());
-        }
-        let timed = self.begin(pinned, attempt, decision)?;
-        // Boxed, so that the future of what was decided at once stays small.
-        Box::pin(self.decide_in_time(pinned, attempt, decision)).await?;
-        self.end(pinned, decision, timed);
-        Ok(())
-    }
-
-    /// Whether every decision is made without waiting.
-    pub fn answers_at_once(&self) -> bool {
-        self.at_once
-    }
-
-    /// Decides without waiting, if the store is one that answers at once; answers whether it is. Then
-    /// it is as if [`Engine::decide_into`] was called and awaited.
-    #[inline]
-    pub fn decide_at_once<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<bool, Fault> {
-        self.decide_now(pinned, attempt, decision, |_| {})
-    }
-
-    /// Decides without waiting, if that can be, and does something to the decision before it is noted.
-    #[inline]
-    fn decide_now<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-        then: impl FnOnce(&mut Decision<'a>),
-    ) -> Result<bool, Fault> {
-        if !self.at_once {
-            return Ok(false);
-        }
-        let timed = self.begin(pinned, attempt, decision)?;
-        self.settle_at_once(decision)?;
-        then(decision);
-        self.end(pinned, decision, timed);
-        Ok(true)
-    }
-
-    /// As [`Engine::decide_into`], for whoever goes to a pacer with what has to wait: so does what has to
-    /// wait until a hold is released, though nobody knows when that will be.
-    pub async fn decide_patiently<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if self.decide_patiently_at_once(pinned, attempt, decision)? {
-            return Ok(());
-        }
-        let timed = self.begin(pinned, attempt, decision)?;
-        Box::pin(self.decide_in_time(pinned, attempt, decision)).await?;
-        decision.let_wait();
-        self.end(pinned, decision, timed);
-        Ok(())
-    }
-
-    /// As [`Engine::decide_at_once`], for whoever goes to a pacer with what has to wait.
-    #[inline]
-    pub fn decide_patiently_at_once<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<bool, Fault> {
-        self.decide_now(pinned, attempt, decision, Decision::let_wait)
-    }
-
-    /// As [`Engine::decide_patiently`], without taking note of it: whoever asks about the same attempt
-    /// again and again says itself what is worth a note.
-    pub(crate) async fn try_quietly<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        self.begin(pinned, attempt, decision)?;
-        if self.at_once {
-            self.settle_at_once(decision)?;
-        } else {
-            self.decide_in_time(pinned, attempt, decision).await?;
-        }
-        decision.let_wait();
-        Ok(())
-    }
-
-    /// Settles the charges of a decision by a store that answers at once.
-    #[inline]
-    fn settle_at_once(&self, decision: &mut Decision<'_>) -> Result<(), Fault> {
-        if decision.charges.is_empty() {
-            allow_unless_barred(decision);
-            return Ok(());
-        }
-        if let Err(error) = self.take_at_once(decision) {
-            self.turn_and_take(decision, error)?;
-        }
-        decision.conclude(Origin::Store);
-        Ok(())
-    }
-
-    #[inline]
-    fn take_at_once(&self, decision: &mut Decision<'_>) -> Result<(), StoreError> {
-        match self.store.take(&decision.charges, &mut decision.outcome) {
-            Answer::Ready(Some(answer)) => answer,
-            Answer::Ready(None) | Answer::Later(_) => unreachable!("it says that it answers at once"),
-        }
-    }
-
-    /// Asks again with the calendar around the store's time, which has left the pages known here.
-    #[cold]
-    fn turn_and_take(&self, decision: &mut Decision<'_>, mut error: StoreError) -> Result<(), Fault> {
-        for _ in 0..MOST_TURNS {
-            let StoreError::Stale { now } = error else { break };
-            self.calendars.turn(&decision.charges, now);
-            self.calendars.fill(&mut decision.charges);
-            match self.take_at_once(decision) {
-                Ok(()) => return Ok(()),
-                Err(again) => error = again,
-            }
-        }
-        Err(Fault::Store(error))
-    }
-
-    /// Takes note of a decision.
-    #[inline]
-    fn end(&self, pinned: &Snapshot, decision: &Decision<'_>, timed: Option<u64>) {
-        self.note(pinned, decision);
-        if let Some(start) = timed {
-            let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
-            self.meters.latency.observe(nanos as f64 / 1e9);
-        }
-    }
-
-    /// Works out the charges. Answers when that began, if this is one of the decisions to be timed.
-    #[inline]
-    fn begin<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<Option<u64>, Fault> {
-        let ticket = ticket::next();
-        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
-        self.open(pinned, attempt, ticket, decision)?;
-        self.calendars.fill(&mut decision.charges);
-        Ok(timed)
     }
 
     /// Says what [`Engine::decide`] would, and takes nothing.
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
-        self.open(pinned, attempt, ticket::next(), &mut decision)?;
-        if decision.charges.is_empty() {
-            allow_unless_barred(&mut decision);
-            return Ok(decision);
-        }
-        if let Some(shared) = &self.shared {
-            self.peek_shared(shared, pinned, attempt, &mut decision).await?;
-            return Ok(decision);
-        }
-        let Decision { charges, outcome, .. } = &mut decision;
-        self.settle(&*self.store, Aim::Peek, charges, outcome).await.map_err(Fault::Store)?;
-        decision.conclude(Origin::Store);
+        self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
         Ok(decision)
+    }
+
+    /// Whether every decision is ready at its first poll: the store is in this process and nobody shares it.
+    pub fn answers_at_once(&self) -> bool {
+        self.at_once
+    }
+
+    /// Decides an attempt. The decision is made where it stands.
+    #[inline]
+    pub async fn decide_as<'a>(
+        &self,
+        manner: Manner,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        let ticket = ticket::next();
+        let timed = ticket.0.is_multiple_of(Meters::SAMPLED).then(|| self.stopwatch.raw());
+        self.open(pinned, attempt, ticket, decision)?;
+        if decision.charges.is_empty() {
+            allow_unless_barred(decision);
+        } else if let Some(shared) = &self.shared {
+            // Boxed, so that the future of what is decided in this process stays small.
+            Box::pin(self.decide_shared(shared, manner.aim(), pinned, attempt, decision)).await?;
+        } else {
+            let Decision { charges, outcome, .. } = &mut *decision;
+            self.settle(&*self.store, manner.aim(), charges, outcome).await.map_err(Fault::Store)?;
+            decision.conclude(Origin::Store);
+        }
+        if manner.may_wait() {
+            decision.let_wait();
+        }
+        if manner.is_noted() {
+            self.note(pinned, decision);
+            if let Some(start) = timed {
+                let nanos = self.stopwatch.delta_as_nanos(start, self.stopwatch.raw());
+                self.meters.latency.observe(nanos as f64 / 1e9);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins a decision: bars the attempt if it is on the blocklist, or works out its charges.
+    fn open<'a>(
+        &self,
+        pinned: &'a Snapshot,
+        attempt: &Attempt<'a>,
+        ticket: Ticket,
+        decision: &mut Decision<'a>,
+    ) -> Result<(), Fault> {
+        if self.has_lists() && self.bar(pinned, attempt, ticket, decision)? {
+            return Ok(());
+        }
+        pinned.open(attempt, ticket, decision)
+    }
+
+    /// Takes or looks, and asks again with the calendar around the store's time if that has left the
+    /// pages known here.
+    #[inline]
+    pub(crate) async fn settle(
+        &self,
+        store: &dyn Store,
+        aim: Aim,
+        charges: &mut Charges<'_>,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        let mut turns = 0;
+        loop {
+            self.calendars.fill(charges);
+            let answer = match aim {
+                Aim::Take => store.take(charges, outcome).await,
+                Aim::Peek => store.peek(charges, outcome).await,
+            };
+            match answer {
+                Err(StoreError::Stale { now }) if turns < MOST_TURNS => self.calendars.turn(charges, now),
+                answer => return answer,
+            }
+            turns += 1;
+        }
     }
 
     /// What every limit of a rule shows at a key.
@@ -235,26 +177,6 @@ impl Engine {
             Home::Local => looking.await?,
         }
         Ok(outcome)
-    }
-
-    /// Settles the charges of a decision, however long that takes.
-    async fn decide_in_time<'a>(
-        &self,
-        pinned: &'a Snapshot,
-        attempt: &Attempt<'a>,
-        decision: &mut Decision<'a>,
-    ) -> Result<(), Fault> {
-        if decision.charges.is_empty() {
-            allow_unless_barred(decision);
-            return Ok(());
-        }
-        if let Some(shared) = &self.shared {
-            return self.decide_shared(shared, pinned, attempt, decision).await;
-        }
-        let Decision { charges, outcome, .. } = &mut *decision;
-        self.settle(&*self.store, Aim::Take, charges, outcome).await.map_err(Fault::Store)?;
-        decision.conclude(Origin::Store);
-        Ok(())
     }
 
     /// Counts a decision, and keeps what people need to see why.

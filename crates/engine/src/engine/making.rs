@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
+use tollgate_core::versioned_map::{Edit, Namespace};
+
 use super::changing::Configured;
 use super::{ChangeFault, Engine};
-use crate::runtime_config::{CONSUMER, DynamicPolicy, Edit, PolicySpec, RuntimeConfig};
+use crate::followed::Extent;
+use crate::runtime_config::{CONSUMER, DynamicPolicy, PolicySpec, RuntimeConfig, Subject};
 
 /// How often a change is tried again because somebody else was faster.
 const TRIES: usize = 4;
@@ -29,8 +32,7 @@ impl Engine {
             self.check_new(&made)?;
             // What was set for keys of a rule that had this name is not meant for this one.
             self.forget_overrides(&name).await?;
-            let edit = Edit::Policy { name: Arc::clone(&name), policy: Some(Arc::clone(&made)) };
-            if self.swap(edit).await? {
+            if self.swap(Subject::Policy(&name), Some(made.written())).await? {
                 return Ok(made);
             }
         }
@@ -45,14 +47,13 @@ impl Engine {
         expected: Option<&[String]>,
     ) -> Result<Change, ChangeFault> {
         let _alone = self.changing.lock().await;
-        self.catch_up().await?;
+        self.ask(self.follow(Namespace::Config, Extent::News)).await?;
         let now = self.now().await?;
         for _ in 0..TRIES {
             let before = self.made(&spec.name, expected)?;
             let after = Arc::new(before.changed(spec.clone(), now));
             self.check_fit(&self.configured.lock(), &after)?;
-            let edit = Edit::Policy { name: Arc::clone(&spec.name), policy: Some(Arc::clone(&after)) };
-            if self.swap(edit).await? {
+            if self.swap(Subject::Policy(&spec.name), Some(after.written())).await? {
                 return Ok(Change { before, after });
             }
         }
@@ -68,15 +69,14 @@ impl Engine {
         configured_routes: &[String],
     ) -> Result<Arc<DynamicPolicy>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        self.catch_up().await?;
+        self.ask(self.follow(Namespace::Config, Extent::News)).await?;
         for _ in 0..TRIES {
             let made = self.made(name, expected)?;
             let routes = self.routes_of(name, configured_routes);
             if !routes.is_empty() {
                 return Err(ChangeFault::InUse { name: name.to_owned(), routes });
             }
-            let edit = Edit::Policy { name: Arc::clone(&made.spec.name), policy: None };
-            if self.swap(edit).await? {
+            if self.swap(Subject::Policy(name), None).await? {
                 self.forget_overrides(name).await?;
                 return Ok(made);
             }
@@ -87,7 +87,7 @@ impl Engine {
     /// Makes a route pass a policy, whoever made it. Answers what the route was told to pass before.
     pub async fn assign_route(&self, route: &str, policy: &str) -> Result<Option<Arc<str>>, ChangeFault> {
         let _alone = self.changing.lock().await;
-        self.catch_up().await?;
+        self.ask(self.follow(Namespace::Config, Extent::News)).await?;
         for _ in 0..TRIES {
             let policy = {
                 let pinned = self.pin();
@@ -99,7 +99,7 @@ impl Engine {
                 let most = RuntimeConfig::MOST_ROUTES;
                 return Err(ChangeFault::TooMany { most, what: "routes with a policy" });
             }
-            if self.swap(Edit::Route { route: route.into(), policy: Some(policy) }).await? {
+            if self.swap(Subject::Route(route), Some(policy.as_bytes())).await? {
                 return Ok(before);
             }
         }
@@ -111,7 +111,7 @@ impl Engine {
         let _alone = self.changing.lock().await;
         for _ in 0..TRIES {
             let before = self.configured.lock().runtime.routes.get(route).cloned();
-            if self.swap(Edit::Route { route: route.into(), policy: None }).await? {
+            if self.swap(Subject::Route(route), None).await? {
                 return Ok(before);
             }
         }
@@ -170,12 +170,13 @@ impl Engine {
         if self.configured.lock().base.rule(rule).is_some() {
             return Ok(());
         }
-        let keys: Vec<String> = {
+        let edits: Vec<Edit> = {
             let configured = self.configured.lock();
-            configured.runtime.overrides.keys_of(rule).map(str::to_owned).collect()
+            let record = |key| Subject::Override { rule, key }.record();
+            configured.runtime.overrides.keys_of(rule).map(record).map(Edit::remove).collect()
         };
-        for key in keys {
-            self.write(Edit::Override { rule: rule.into(), key, plan: None }).await?;
+        if !edits.is_empty() {
+            self.change_records(Namespace::Config, &edits).await?;
         }
         Ok(())
     }

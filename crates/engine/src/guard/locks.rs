@@ -1,22 +1,21 @@
 //! What people see of locks and can do about them: who is locked, how somebody stands, and letting them in.
 //!
-//! The counters know who is locked, but nobody can list them. So every lock is written down in the
-//! store's ledger as well, under a name that tells nothing and sealed, where all nodes read it. What is
-//! listed was looked up in the counters just before.
+//! The counters know who is locked, but no caller can list them. So the engine records every lock in the
+//! store as well, sealed and under a name that tells nothing, where all nodes read it. The store removes
+//! the record when the lock ends. What is listed was looked up in the counters just before.
 
 use std::sync::Arc;
 
-use tollgate_core::ledger::{Edit, Entry};
 use tollgate_core::store::{Counter, Forget};
+use tollgate_core::versioned_map::{Edit, Expect, Namespace};
 use tollgate_core::{
     Attempt, Charges, Climb, Decision, Guard, Line, Mistake, Origin, Outcome, Policy, Receipt, ReceiptLine,
     Rule, Span, StoreError, Timestamp,
 };
 
+use crate::engine::Aim;
 use crate::engine::{Engine, Fault, Snapshot};
-use crate::lists::{Ledgered, ListFault};
 use crate::receipt::{Home, Kind};
-use crate::shared_store::Aim;
 use crate::ticket;
 
 /// How somebody stands on the ladder of one rule.
@@ -66,8 +65,8 @@ struct Recorded {
     since: Timestamp,
 }
 
-/// The most locks that are written down.
-const MOST: usize = 10_000;
+/// The most locks that are recorded.
+const MOST: usize = Namespace::Locks.most_entries();
 
 impl Engine {
     /// How whoever these fields are about stands at a guard, by rule. Rules for which fields are missing
@@ -159,7 +158,7 @@ impl Engine {
     }
 
     /// Who is locked at a guard, behind one of them, up to so many; and what they are behind if more
-    /// follow. What was written down and is locked no more is left out, so there may be fewer.
+    /// follow. What was recorded and is locked no more is left out, so there may be fewer.
     pub async fn locks(
         &self,
         pinned: &Snapshot,
@@ -184,7 +183,7 @@ impl Engine {
                 self.standings_of(&line, outcome.now).into_iter().max_by_key(|own| own.locked_until);
             let Some((standing, until)) = longest.and_then(|own| own.locked_until.map(|until| (own, until)))
             else {
-                // It is gone from the ledger soon; that nobody is told is no fault.
+                // If that fails, the record ends by itself.
                 let _ = self.remove_lock(&name).await;
                 continue;
             };
@@ -195,7 +194,7 @@ impl Engine {
         Ok((locks, more))
     }
 
-    /// Writes a lock down. What cannot be written is locked all the same, and only missing from lists.
+    /// Records a lock. If that fails, the key is locked all the same, and only missing from lists.
     pub(super) async fn record_lock(
         &self,
         home: Home,
@@ -210,11 +209,14 @@ impl Engine {
         }
         let name = lock_name(guard, &line.rule.name, &self.seals.veil(line.key));
         let start = format!("{}\n", until.as_micros());
-        match self.lock_at(&name) {
-            // It was written down when the attempt began.
-            Some(value) if value.starts_with(start.as_bytes()) => return,
-            None if self.lock_count() >= MOST => return,
-            _ => {}
+        {
+            let known = self.locks.lock();
+            match known.at(&name) {
+                // It was recorded when the attempt began.
+                Some(value) if value.starts_with(start.as_bytes()) => return,
+                None if known.len() >= MOST => return,
+                _ => {}
+            }
         }
         let receipt = Receipt {
             ticket: ticket::next(),
@@ -228,36 +230,34 @@ impl Engine {
         let Some(sealed) = self.seals.with(Home::Store, |seal| seal.seal(Kind::Lock, &receipt)) else {
             return;
         };
-        let value = format!("{start}{sealed}").into_bytes();
-        let written = self.enter_all(&[Edit { name, to: Entry::Written(value) }]).await;
-        if let Err(error) = written {
-            tracing::warn!(component = "guard", %error, "a lock could not be written down");
+        let edit = Edit::put(name, format!("{start}{sealed}")).until(Some(until));
+        if let Err(error) = self.change_records(Namespace::Locks, &[edit]).await {
+            tracing::warn!(component = "guard", %error, "a lock could not be recorded");
         }
     }
 
     async fn remove_lock(&self, name: &str) -> Result<(), Fault> {
-        let Some(value) = self.lock_at(name) else { return Ok(()) };
-        let edits = [Edit { name: name.to_owned(), to: Entry::RemovedIf(value) }];
-        match self.enter_all(&edits).await {
-            Err(ListFault::Store(error)) => Err(Fault::Store(error)),
-            _ => Ok(()),
-        }
+        let Some(value) = self.locks.lock().at(name).map(<[u8]>::to_vec) else { return Ok(()) };
+        // Another node may have recorded a new lock meanwhile, which stays.
+        let edits = [Edit::remove(name).expecting(Expect::Is(value))];
+        self.change_records(Namespace::Locks, &edits).await.map(drop).map_err(Fault::Store)
     }
 
-    /// The locks of a guard that are written down and can be read, by name.
+    /// The locks of a guard that are recorded and can be read, by name.
     fn recorded_locks(&self, guard: &str, after: Option<&str>, most: usize) -> Vec<(String, Recorded)> {
-        let read = |Ledgered { name, value }| {
+        let read = |(name, value): (String, Vec<u8>)| {
             let sealed = std::str::from_utf8(&value).ok()?.split_once('\n')?.1;
             let Ok((Kind::Lock, receipt, Home::Store)) = self.seals.open(sealed) else { return None };
             let ReceiptLine { rule, key, .. } = receipt.taken.into_iter().next()?;
             Some((name, Recorded { rule, key, since: receipt.at }))
         };
-        self.lock_page(&lock_name(guard, "", ""), after, most).into_iter().filter_map(read).collect()
+        let page = self.locks.lock().page(&lock_name(guard, "", ""), after, most);
+        page.into_iter().filter_map(read).collect()
     }
 }
 
-/// The name under which a lock is written down. Names of guards and rules have no slash.
+/// The name of a lock's record. Names of guards and rules have no slash.
 fn lock_name(guard: &str, rule: &str, veil: &str) -> String {
-    let start = format!("{}{guard}/", crate::lists::LOCKS);
+    let start = format!("{guard}/");
     if rule.is_empty() { start } else { format!("{start}{rule}/{veil}") }
 }

@@ -38,10 +38,10 @@ impl fmt::Debug for LeaseMeters {
 impl Collector for LeaseMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let live = ConstGauge::new(i64::try_from(self.live()).unwrap_or(i64::MAX));
-        let help = "Things that hold something for as long as they last, such as connections";
+        let help = "Requests and connections that hold a place now";
         live.encode(encoder.encode_descriptor("tollgate_leases", help, None, live.metric_type())?)?;
         let lost = ConstCounter::new(self.lost());
-        let help = "Holds that ran out though what they stand for lasted";
+        let help = "Holds of requests and connections that expired before they were renewed";
         lost.encode(encoder.encode_descriptor("tollgate_leases_lost", help, None, lost.metric_type())?)
     }
 }

@@ -1,17 +1,16 @@
-//! What is listed, by target: as it is shown to people, and as the ledger has it. Whoever decides does
-//! not look in here.
+//! What is listed, by target: as people see it, and as it is recorded. Deciding does not look in here.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use tollgate_core::key::Kinds;
-use tollgate_core::ledger::{Changes, Edit, Entry, Scope};
 use tollgate_core::lists::Change;
-use tollgate_core::{Listing, Lists, Policies, Roster, Stance, Target, Timestamp};
+use tollgate_core::versioned_map::{Changes, Scope};
+use tollgate_core::{Listing, Lists, Policies, Roster, Stance, Target};
 
-use super::locked::Locked;
 use super::record;
+use crate::followed::{Entries, Followed};
 
 /// All entries, configured and set at run time.
 #[derive(Default)]
@@ -21,23 +20,13 @@ pub(super) struct Book {
     configured: BTreeMap<Box<str>, Arc<Listing>>,
     /// What was set at run time. What cannot be read is there too: it counts.
     set: BTreeMap<Box<str>, Kept>,
-    /// When the entries that end can be forgotten.
-    due: BTreeSet<(Timestamp, Box<str>)>,
-    /// The version of the ledger that is known; `None` if it has to be read whole.
-    version: Option<u64>,
+    pub(super) followed: Followed,
     /// How many entries were found that cannot be read, since it was last asked.
     unreadable: usize,
-    /// Changes that are on their way into the ledger, in its order, and what the last of them is called.
-    entering: VecDeque<(u64, Vec<Edit>)>,
-    entered: u64,
-    /// How many more entries the ledger had than are known here, when all of it had been read.
-    surplus: Option<i64>,
     counts: Counts,
-    /// Who is locked, which the ledger tells too.
-    pub(super) locked: Locked,
 }
 
-/// One entry of the ledger.
+/// One recorded entry.
 struct Kept {
     listing: Option<Arc<Listing>>,
     /// What is recorded, if it is not what would be written now.
@@ -96,7 +85,6 @@ impl Book {
 
     /// Takes out all that was set at run time.
     fn clear(&mut self) -> BTreeMap<Box<str>, Kept> {
-        self.due.clear();
         let set = std::mem::take(&mut self.set);
         for listing in set.values().filter_map(|kept| kept.listing.as_ref()) {
             *self.counts.of(listing) -= 1;
@@ -130,9 +118,9 @@ impl Book {
         fields
     }
 
-    /// How many were set at run time, at most, once all that is on its way has arrived.
+    /// How many were set at run time.
     pub(super) fn size(&self) -> usize {
-        self.set.len() + self.entering.iter().map(|(_, edits)| edits.len()).sum::<usize>()
+        self.set.len()
     }
 
     /// What was set for a target.
@@ -140,105 +128,41 @@ impl Book {
         self.set.get(target.to_string().as_str())?.listing.as_ref()
     }
 
-    /// The version of the ledger that is known.
-    pub(super) fn version(&self) -> Option<u64> {
-        self.version
-    }
-
     /// How many of these entries would be new.
     pub(super) fn new_among(&self, listings: &[Arc<Listing>]) -> usize {
         listings.iter().filter(|listing| !self.set.contains_key(&name_of(listing))).count()
     }
 
-    /// Notes changes that go into the ledger behind all others, until [`Book::arrived`].
-    pub(super) fn enter(&mut self, edits: &[Edit]) -> u64 {
-        self.entered += 1;
-        self.entering.push_back((self.entered, edits.to_vec()));
-        self.entered
-    }
-
-    /// Makes the changes that have arrived in the ledger: these, and those before them.
-    pub(super) fn arrived(&mut self, upto: u64) -> Vec<Change> {
-        let mut changes = Vec::new();
-        while let Some((_, edits)) = self.entering.pop_front_if(|(number, _)| *number <= upto) {
-            changes.extend(self.edit(&edits));
-        }
-        changes
-    }
-
-    /// Makes changes as the ledger makes them, and says what has changed by that.
-    fn edit(&mut self, edits: &[Edit]) -> Vec<Change> {
-        let mut changes = Vec::new();
-        for Edit { name, to } in edits {
-            if Locked::has(name) {
-                self.locked.edit(name, to);
-                continue;
-            }
-            changes.extend(match to {
-                Entry::Written(value) => self.put_recorded(name, value).map(Change::Put),
-                Entry::Removed => self.remove(name),
-                Entry::RemovedIf(value) => {
-                    let same = self.set.get(name.as_str()).is_some_and(|kept| kept.value() == *value);
-                    if same { self.remove(name) } else { None }
-                }
-            });
-        }
-        changes
-    }
-
     /// Takes an entry out, and says what has changed by that.
     fn remove(&mut self, name: &str) -> Option<Change> {
-        let kept = self.set.remove(name)?;
-        self.leave(name, kept).map(Change::Remove)
-    }
-
-    /// Notes that an entry is gone.
-    fn leave(&mut self, name: &str, kept: Kept) -> Option<Arc<Listing>> {
-        let listing = kept.listing?;
+        let listing = self.set.remove(name)?.listing?;
         *self.counts.of(&listing) -= 1;
-        if let Some(forgotten) = listing.forgotten_at() {
-            self.due.remove(&(forgotten, name.into()));
+        Some(Change::Remove(listing))
+    }
+
+    /// Follows the records, and answers the lists from now on; `None` if that changes nothing.
+    pub(super) fn follow(
+        &mut self,
+        known: Option<u64>,
+        changes: &Changes,
+        in_force: &Lists,
+    ) -> (Option<Lists>, Entries) {
+        if !self.followed.accept(known, changes) {
+            return (None, Entries::Complete);
         }
-        Some(listing)
-    }
-
-    /// Names of entries that can be forgotten, and what is recorded under them.
-    pub(super) fn forgotten(&self, now: Timestamp, most: usize) -> Vec<(String, Vec<u8>)> {
-        let due = self.due.iter().take_while(|(at, _)| *at <= now).take(most);
-        let listed = due.filter_map(|(_, name)| Some((name.to_string(), self.set.get(name)?.value())));
-        listed.chain(self.locked.over(now)).take(most).collect()
-    }
-
-    /// Follows the ledger, whose news were asked for since a version, and answers the lists from now on;
-    /// `None` if it is no news.
-    pub(super) fn follow(&mut self, changes: Changes, since: Option<u64>, in_force: &Lists) -> Option<Lists> {
-        let (known, told) = (self.version, changes.version);
         let lists = match changes.scope {
-            // What was read while something newer came in is not taken.
-            Scope::All if known != since => return None,
-            Scope::Changes if known.is_none_or(|known| told < known || Some(known) < since) => return None,
-            Scope::All => Some(self.read_whole(changes.entries)),
-            Scope::Changes => self.change(changes.entries, in_force),
+            Scope::All => Some(self.read_whole(&changes.entries)),
+            Scope::Changes => self.change(&changes.entries, in_force),
         };
-        self.version = Some(told);
-        if let Some(size) = changes.size {
-            self.check_size(size);
-        }
-        lists
+        (lists, self.followed.check_size(changes, self.set.len()))
     }
 
     /// Knows these records, and no other.
-    fn read_whole(&mut self, entries: Vec<(String, Option<Vec<u8>>)>) -> Lists {
-        self.surplus = None;
+    fn read_whole(&mut self, entries: &[(String, Option<Vec<u8>>)]) -> Lists {
         let old = self.clear();
-        self.locked = Locked::default();
         let mut broken = Vec::new();
         for (name, value) in entries {
-            if Locked::has(&name) {
-                self.locked.put(&name, value);
-                continue;
-            }
-            let listing = value.and_then(|value| self.put_recorded(&name, &value));
+            let listing = value.as_ref().and_then(|value| self.put_recorded(name, value));
             // What could not be read before was told then.
             if listing.is_none() && !old.contains_key(name.as_str()) {
                 broken.push(name);
@@ -249,16 +173,12 @@ impl Book {
     }
 
     /// Makes recorded changes; `None` if there are none.
-    fn change(&mut self, entries: Vec<(String, Option<Vec<u8>>)>, in_force: &Lists) -> Option<Lists> {
+    fn change(&mut self, entries: &[(String, Option<Vec<u8>>)], in_force: &Lists) -> Option<Lists> {
         let mut changes = Vec::new();
         let mut broken = Vec::new();
         for (name, value) in entries {
-            if Locked::has(&name) {
-                self.locked.put(&name, value);
-                continue;
-            }
-            let before = self.remove(&name);
-            let after = value.as_ref().and_then(|value| self.put_recorded(&name, value));
+            let before = self.remove(name);
+            let after = value.as_ref().and_then(|value| self.put_recorded(name, value));
             if value.is_some() && after.is_none() {
                 broken.push(name);
             }
@@ -269,7 +189,7 @@ impl Book {
     }
 
     /// Tells the log of entries that cannot be read.
-    fn tell_unreadable(&mut self, names: &[String]) {
+    fn tell_unreadable(&mut self, names: &[&String]) {
         self.unreadable += names.len();
         if let Some(record) = names.first() {
             let records = names.len();
@@ -277,7 +197,7 @@ impl Book {
                 component = "lists",
                 record,
                 records,
-                "entries of the lists cannot be read and are left out"
+                "entries of the lists cannot be read and are ignored"
             );
         }
     }
@@ -298,26 +218,11 @@ impl Book {
     }
 
     fn place(&mut self, name: &str, kept: Kept) {
-        if let Some(old) = self.set.remove(name) {
-            self.leave(name, old);
-        }
+        self.remove(name);
         if let Some(listing) = &kept.listing {
             *self.counts.of(listing) += 1;
-            self.due.extend(listing.forgotten_at().map(|forgotten| (forgotten, name.into())));
         }
         self.set.insert(name.into(), kept);
-    }
-
-    /// Sees whether the ledger has as many entries as are known here. After a failover it may have lost
-    /// some, without its version telling.
-    fn check_size(&mut self, size: usize) {
-        let known = self.set.len() + self.locked.len();
-        let surplus = i64::try_from(size).unwrap_or(i64::MAX) - i64::try_from(known).unwrap_or(0);
-        match self.surplus {
-            None => self.surplus = Some(surplus),
-            Some(before) if before != surplus => (self.version, self.surplus) = (None, None),
-            Some(_) => {}
-        }
     }
 
     /// Entries in the order of their targets, behind one of them, as long as `keep` wants them and there

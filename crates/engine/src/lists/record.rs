@@ -1,5 +1,5 @@
 //! Entries of the lists as they are recorded: the stance, and then a word and what it says on each line.
-//! Words that are not known are passed over, so that nodes of several versions can share a ledger.
+//! Words that are not known are passed over, so that nodes of several versions can share the records.
 
 use tollgate_core::{Author, Listing, Stance, Target, Timestamp};
 

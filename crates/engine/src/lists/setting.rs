@@ -1,25 +1,21 @@
-//! Setting entries at run time, following what other nodes set, and removing what has ended.
+//! Setting entries at run time, and following what other nodes set.
 
 use std::fmt;
 use std::sync::Arc;
 
 use tollgate_core::grammar::GrammarError;
-use tollgate_core::ledger::{Edit, Entry};
 use tollgate_core::policy::nearest;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Author, Listing, Span, Stance, StoreError, Target, Timestamp};
 
-use super::Barrier;
 use super::book::name_of;
 use super::record;
 use crate::engine::Engine;
+use crate::followed::Entries;
 
 /// The most entries that may be set at run time.
-pub const MOST_SET: usize = 200_000;
+pub const MOST_SET: usize = Namespace::Lists.most_entries();
 
-/// How many entries are removed at a time, once they have ended.
-const AT_ONCE: usize = 1_000;
-/// What the records of the lists are called in the log.
-const LISTS: &str = "lists and locks";
 /// An entry that is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wish {
@@ -91,8 +87,7 @@ impl Engine {
     /// Removes what was set for a target; what is configured stays. Answers whether anything was set.
     pub async fn unlist(&self, target: &Target) -> Result<bool, ListFault> {
         let found = self.barrier.book.lock().find(target).is_some();
-        let edits = [Edit { name: target.to_string(), to: Entry::Removed }];
-        self.enter_all(&edits).await?;
+        self.change_lists(&[Edit::remove(target.to_string())]).await?;
         Ok(found)
     }
 
@@ -121,12 +116,11 @@ impl Engine {
                 return Err(ListFault::Full);
             }
         }
-        let edit = |listing: &Arc<Listing>| Edit {
-            name: name_of(listing).into(),
-            to: Entry::Written(record::written(listing)),
+        let edit = |listing: &Arc<Listing>| {
+            Edit::put(name_of(listing), record::written(listing)).until(listing.forgotten_at())
         };
         let edits: Vec<Edit> = listings.iter().map(edit).collect();
-        self.enter_all(&edits).await
+        self.change_lists(&edits).await
     }
 
     /// Whether an attempt may ever bring these fields, and people may read them.
@@ -148,77 +142,27 @@ impl Engine {
         Ok(())
     }
 
-    /// Changes the ledger and what is known of it.
-    pub(crate) async fn enter_all(&self, edits: &[Edit]) -> Result<(), ListFault> {
-        if self.shared.is_some() {
-            self.ask(self.records.enter(edits)).await.map_err(ListFault::Store)?;
-            // Others may have changed the same: what is there now counts. If it cannot be read, it will be.
-            let _ = self.ask(self.read_lists()).await;
-            return Ok(());
+    /// Changes the records of the lists.
+    async fn change_lists(&self, edits: &[Edit]) -> Result<(), ListFault> {
+        match self.change_records(Namespace::Lists, edits).await {
+            Ok(_) => Ok(()),
+            // Other nodes set the last entries.
+            Err(error) if error == Namespace::Lists.full() => Err(ListFault::Full),
+            Err(error) => Err(ListFault::Store(error)),
         }
-        let (_arrival, entered) = {
-            // Both in one turn, so that the ledger and what is known of it change in the same order.
-            let mut book = self.barrier.book.lock();
-            let number = book.enter(edits);
-            (Arrival { barrier: &self.barrier, number }, self.records.enter(edits))
-        };
-        // Nobody is barred by what a crash could take back.
-        entered.await.map_err(ListFault::Store)
     }
 
-    /// Reads what is new in the ledger.
-    pub(crate) async fn read_lists(&self) -> Result<(), StoreError> {
-        let since = self.barrier.book.lock().version();
-        let changes = self.records.changes(since).await;
-        if let Some(shared) = &self.shared {
-            shared.condition.note_records(LISTS, &changes);
-        }
-        let changes = changes?;
-        if let Some(shared) = &self.shared {
-            shared.condition.note_version(LISTS, since, changes.version);
-            if let Some(told) = changes.now {
-                self.barrier.learn(told, shared.gate.now());
-            }
-        }
+    /// Applies what has changed in the records of the lists.
+    pub(crate) fn follow_lists(&self, known: Option<u64>, changes: &Changes) -> Entries {
         let mut book = self.barrier.book.lock();
-        if let Some(lists) = book.follow(changes, since, &self.barrier.in_force.load()) {
+        let (lists, entries) = book.follow(known, changes, &self.barrier.in_force.load());
+        if let Some(lists) = lists {
             self.barrier.put_in_force(lists, &book);
         }
         if let Some(shared) = &self.shared {
             shared.condition.note_unreadable(book.take_unreadable());
         }
-        Ok(())
-    }
-
-    /// Removes entries that nothing needs to be known of any more.
-    pub(crate) async fn sweep_lists(&self) {
-        let grace = if self.shared.is_some() { self.barrier.grace } else { Span::ZERO };
-        let now = self.store_time() - grace;
-        let forgotten = self.barrier.book.lock().forgotten(now, AT_ONCE);
-        if !forgotten.is_empty() {
-            let edit = |(name, value)| Edit { name, to: Entry::RemovedIf(value) };
-            let edits: Vec<Edit> = forgotten.into_iter().map(edit).collect();
-            // What is not removed now is removed another time.
-            let _ = self.enter_all(&edits).await;
-        }
-    }
-}
-
-/// Changes on their way into the ledger. They are known as soon as they have arrived, or nobody waits for
-/// that any more.
-struct Arrival<'e> {
-    barrier: &'e Barrier,
-    number: u64,
-}
-
-impl Drop for Arrival<'_> {
-    fn drop(&mut self) {
-        let mut book = self.barrier.book.lock();
-        let changes = book.arrived(self.number);
-        if !changes.is_empty() {
-            let lists = self.barrier.in_force.load().with(changes);
-            self.barrier.put_in_force(lists, &book);
-        }
+        entries
     }
 }
 
@@ -248,7 +192,7 @@ impl fmt::Display for ListFault {
             }
             Self::UnknownField { field, near } => {
                 let hint = near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-                write!(f, "no rule knows the field `{field}`, so no attempt brings it{hint}")
+                write!(f, "no rule uses the field `{field}`, so no attempt brings it{hint}")
             }
             Self::Secret { field, rule } => {
                 write!(

@@ -83,7 +83,7 @@ impl Collector for GuardMeters {
             return Ok(());
         }
         let kind = ConstCounter::new(0_u64).metric_type();
-        let help = "Attempts at guards that began, or were refused";
+        let help = "Attempts at guards that began or were denied";
         let mut family = encoder.encode_descriptor("tollgate_guard_attempts", help, None, kind)?;
         for (guard, [begun, refused, ..]) in &guards {
             for (outcome, count) in [("begun", begun), ("refused", refused)] {

@@ -112,13 +112,13 @@ impl Collector for PacerMeters {
         for (policy, meter) in &*policies {
             meter.waiting.encode(family.encode_family(&[("policy", &**policy)])?)?;
         }
-        let help = "How long attempts had waited that were let pass";
+        let help = "How long admitted attempts waited";
         let (name, unit, kind) = ("tollgate_paced_wait", Some(&Unit::Seconds), any.waits.metric_type());
         let mut family = encoder.encode_descriptor(name, help, unit, kind)?;
         for (policy, meter) in &*policies {
             meter.waits.encode(family.encode_family(&[("policy", &**policy)])?)?;
         }
-        let help = "Paced attempts by policy and what became of them";
+        let help = "Paced attempts by policy and outcome";
         let (name, kind) = ("tollgate_paced", any.passed.metric_type());
         let mut family = encoder.encode_descriptor(name, help, None, kind)?;
         for (policy, meter) in &*policies {

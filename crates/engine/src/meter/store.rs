@@ -106,9 +106,9 @@ impl fmt::Debug for StoreMeters {
 impl Collector for StoreMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let up = ConstGauge::new(i64::from(self.gate.outage().is_none()));
-        let help = "Whether the shared store can be used";
+        let help = "Whether the shared store is up";
         up.encode(encoder.encode_descriptor("tollgate_store_up", help, None, up.metric_type())?)?;
-        let help = "How long the shared store took to answer, or not to";
+        let help = "How long calls to the shared store took, including failed ones";
         let (name, unit, kind) = ("tollgate_store_call", Some(&Unit::Seconds), self.calls.metric_type());
         self.calls.encode(encoder.encode_descriptor(name, help, unit, kind)?)?;
         let counters = [
@@ -124,7 +124,7 @@ impl Collector for StoreMeters {
             ),
             (
                 "tollgate_refunds_dropped",
-                "Charges of answers that do not count that were too many to be given back",
+                "Refunds of uncounted answers that were dropped because the queue was full",
                 self.refunds_dropped(),
             ),
             (

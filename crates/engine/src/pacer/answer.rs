@@ -94,15 +94,21 @@ impl<T> fmt::Display for Unpaced<T> {
         match self {
             Self::Denied { refusal: Refusal { rule: Some(rule), .. }, .. } => write!(f, "denied by {rule}"),
             Self::Denied { .. } => f.write_str("denied"),
-            Self::TooLate { wait, bound: Bound::Caller, .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than its caller waits")
-            }
-            Self::TooLate { wait, bound: Bound::Rule(rule), .. } => {
-                write!(f, "it would have to wait {wait}, which is longer than {rule} lets anybody wait")
+            Self::TooLate { wait, bound, .. } => {
+                write!(f, "the wait would be {wait}, longer than {bound} allows")
             }
             Self::Full { waiting } => write!(f, "{waiting} wait already"),
             Self::Fault(fault) => write!(f, "{fault}"),
             Self::Ended => f.write_str("the pacer has ended"),
+        }
+    }
+}
+
+impl fmt::Display for Bound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Caller => f.write_str("the caller"),
+            Self::Rule(rule) => f.write_str(rule),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::queues::{Finding, Job, Settled};
 use super::scheduler::Scheduler;
 use super::timetable::{Rest, TICK};
 use super::unclaimed::Unclaimed;
-use crate::engine::{Fault, Snapshot};
+use crate::engine::{Fault, Manner, Snapshot};
 
 /// How many are asked about before others may run.
 const BATCH: usize = 64;
@@ -91,7 +91,7 @@ async fn ask_about(scheduler: &Arc<Scheduler>, job: &Job) {
     let attempt = job.ask.attempt(&fields);
     let pinned = scheduler.engine.pin();
     let mut decision = Decision::for_caller(job.ask.correlation.as_deref());
-    let decided = scheduler.engine.try_quietly(&pinned, &attempt, &mut decision).await;
+    let decided = scheduler.engine.decide_as(Manner::TakeInTurn, &pinned, &attempt, &mut decision).await;
     scheduler.settle(job, &pinned, decided.map(|()| &decision));
 }
 
@@ -143,7 +143,7 @@ impl Scheduler {
         match (settled, decided) {
             (Settled::Leaves(waiter), Err(fault)) => waiter.listener.hear(Notification::Fault(fault)),
             (Settled::Leaves(waiter), Ok(decision)) => {
-                let engine = &*self.engine;
+                let engine = &self.engine;
                 let waited = (now - waiter.arrived).into();
                 let unclaimed = Unclaimed::new(self, &waiter.ask, decision);
                 waiter.listener.hear(if decision.allowed() {

@@ -1,5 +1,6 @@
 //! Those who wait for the same keys, in the order in which they go.
 
+use crate::owned_attempt::OwnedAttempt;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +9,6 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 
 use super::answer::Bound;
-use super::ask::Kept;
 use super::ids::WaitKeyId;
 use super::notifications::Listener;
 
@@ -21,7 +21,7 @@ pub(super) struct Rank {
 
 /// Somebody who waits.
 pub(super) struct Waiter {
-    pub(super) ask: Arc<Kept>,
+    pub(super) ask: Arc<OwnedAttempt>,
     pub(super) listener: Box<dyn Listener>,
     pub(super) arrived: Instant,
     /// When it is too late, and why.

@@ -12,9 +12,9 @@ use crate::engine::{Engine, Fault};
 /// What became of waiting.
 pub(super) enum Notification<'d, 'a> {
     /// It may pass.
-    Passed { engine: &'d Engine, decision: &'d Decision<'a>, waited: Span, unclaimed: Unclaimed },
+    Passed { engine: &'d Arc<Engine>, decision: &'d Decision<'a>, waited: Span, unclaimed: Unclaimed },
     /// A rule refuses it.
-    Denied { engine: &'d Engine, decision: &'d Decision<'a> },
+    Denied { engine: &'d Arc<Engine>, decision: &'d Decision<'a> },
     /// Its turn would come too late.
     TooLate { waited: Span, wait: Span, bound: Bound },
     /// It cannot be decided.
@@ -41,7 +41,7 @@ pub(super) struct Heard<T> {
 impl<T, F> Listener for Caller<T, F>
 where
     T: Send,
-    F: FnOnce(&Engine, &Decision<'_>) -> T + Send,
+    F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send,
 {
     fn hear(self: Box<Self>, notification: Notification<'_, '_>) {
         let Self { see, answer } = *self;
@@ -68,9 +68,9 @@ impl<T> Heard<T> {
 
 /// What is answered to whom a rule refuses.
 pub(super) fn denied<T>(
-    engine: &Engine,
+    engine: &Arc<Engine>,
     decision: &Decision<'_>,
-    see: impl FnOnce(&Engine, &Decision<'_>) -> T,
+    see: impl FnOnce(&Arc<Engine>, &Decision<'_>) -> T,
 ) -> Unpaced<T> {
     let line = decision.denied_by();
     let refusal = Refusal {

@@ -197,7 +197,7 @@ impl fmt::Display for PauseFault {
         match self {
             Self::Mistake(mistake) => mistake.fmt(f),
             Self::TooMany { most } => write!(f, "{most} pauses last already, and no more can be set"),
-            Self::Store(error) => write!(f, "it stands still on this node alone: {error}"),
+            Self::Store(error) => write!(f, "the pause applies on this node only: {error}"),
         }
     }
 }

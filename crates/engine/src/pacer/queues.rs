@@ -10,13 +10,13 @@ mod leaving;
 #[cfg(test)]
 mod tests;
 
+use crate::owned_attempt::OwnedAttempt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use tokio::time::Instant;
 use tollgate_core::Span;
 
-use super::ask::Kept;
 use super::ids::{Blocked, ById, LaneId, WaitKeyId};
 use super::lane::{Lane, Rank, Waiter};
 use super::timetable::{Rest, Timetable};
@@ -63,7 +63,7 @@ pub(super) struct Seat {
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) seat: Seat,
-    pub(super) ask: Arc<Kept>,
+    pub(super) ask: Arc<OwnedAttempt>,
     /// Where it was its turn, and the lane's place there.
     from: WaitKeyId,
     turn: Rank,

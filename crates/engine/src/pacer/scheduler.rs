@@ -12,14 +12,16 @@ use tollgate_core::{Attempt, Decision, Span, Verdict};
 
 use super::PacerOptions;
 use super::answer::{Bound, Paced, Unpaced};
-use super::ask::{Ask, Kept};
+use super::ask::Ask;
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::notifications::{self, Caller, Heard};
 use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, Turned};
 use super::timetable::Rest;
-use crate::engine::{Engine, Fault, Snapshot};
+use crate::admit::at_first_poll;
+use crate::engine::{Engine, Fault, Manner, Snapshot};
 use crate::meter::{PacedMeter, PacerMeters};
+use crate::owned_attempt::OwnedAttempt;
 use crate::pauses::Stopped;
 
 /// What all parts of a pacer share.
@@ -117,11 +119,11 @@ impl Scheduler {
     pub(super) fn arrive<T, F>(self: &Arc<Self>, ask: &Ask<'_>, see: F) -> Result<Arrived<T>, Fault>
     where
         T: Send + 'static,
-        F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+        F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
         let arrived = Instant::now();
         let pinned = self.engine.pin();
-        if !self.engine.answers_at_once() {
+        if !self.engine.answers_at_once() && pinned.policies.enabled {
             // Whoever came first is asked about first, and so nobody asks for itself.
             let route = self.route(&pinned, &ask.attempt)?;
             return Ok(self.seat(&route, ask, see, None, arrived));
@@ -134,7 +136,8 @@ impl Scheduler {
         }
         let frees = self.frees.load(Ordering::SeqCst);
         let mut decision = Decision::for_caller(ask.correlation);
-        self.engine.decide_patiently_at_once(&pinned, &ask.attempt, &mut decision)?;
+        let deciding = self.engine.decide_as(Manner::TakeOrWait, &pinned, &ask.attempt, &mut decision);
+        at_first_poll(deciding).unwrap_or_else(|| Err(Fault::late()))?;
         Ok(match decision.verdict {
             Verdict::Allow => {
                 self.meters.of(&decision.policy().name).passed(Span::ZERO);
@@ -187,13 +190,13 @@ impl Scheduler {
     ) -> Arrived<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+        F: FnOnce(&Arc<Engine>, &Decision<'_>) -> T + Send + 'static,
     {
         let meter = self.meters.of(ask.attempt.policy);
         let Some(runtime) = self.runtime() else { return Arrived::Answered(Err(Unpaced::Ended)) };
         let (answer, heard) = oneshot::channel();
         let newcomer = Newcomer {
-            ask: Arc::new(Kept::new(&ask.attempt).known_by(ask.correlation)),
+            ask: Arc::new(OwnedAttempt::new(&ask.attempt).known_by(ask.correlation)),
             listener: Box::new(Caller { see, answer }),
             priority: ask.priority,
             arrived,

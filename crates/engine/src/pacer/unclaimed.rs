@@ -6,16 +6,16 @@ use std::task::{Context, Waker};
 use tollgate_core::{Charges, Decision, Origin, StoreError, Ticket, Timestamp};
 
 use super::Scheduler;
-use super::ask::Kept;
 use crate::calendar::page;
 use crate::engine::{Engine, Snapshot};
+use crate::owned_attempt::OwnedAttempt;
 
 /// A take that nobody has claimed yet.
 pub(super) struct Unclaimed(Option<(Arc<Scheduler>, Take)>);
 
 /// What was taken, and where.
 struct Take {
-    ask: Arc<Kept>,
+    ask: Arc<OwnedAttempt>,
     ticket: Ticket,
     at: Timestamp,
     /// Bit `i` is set if charge `i` was taken.
@@ -30,7 +30,7 @@ impl Unclaimed {
         Self(None)
     }
 
-    pub(super) fn new(scheduler: &Arc<Scheduler>, ask: &Arc<Kept>, decision: &Decision<'_>) -> Self {
+    pub(super) fn new(scheduler: &Arc<Scheduler>, ask: &Arc<OwnedAttempt>, decision: &Decision<'_>) -> Self {
         let take = (decision.outcome.taken != 0).then(|| Take {
             ask: Arc::clone(ask),
             ticket: decision.charges.ticket,

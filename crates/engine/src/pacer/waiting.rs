@@ -9,8 +9,8 @@ use super::answer::{Paced, Unpaced};
 use super::scheduler::{Scheduler, Seated};
 
 /// A wait. Dropped before there is an answer, it gives its place back.
-pub(super) struct Waiting<'p, T> {
-    scheduler: &'p Scheduler,
+pub(super) struct Waiting<T> {
+    scheduler: Arc<Scheduler>,
     seated: Seated<T>,
     answered: bool,
 }
@@ -19,9 +19,9 @@ pub(super) struct Waiting<'p, T> {
 /// that of who gives turns are both late by up to a tick.
 const GRACE: Duration = Duration::from_millis(2);
 
-impl<'p, T> Waiting<'p, T> {
-    pub(super) fn new(scheduler: &'p Arc<Scheduler>, seated: Seated<T>) -> Self {
-        Self { scheduler, seated, answered: false }
+impl<T> Waiting<T> {
+    pub(super) fn new(scheduler: &Arc<Scheduler>, seated: Seated<T>) -> Self {
+        Self { scheduler: Arc::clone(scheduler), seated, answered: false }
     }
 
     /// Waits for the answer.
@@ -60,7 +60,7 @@ impl<'p, T> Waiting<'p, T> {
     }
 }
 
-impl<T> Drop for Waiting<'_, T> {
+impl<T> Drop for Waiting<T> {
     fn drop(&mut self) {
         self.seated.meter.waiting.dec();
         if !self.answered {

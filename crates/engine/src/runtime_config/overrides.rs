@@ -15,7 +15,7 @@ pub(crate) struct Overrides {
 }
 
 /// An override as it is recorded: one limit a line, as written.
-pub(super) fn write(plan: &Plan) -> Vec<u8> {
+pub(crate) fn write(plan: &Plan) -> Vec<u8> {
     let lines: Vec<String> = plan.limits().iter().map(ToString::to_string).collect();
     lines.join("\n").into_bytes()
 }
@@ -44,6 +44,11 @@ impl Overrides {
     /// What was set for a key.
     pub(crate) fn at(&self, rule: &str, key: &str) -> Option<&Arc<Plan>> {
         self.by_rule.get(rule)?.get(key)
+    }
+
+    /// What was set for one of a rule's keys.
+    pub(super) fn first(&self, rule: &str) -> Option<&Arc<Plan>> {
+        self.by_rule.get(rule)?.values().next()
     }
 
     /// Every key of a rule for which something was set.

@@ -169,7 +169,7 @@ impl fmt::Display for BadSpec {
         match self {
             Self::Name => write!(
                 f,
-                "a name has 1 to {} of `a-z 0-9 _ . -`, and is not made of dots alone",
+                "a name has 1 to {} of `a-z 0-9 _ . -`, and is not made of dots only",
                 PolicySpec::MOST_NAME_BYTES
             ),
             Self::LongDescription { bytes } => {

@@ -1,11 +1,11 @@
 //! Engines that share a store over links that fail as they are told to.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use tollgate_core::ledger::{Changes, Edit};
 use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
 use tollgate_engine::breaker::Breaker;
 use tollgate_engine::{Fallback, Health};
@@ -40,7 +40,6 @@ pub(crate) enum Mode {
 pub(crate) struct Centre {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: MemoryStore,
-    version: AtomicU64,
 }
 
 /// One node's way to the store.
@@ -54,13 +53,15 @@ pub(crate) struct Link {
     pub(crate) retracted: Mutex<Vec<Ticket>>,
     /// What the store says it cannot be relied on for.
     pub(crate) impairments: Mutex<Vec<Impairment>>,
-    /// An entry of the ledger that is gone, without its version telling.
+    /// An entry of the lists that is gone, without the version telling.
     pub(crate) lost: Mutex<Option<String>>,
+    /// A record that is another, without the version telling.
+    pub(crate) replaced: Mutex<Option<(String, Vec<u8>)>>,
 }
 
 /// One engine, its link, and its own counters.
 pub(crate) struct Node {
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) link: Arc<Link>,
     pub(crate) local: Arc<MemoryStore>,
     pub(crate) clock: Arc<ManualClock>,
@@ -70,7 +71,7 @@ impl Centre {
     pub(crate) fn new() -> Arc<Self> {
         let clock = Arc::new(ManualClock::at(START));
         let memory = MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000);
-        Arc::new(Self { clock, memory, version: AtomicU64::new(0) })
+        Arc::new(Self { clock, memory })
     }
 
     /// A node of these policies.
@@ -89,6 +90,7 @@ impl Centre {
             retracted: Mutex::default(),
             impairments: Mutex::default(),
             lost: Mutex::default(),
+            replaced: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
         let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
@@ -101,7 +103,7 @@ impl Centre {
                 probe_every: Span::from_secs(10),
             }),
         };
-        let engine = block_on(Engine::start(policies, parts)).unwrap();
+        let engine = Arc::new(block_on(Engine::start(policies, parts)).unwrap());
         Node { engine, link, local, clock }
     }
 }
@@ -199,32 +201,29 @@ impl Store for Link {
 }
 
 impl Records for Link {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.call(move || {
-            self.centre.version.fetch_add(1, Ordering::SeqCst);
-            self.centre.memory.put(name, value)
-        })
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        self.call(move || self.centre.memory.change(space, edits))
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.call(move || {
-            self.centre.version.fetch_add(1, Ordering::SeqCst);
-            self.centre.memory.delete(name)
-        })
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        self.call(move || {
-            self.centre.version.fetch_add(1, Ordering::SeqCst);
-            self.centre.memory.swap(name, from, to)
-        })
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        let read = move || -> Result<Changes, StoreError> {
+            let mut changes = block_on(self.centre.memory.changes(space, since))?;
+            if let Some(lost) = &*self.lost.lock()
+                && space == Namespace::Lists
+            {
+                changes.entries.retain(|(name, _)| name != lost);
+                changes.size -= 1;
+            }
+            if let Some((name, value)) = &*self.replaced.lock() {
+                let same = changes.entries.iter_mut().filter(|(own, _)| own == name);
+                same.for_each(|(_, own)| *own = Some(value.clone()));
+            }
+            Ok(changes)
+        };
         if self.mode() != Mode::ReadsSlowly {
-            return self.call(|| self.centre.memory.all());
+            return self.call(move || Answer::ready(read()));
         }
-        let mut read = Some(block_on(self.centre.memory.all()));
+        let mut read = Some(read());
         Answer::Later(Box::pin(std::future::poll_fn(move |context| match self.mode() {
             Mode::ReadsSlowly => {
                 self.wakers.lock().push(context.waker().clone());
@@ -232,26 +231,6 @@ impl Records for Link {
             }
             _ => Poll::Ready(read.take().expect("polled no more once it is ready")),
         })))
-    }
-
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.enter(edits))
-    }
-
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        let read = move || -> Result<Changes, StoreError> {
-            let mut changes = block_on(self.centre.memory.changes(since))?;
-            if let Some(lost) = &*self.lost.lock() {
-                changes.entries.retain(|(name, _)| name != lost);
-                changes.size = changes.size.map(|size| size - 1);
-            }
-            Ok(changes)
-        };
-        self.call(move || Answer::ready(read()))
-    }
-
-    fn version(&self) -> Answer<'_, u64> {
-        self.call(|| Answer::ready(Ok(self.centre.version.load(Ordering::SeqCst))))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

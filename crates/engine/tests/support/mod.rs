@@ -13,7 +13,7 @@ use tollgate_core::{
     Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, Plan, Policies, Policy, Reason,
     Records, Rule, Store, Timestamp,
 };
-use tollgate_engine::{Engine, Fault, Parts, Snapshot};
+use tollgate_engine::{Admissions, Engine, Fault, Leases, Parts, Snapshot, Taken, Terms};
 use tollgate_store::{ManualClock, MemoryStore};
 
 /// A Sunday in November 2026, half past eight in the evening.
@@ -22,14 +22,14 @@ pub(crate) const START: Timestamp = Timestamp::from_micros(1_794_774_600_000_000
 pub(crate) struct Stand {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) store: Arc<MemoryStore>,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Stand {
     pub(crate) fn new(policies: Policies) -> Self {
         let clock = Arc::new(ManualClock::at(START));
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
-        let engine = start(policies, &store);
+        let engine = Arc::new(start(policies, &store));
         Self { clock, store, engine }
     }
 
@@ -54,6 +54,21 @@ pub(crate) fn decide<'a>(
     fields: &'a [(&'a str, &'a str)],
 ) -> Result<Decision<'a>, Fault> {
     block_on(engine.decide(pinned, &Attempt { policy, fields, cost: 1, id: None }))
+}
+
+/// What a door admits attempts with, where nobody waits.
+pub(crate) fn admissions(engine: &Arc<Engine>) -> Admissions {
+    let leases = Leases::new(Arc::clone(engine), Arc::new(ManualClock::at(START)));
+    Admissions { engine: Arc::clone(engine), pacer: None, leases: Arc::new(leases) }
+}
+
+/// What an attempt took that a door admits.
+pub(crate) fn taken(engine: &Arc<Engine>, policy: &str, fields: &[(&str, &str)]) -> Taken {
+    let attempt = Attempt { policy, fields, cost: 1, id: None };
+    let admit = admissions(engine).pin().admit(&attempt, Terms::default(), |_, decision| decision.allowed());
+    let admission = block_on(admit).unwrap();
+    assert!(admission.seen);
+    admission.taken
 }
 
 /// Rules, by what they do when exceeded.

@@ -1,12 +1,13 @@
 //! A pacer in virtual time: the store's clock is the runtime's, which stands still until everybody
 //! waits, and then jumps to when somebody need not any longer.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
-use tollgate_core::{Charges, Outcome, Span, StoreError};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace};
+use tollgate_core::{Charges, Outcome, Span};
 use tollgate_engine::pacer::{Permit, Unpaced};
 use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
 
@@ -19,7 +20,6 @@ pub(crate) struct RuntimeClock(Instant);
 pub(crate) struct SlowStore {
     pub(crate) memory: MemoryStore,
     latency: Duration,
-    version: AtomicU64,
     pub(crate) takes: AtomicUsize,
     in_flight: AtomicUsize,
     pub(crate) most_in_flight: AtomicUsize,
@@ -129,11 +129,16 @@ impl SlowStore {
         Arc::new(Self {
             memory: MemoryStore::new(RuntimeClock::new(), 100_000),
             latency,
-            version: AtomicU64::new(1),
             takes: AtomicUsize::new(0),
             in_flight: AtomicUsize::new(0),
             most_in_flight: AtomicUsize::new(0),
         })
+    }
+
+    /// The records of pauses.
+    pub(crate) async fn recorded(&self) -> Vec<(String, Vec<u8>)> {
+        let entries = self.memory.changes(Namespace::Pauses, None).await.unwrap().entries;
+        entries.into_iter().map(|(name, value)| (name, value.unwrap())).collect()
     }
 
     fn later<'a, T: Send + Unpin + 'a>(
@@ -183,32 +188,12 @@ impl Store for SlowStore {
 }
 
 impl Records for SlowStore {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.version.fetch_add(1, Ordering::SeqCst);
-        self.later(move || self.memory.put(name, value))
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        self.later(move || self.memory.change(space, edits))
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.version.fetch_add(1, Ordering::SeqCst);
-        self.later(move || self.memory.delete(name))
-    }
-
-    fn swap<'a>(
-        &'a self,
-        name: &'a str,
-        expected: Option<&'a [u8]>,
-        value: Option<&'a [u8]>,
-    ) -> Answer<'a, bool> {
-        self.version.fetch_add(1, Ordering::SeqCst);
-        self.later(move || self.memory.swap(name, expected, value))
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        self.later(|| self.memory.all())
-    }
-
-    fn version(&self) -> Answer<'_, u64> {
-        Answer::<u64>::ready(Ok::<_, StoreError>(self.version.load(Ordering::SeqCst)))
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        self.later(move || self.memory.changes(space, since))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

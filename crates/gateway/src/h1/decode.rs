@@ -24,7 +24,7 @@ pub(crate) enum Decoder {
     /// Whatever comes until the connection ends.
     UntilClose,
     /// Nobody knows: something was wrong with it, and what comes after that is no message.
-    Broken(Wrong),
+    Broken(WrongBody),
 }
 
 /// Where in a chunk we are.
@@ -51,7 +51,7 @@ pub(crate) enum Decoded {
 }
 
 /// What is wrong with a body, in words.
-pub(crate) type Wrong = &'static str;
+pub(crate) type WrongBody = &'static str;
 
 impl Decoder {
     pub(crate) const CHUNKED: Self = Self::Chunked(Chunk::Size);
@@ -62,7 +62,7 @@ impl Decoder {
     }
 
     /// Takes the next piece out of what was read. What was wrong once stays wrong.
-    pub(crate) fn decode(&mut self, inbox: &mut BytesMut) -> Result<Decoded, Wrong> {
+    pub(crate) fn decode(&mut self, inbox: &mut BytesMut) -> Result<Decoded, WrongBody> {
         let decoded = self.advance(inbox);
         if let Err(wrong) = decoded {
             *self = Self::Broken(wrong);
@@ -70,7 +70,7 @@ impl Decoder {
         decoded
     }
 
-    fn advance(&mut self, inbox: &mut BytesMut) -> Result<Decoded, Wrong> {
+    fn advance(&mut self, inbox: &mut BytesMut) -> Result<Decoded, WrongBody> {
         match self {
             Self::Broken(wrong) => Err(wrong),
             Self::Empty | Self::Length(0) => {
@@ -85,14 +85,14 @@ impl Decoder {
     }
 
     /// The connection ended: whether the message did too.
-    pub(crate) fn end(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn end(&mut self) -> Result<(), WrongBody> {
         if *self == Self::UntilClose {
             *self = Self::Empty;
         }
         if self.is_over() { Ok(()) } else { Err("the body was cut short") }
     }
 
-    fn decode_chunks(&mut self, inbox: &mut BytesMut) -> Result<Decoded, Wrong> {
+    fn decode_chunks(&mut self, inbox: &mut BytesMut) -> Result<Decoded, WrongBody> {
         let Self::Chunked(chunk) = self else { return Ok(Decoded::End) };
         loop {
             match chunk {
@@ -129,7 +129,7 @@ fn take(left: &mut u64, inbox: &mut BytesMut) -> Bytes {
 }
 
 /// Takes the line that says how long a chunk is; `None` if it is not all there.
-fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, Wrong> {
+fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, WrongBody> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return if inbox.len() > MOST_CHUNK_LINE { Err("the size of a chunk is too long") } else { Ok(None) };
     };
@@ -156,7 +156,7 @@ fn chunk_size(inbox: &mut BytesMut) -> Result<Option<u64>, Wrong> {
 }
 
 /// Takes what comes after the last chunk, the empty line included; `None` if it is not all there.
-fn take_trailers(inbox: &mut BytesMut) -> Result<Option<HeaderMap>, Wrong> {
+fn take_trailers(inbox: &mut BytesMut) -> Result<Option<HeaderMap>, WrongBody> {
     if inbox.starts_with(b"\r\n") {
         inbox.advance(2);
         return Ok(Some(HeaderMap::new()));

@@ -24,11 +24,11 @@ const MOST_KEPT: usize = 20;
 pub(crate) struct Lines {
     /// The whole head.
     bytes: Bytes,
-    lines: SmallVec<[Place; MOST_KEPT]>,
+    lines: SmallVec<[LinePlace; MOST_KEPT]>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct LinePlace {
     name: (u16, u16),
     value: (u16, u16),
     kind: Kind,
@@ -73,7 +73,7 @@ impl Lines {
             let bound = |at: usize| u16::try_from(at).expect("heads are at most 64 KiB long");
             (bound(start), bound(start + part.len()))
         };
-        let lines = headers.iter().map(|header| Place {
+        let lines = headers.iter().map(|header| LinePlace {
             name: place(header.name.as_bytes()),
             // An empty value may lie outside.
             value: if header.value.is_empty() { (0, 0) } else { place(header.value) },
@@ -111,7 +111,7 @@ impl Lines {
         };
         let place = |(name, value): (&HeaderName, &HeaderValue)| {
             let name = name.as_str().as_bytes();
-            Some(Place {
+            Some(LinePlace {
                 name: put(name, b": ")?,
                 value: put(value.as_bytes(), b"\r\n")?,
                 kind: kind_of(name),
@@ -124,7 +124,7 @@ impl Lines {
         self.lines.iter().map(|place| self.line(place))
     }
 
-    fn line(&self, place: &Place) -> Line<'_> {
+    fn line(&self, place: &LinePlace) -> Line<'_> {
         Line {
             name: &self.bytes[range(place.name)],
             value: &self.bytes[range(place.value)],
@@ -158,7 +158,7 @@ impl Lines {
     }
 
     /// Whether a line is `name: value` and the end of the line, with nothing else before or between.
-    fn is_tidy(&self, place: &Place) -> bool {
+    fn is_tidy(&self, place: &LinePlace) -> bool {
         let (name, value) = (range(place.name), range(place.value));
         self.bytes.get(name.end..value.start) == Some(b": ")
             && self.bytes.get(value.end..value.end + 2) == Some(b"\r\n")

@@ -59,7 +59,7 @@ pub(crate) enum Refused {
 
 impl Refused {
     /// What is wrong with a name that some read as another.
-    pub(crate) const DISGUISED: &str = "a header stands in for another by its `_`";
+    pub(crate) const DISGUISED: &str = "a header name has `_` where another has `-`";
 }
 
 /// What a head may be.
@@ -202,7 +202,7 @@ impl RequestHead {
         }
         named.iter().for_each(|name| self.lines.hide(name));
         if chunked && (length.is_some() || self.version == Version::Http10) {
-            return Err(Refused::Malformed("the body is chunked and something else says otherwise"));
+            return Err(Refused::Malformed("the body is chunked, but another header contradicts it"));
         }
         self.says_length = length.is_some();
         self.body = match (chunked, length) {
@@ -273,7 +273,7 @@ impl RequestHead {
 
 /// A value that may come only once.
 fn one<T>(again: bool, value: T) -> Result<T, Refused> {
-    if again { Err(Refused::Malformed("what may be said once is said twice")) } else { Ok(value) }
+    if again { Err(Refused::Malformed("a header that may occur once occurs twice")) } else { Ok(value) }
 }
 
 impl From<BadMethod> for Refused {
@@ -292,7 +292,7 @@ fn is_chunked(value: &[u8]) -> Result<bool, Refused> {
     if value.eq_ignore_ascii_case(b"chunked") {
         return Ok(true);
     }
-    Err(Refused::Malformed("the Transfer-Encoding is not `chunked` alone"))
+    Err(Refused::Malformed("the Transfer-Encoding is not exactly `chunked`"))
 }
 
 pub(crate) fn expectation(value: &[u8]) -> Result<bool, Refused> {

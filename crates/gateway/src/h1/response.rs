@@ -37,7 +37,7 @@ pub(crate) enum Body {
 }
 
 /// What is wrong with a head, in words.
-pub(crate) type Wrong = &'static str;
+pub(crate) type WrongResponse = &'static str;
 
 /// Whether a status is one that a response can have: clients know what its first digit means.
 pub(crate) fn is_status(status: &u16) -> bool {
@@ -45,7 +45,11 @@ pub(crate) fn is_status(status: &u16) -> bool {
 }
 
 /// Takes a head out of what was read. Answers whether it was all there.
-pub(crate) fn take(inbox: &mut BytesMut, method: &Method, head: &mut ResponseHead) -> Result<bool, Wrong> {
+pub(crate) fn take(
+    inbox: &mut BytesMut,
+    method: &Method,
+    head: &mut ResponseHead,
+) -> Result<bool, WrongResponse> {
     if inbox.is_empty() {
         return Ok(false);
     }
@@ -76,7 +80,7 @@ pub(crate) fn take(inbox: &mut BytesMut, method: &Method, head: &mut ResponseHea
 }
 
 impl ResponseHead {
-    fn read_lines(&mut self, method: &Method, version11: bool) -> Result<(), Wrong> {
+    fn read_lines(&mut self, method: &Method, version11: bool) -> Result<(), WrongResponse> {
         let mut named: Vec<Vec<u8>> = Vec::new();
         let mut length = None;
         let mut chunked = false;
@@ -93,7 +97,7 @@ impl ResponseHead {
                 Kind::TransferEncoding if line.value.eq_ignore_ascii_case(b"chunked") && !chunked => {
                     chunked = true
                 }
-                Kind::TransferEncoding => return Err("the Transfer-Encoding is not `chunked` alone"),
+                Kind::TransferEncoding => return Err("the Transfer-Encoding is not exactly `chunked`"),
                 Kind::Connection => {
                     for word in words(line.value) {
                         match word {

@@ -2,7 +2,6 @@
 
 use bytes::{Bytes, BytesMut};
 use http::StatusCode;
-use tollgate_web::answer::Written;
 
 use super::encode::Encoder;
 use super::lines::{Kind, Line};
@@ -11,11 +10,13 @@ use super::response::{Body, ResponseHead};
 use crate::captcha;
 use crate::date::Date;
 
-/// A whole response of our own: its header lines, but for those that say how it is sent, and its body.
+/// A whole response of our own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
-    pub(crate) text: Written,
+    /// Its header lines, as HTTP/1 has them, but for those that say how it is sent.
+    pub(crate) lines: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl From<http::Response<Bytes>> for Answer {
@@ -25,17 +26,7 @@ impl From<http::Response<Bytes>> for Answer {
         for (name, value) in &parts.headers {
             line(&mut lines, name.as_str().as_bytes(), value.as_bytes());
         }
-        Self { status: parts.status, text: Written::new(lines.into(), body.into()) }
-    }
-}
-
-impl Answer {
-    /// Answers that were longer than this are not worth keeping for the next one.
-    const MOST_KEPT: usize = 4 * 1024;
-
-    /// Whether it is worth keeping, for its memory or for what it says.
-    pub(crate) fn is_small(&self) -> bool {
-        self.text.capacity() <= Self::MOST_KEPT
+        Self { status: parts.status, lines: lines.into(), body: body.into() }
     }
 }
 
@@ -99,7 +90,7 @@ pub(crate) fn response(
 
 /// Writes a whole response of our own.
 pub(crate) fn answer(out: &mut BytesMut, answer: &Answer, date: &Date, with_body: WithBody, manner: Manner) {
-    let (lines, body) = (answer.text.lines(), answer.text.body());
+    let (lines, body) = (&*answer.lines, &*answer.body);
     let reason = answer.status.canonical_reason().unwrap_or_default();
     status_line(out, answer.status.as_u16(), reason.as_bytes());
     out.extend_from_slice(lines);

@@ -7,7 +7,6 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream};
 use http::header::{CONTENT_LENGTH, DATE};
 use http::{HeaderName, HeaderValue, Method, StatusCode};
-use tollgate_web::answer::Written;
 
 use super::stream::{self, Sending};
 use crate::captcha;
@@ -35,8 +34,7 @@ impl H2Client {
     /// Sends an answer of our own.
     pub(super) fn answer(&mut self, answer: &Answer, date: Bytes) {
         if self.method == Method::HEAD {
-            let text = Written::new(answer.text.lines().to_vec(), Vec::new());
-            let bare = Answer { status: answer.status, text };
+            let bare = Answer { status: answer.status, lines: answer.lines.clone(), body: Vec::new() };
             send(&mut self.respond, &bare, date);
         } else {
             send(&mut self.respond, answer, date);
@@ -56,8 +54,8 @@ pub(super) fn send(respond: &mut SendResponse<Bytes>, answer: &Answer, date: Byt
     let mut response = http::Response::new(());
     *response.status_mut() = answer.status;
     let headers = response.headers_mut();
-    let body = answer.text.body();
-    add_lines(answer.text.lines(), headers);
+    let body = &*answer.body;
+    add_lines(&answer.lines, headers);
     headers.insert(CONTENT_LENGTH, body.len().into());
     if let Ok(date) = HeaderValue::from_maybe_shared(date) {
         headers.insert(DATE, date);

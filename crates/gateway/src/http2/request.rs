@@ -92,7 +92,7 @@ fn length(headers: &HeaderMap) -> Result<Option<u64>, Refused> {
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let length = lengths.next().map(|value| content_length(value.as_bytes())).transpose()?;
     if lengths.next().is_some() {
-        return Err(Refused::Malformed("what may be said once is said twice"));
+        return Err(Refused::Malformed("a header that may occur once occurs twice"));
     }
     Ok(length)
 }

@@ -60,7 +60,7 @@ impl Meters {
     }
 
     fn encode_errors(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), Error> {
-        let (name, help) = ("tollgate_gateway_upstream_errors", "What went wrong with upstreams, by kind");
+        let (name, help) = ("tollgate_gateway_upstream_errors", "Failures of upstreams, by kind");
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (upstream, meters) in self.upstreams.lock().iter() {
             for kind in UpstreamError::ALL {
@@ -85,15 +85,13 @@ impl Meters {
             ("tollgate_gateway_tunnels", "Connections that went over to another protocol", |meter| {
                 meter.tunnels.value()
             }),
-            ("tollgate_gateway_delayed", "Logins that are held back, as a guard asks for", |meter| {
-                meter.delayed.value()
-            }),
+            ("tollgate_gateway_delayed", "Logins that a guard delays now", |meter| meter.delayed.value()),
         ];
         for (name, help, of) in gauges {
             let gauge = ConstGauge::new(i64::try_from(level(of)).unwrap_or(i64::MAX));
             gauge.encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
         }
-        let (name, help) = ("tollgate_gateway_connections_refused", "Connections that their policy refused");
+        let (name, help) = ("tollgate_gateway_connections_refused", "Connections that their policy denied");
         let refused = ConstCounter::new(level(|meter| meter.refused.value()));
         refused.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)
     }

@@ -55,7 +55,7 @@ enum Weighed {
 }
 
 /// How a time came to its end for which a login is held back.
-enum Held {
+enum HeldBack {
     Over,
     /// The client went away.
     Gone,
@@ -110,7 +110,7 @@ impl Guarded {
     /// Tells the engine how it ended. Nobody waits for that.
     fn end(self, visit: &Visit, ending: Ending) {
         let Some(ticket) = self.ticket else { return };
-        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.engine), ticket, ending));
+        let mut ended = Box::pin(finish(Arc::clone(&visit.worker.shared.admissions.engine), ticket, ending));
         // A store of this process has done it by then, so that it holds for whatever comes next.
         if ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
             tokio::task::spawn_local(ended);
@@ -131,7 +131,7 @@ async fn finish(engine: Arc<Engine>, ticket: String, ending: Ending) {
             _ => return,
         }
     }
-    tracing::warn!(component = "gateway", "the store was not told how a login ended");
+    tracing::warn!(component = "gateway", "the result of a login could not be stored");
 }
 
 impl Case<'_> {
@@ -191,7 +191,7 @@ impl Case<'_> {
         client: &mut C,
         note: &mut Note<'_>,
     ) -> Result<Weighed, Problem> {
-        let engine = &self.visit.worker.shared.engine;
+        let engine = &self.visit.worker.shared.admissions.engine;
         // For as long as it is held back: it ends as it began.
         let pinned = Guard::into_inner(engine.pin());
         if !pinned.policies.enabled {
@@ -257,9 +257,9 @@ impl Case<'_> {
         let missing = fields.filter(|name| !known(name)).map(origin).find(|name| !known(name));
         let Some(source) = missing.and_then(|name| guard.fields.source(name)) else { return Ok(()) };
         Err(if source.is_proved() {
-            Problem::unauthorized("the request does not say who it comes from")
+            Problem::unauthorized("credentials are required: this is limited by caller")
         } else {
-            Problem::bad_request(format!("the request does not say who logs in: there is no `{source}`"))
+            Problem::bad_request(format!("the request does not name the account: there is no `{source}`"))
         })
     }
 
@@ -275,12 +275,16 @@ impl Case<'_> {
         let mut left = login.guard.max_delay;
         loop {
             let Login { pinned, found, pairs, id, .. } = *login;
-            let begun =
-                worker.shared.engine.begin_guarded_as(pinned, found, pairs, id, self.given_id()).await;
+            let begun = worker
+                .shared
+                .admissions
+                .engine
+                .begin_guarded_as(pinned, found, pairs, id, self.given_id())
+                .await;
             let mut begun = begun.map_err(|fault| self.fault(fault))?;
             note.decide(&begun.decision);
             if begun.allowed() {
-                return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.leases, &mut begun))));
+                return Ok(Some(Ok(Guarded::new(login.guard, &worker.shared.admissions.leases, &mut begun))));
             }
             let room = worker.meter.delayed.value() < MOST_DELAYED;
             let pause = pause(&begun).filter(|pause| *pause <= left && room);
@@ -288,32 +292,33 @@ impl Case<'_> {
             drop(begun);
             left -= pause;
             match self.hold_back(pause, client).await {
-                Held::Over => {}
-                Held::Gone => return Ok(None),
-                Held::Ending => return Err(Problem::unavailable(super::ENDING)),
+                HeldBack::Over => {}
+                HeldBack::Gone => return Ok(None),
+                HeldBack::Ending => return Err(Problem::unavailable(super::ENDING)),
             }
         }
     }
 
     /// Lets time pass, unless the client goes away or the gateway ends.
-    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> Held {
+    async fn hold_back<C: Client>(&self, time: Duration, client: &mut C) -> HeldBack {
         let worker = &self.visit.worker;
         let _delayed = Delayed::new(worker);
         let (mut passing, mut ended) = (pin!(tokio::time::sleep(time)), pin!(worker.ended()));
         poll_fn(|cx| match (passing.as_mut().poll(cx), ended.as_mut().poll(cx)) {
-            (Poll::Ready(()), _) => Poll::Ready(Held::Over),
-            (Poll::Pending, Poll::Ready(())) => Poll::Ready(Held::Ending),
-            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| Held::Gone),
+            (Poll::Ready(()), _) => Poll::Ready(HeldBack::Over),
+            (Poll::Pending, Poll::Ready(())) => Poll::Ready(HeldBack::Ending),
+            (Poll::Pending, Poll::Pending) => client.poll_gone(cx).map(|()| HeldBack::Gone),
         })
         .await
     }
 
     /// The answer to a login that is not let through.
     fn refuse_login(&self, begun: &Begun<'_>) -> Answer {
-        let (answers, engine) = (&self.local.plan.settings.answers, &self.visit.worker.shared.engine);
+        let (answers, engine) =
+            (&self.local.plan.settings.answers, &self.visit.worker.shared.admissions.engine);
         let mut answer = refusal(answers, engine, &begun.decision, &self.correlation());
         if begun.if_failed().captcha {
-            answer.text.add_line(captcha::LINE);
+            answer.lines.extend_from_slice(captcha::LINE);
         }
         answer
     }

@@ -1,23 +1,25 @@
 //! The limits of a request: which policy, what is known, and what is decided.
 
-mod queue;
-
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
+use std::task::Poll;
 
-use arc_swap::Guard;
-use http::HeaderMap;
-use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy, Verdict};
-use tollgate_engine::{Engine, Fault, Leases, Pending, Snapshot};
-use tollgate_web::answer::Lines;
+use http::header::RETRY_AFTER;
+use http::{HeaderMap, HeaderValue};
+use tollgate_core::{Attempt, Decision, Mistake, Origin, Policy};
+use tollgate_engine::admit::{Holds, Wait};
+use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Snapshot, Taken, Terms};
+use tollgate_web::answer::{Lines, Refusal};
 use tollgate_web::facts::{Asked, Body, Source};
+use tollgate_web::json::Json;
 use tollgate_web::{Aliases, Answers, Correlation, Facts, Identity, Problem, words};
 
-use super::Case;
 use super::guarding::Guarded;
 use super::held::Held;
 use super::note::{Decided, Note};
-use crate::connection::Visit;
+use super::{Case, ENDING};
 use crate::exchange::Client;
 use crate::forward::Trust;
 use crate::h1::write::Answer;
@@ -34,9 +36,8 @@ pub(super) enum Limited {
 pub(super) struct Admitted {
     /// What the response says of the limits, as header lines.
     pub(super) lines: Vec<u8>,
-    /// What may be given back, depending on the response. If there is none, it stays counted: a guesser
-    /// would hang up otherwise.
-    pending: Option<Box<Pending>>,
+    /// What it took. If there is no response, it stays counted: a guesser would hang up otherwise.
+    taken: Taken,
     /// What its response ends, if it is a login.
     pub(super) guarded: Option<Box<Guarded>>,
     /// What it holds for as long as it is under way.
@@ -44,33 +45,21 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Its lines are written to a buffer that is empty.
-    fn new(
-        buffer: Vec<u8>,
-        answers: &Answers,
-        engine: &Engine,
-        leases: &Leases,
-        decision: &Decision<'_>,
-    ) -> Self {
-        let mut lines = Lines(buffer);
-        answers.headers(decision, &mut lines);
-        let mut held = Held::default();
-        if let Some(id) = decision.charges.id {
-            held.add(leases.keep(decision, id));
-        }
-        Self { lines: lines.0, pending: engine.pending(decision).map(Box::new), guarded: None, held }
-    }
-
     /// Takes note of the response's status.
-    pub(super) fn answered(&mut self, visit: &Visit, status: u16) {
-        let Some(pending) = self.pending.take() else { return };
-        let engine = &visit.worker.shared.engine;
-        if let Some(pending) = engine.answered_at_once(*pending, status) {
-            let engine = Arc::clone(engine);
+    pub(super) fn answered(&mut self, status: u16) {
+        let refunding = self.taken.settle(status);
+        if !refunding.is_made() {
             // The client need not wait for it, and the engine offers again what the store does not take.
-            tokio::task::spawn_local(async move { engine.answered(pending, status).await });
+            tokio::task::spawn_local(refunding);
         }
     }
+}
+
+/// What a decision means for the request that it is about.
+struct Seen {
+    /// The response's header lines, or the refusal.
+    answer: Result<Vec<u8>, Box<Answer>>,
+    decided: Option<Decided>,
 }
 
 /// The policy of a route's requests: the one that was assigned over the API, or else the configured one.
@@ -81,6 +70,19 @@ fn policy_of<'p>(pinned: &'p Snapshot, route: &Route) -> Option<Result<&'p Polic
     let name = route.policy.as_ref()?;
     Some(pinned.policies.find(name))
 }
+
+/// A request whose limits are asked.
+enum Asking {
+    /// No policy is about it.
+    Unlimited(Limited),
+    /// A policy is, which may let it wait: then this is its name.
+    Admit(Admit<Seen>, Option<Arc<str>>),
+}
+
+type Admitting<T> = tollgate_engine::admit::Admitted<T>;
+
+/// Room for the lines that a response usually says of its limits.
+const USUAL_LINES: usize = 320;
 
 /// What is known of a request, as far as its policy needs it.
 pub(super) struct Known {
@@ -101,101 +103,107 @@ enum Needs {
 static NO_HEADERS: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
 static NOBODY: Identity = Identity { subject: None, api_key: None, consumer: None, claims: None };
 
-/// What could be decided without waiting for anybody.
-enum AtOnce {
-    Limited(Limited),
-    /// The store has to be waited for.
-    Later,
-    /// It has to queue: others do, or it exceeds a limit that lets it wait.
-    Queue,
-}
-
 impl Case<'_> {
     /// Asks the limits. `None` if the client went away while it had to wait.
     pub(super) async fn limit<C: Client>(&self, client: &mut C, note: &mut Note<'_>) -> Option<Limited> {
-        let limited = match self.limit_at_once(note) {
-            Ok(AtOnce::Limited(limited)) => Ok(limited),
+        let limited = match self.admit(note) {
+            Ok(Asking::Unlimited(limited)) => Ok(limited),
+            Ok(Asking::Admit(Admit::Ready(Some(admitted)), _)) => self.conclude(admitted, None, note),
+            Ok(Asking::Admit(later, queue)) => {
+                let admitted = unless_gone(client, later).await?;
+                self.conclude(admitted, queue, note)
+            }
             Err(problem) => Err(problem),
-            // Boxed, since what waits is large, and few have to.
-            Ok(AtOnce::Later) => Box::pin(self.limit_in_time(client, note)).await?,
-            Ok(AtOnce::Queue) => Box::pin(self.queue(client, note)).await?,
         };
         Some(limited.unwrap_or_else(|problem| Limited::Refused(Box::new(self.problem(&problem)))))
     }
 
-    /// Decides without waiting, if nobody has to be waited for.
-    fn limit_at_once(&self, note: &mut Note<'_>) -> Result<AtOnce, Problem> {
-        let shared = &self.visit.worker.shared;
-        let pinned = shared.engine.pin();
-        let wanted = shared.engine.wanted();
+    /// Finds out what the limits need to know, and asks them.
+    fn admit(&self, note: &mut Note<'_>) -> Result<Asking, Problem> {
+        let admissions = &self.visit.worker.shared.admissions;
+        let pinned = admissions.pin();
+        let wanted = admissions.engine.wanted();
         let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
         let Some(policy) = policy_of(&pinned, self.route()) else {
-            return Ok(AtOnce::Limited(self.admit_unlimited(listed, note)?));
+            return self.admit_unlimited(listed, note).map(Asking::Unlimited);
         };
         let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
         let known = self.know_of(policy, listed, note)?;
         let facts = self.facts(&known, None);
         let mut asked = Asked::default();
         facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
-        let pairs = asked.pairs();
-        let id = self.id_for(policy);
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
-        if policy.lets_wait() && shared.pacer.is_waiting(&pinned, &attempt) {
-            return Ok(AtOnce::Queue);
-        }
-        let mut decision = Decision::for_caller(self.given_id());
-        let decided = shared.engine.decide_patiently_at_once(&pinned, &attempt, &mut decision);
-        if !decided.map_err(|fault| self.fault(fault))? {
-            return Ok(AtOnce::Later);
-        }
-        note.decide(&decision);
-        Ok(match decision.verdict {
-            Verdict::Wait(_) => AtOnce::Queue,
-            _ => AtOnce::Limited(self.conclude(&decision)),
+        let attempt = Attempt { policy: &policy.name, fields: &asked.pairs(), cost: 1, id: None };
+        let (plan, correlation, logged) =
+            (Arc::clone(&self.local.plan), self.correlation(), note.is_logged());
+        let see = move |engine: &Engine, decision: &Decision<'_>| {
+            let answers = &plan.settings.answers;
+            let answer = if decision.allowed() {
+                let mut lines = Lines(Vec::with_capacity(USUAL_LINES));
+                answers.headers(decision, &mut lines);
+                Ok(lines.0)
+            } else {
+                Err(Box::new(refusal(answers, engine, decision, &correlation)))
+            };
+            Seen { answer, decided: logged.then(|| Decided::of(decision)) }
+        };
+        let (wait, holds) = (Wait::AsRulesSay, Holds::ByTaken);
+        let terms = Terms { wait, holds, correlation: self.given_id(), ..Terms::default() };
+        let admit = pinned.admit(&attempt, terms, see);
+        let queue = policy.lets_wait().then(|| Arc::clone(&policy.name));
+        Ok(Asking::Admit(admit, queue))
+    }
+
+    /// What an admission means for the request. `queue` is the policy that lets it wait, if one does.
+    fn conclude(
+        &self,
+        admitted: Admitting<Seen>,
+        queue: Option<Arc<str>>,
+        note: &mut Note<'_>,
+    ) -> Result<Limited, Problem> {
+        let Admission { seen: Seen { answer, decided }, mut taken, .. } = match admitted {
+            Ok(admission) => admission,
+            Err(not_admitted) => return self.not_admitted(not_admitted, queue, note),
+        };
+        note.decided = decided.or(note.decided.take());
+        Ok(match answer {
+            Ok(lines) => {
+                let mut held = Held::default();
+                if let Some(lease) = taken.lease() {
+                    held.add(lease);
+                }
+                Limited::Admitted(Admitted { lines, taken, guarded: None, held })
+            }
+            Err(answer) => Limited::Refused(answer),
         })
     }
 
-    /// Decides, however long the store takes.
-    async fn limit_in_time<C: Client>(
+    /// The answer to a request that cannot be decided, or whose turn would come too late.
+    fn not_admitted(
         &self,
-        client: &mut C,
+        not_admitted: NotAdmitted,
+        queue: Option<Arc<str>>,
         note: &mut Note<'_>,
-    ) -> Option<Result<Limited, Problem>> {
-        match self.decide_in_time(note).await {
-            Ok(Some(limited)) => Some(Ok(limited)),
-            Ok(None) => self.queue(client, note).await,
-            Err(problem) => Some(Err(problem)),
-        }
-    }
-
-    /// `None` if it has to wait for its turn.
-    async fn decide_in_time(&self, note: &mut Note<'_>) -> Result<Option<Limited>, Problem> {
-        let engine = &self.visit.worker.shared.engine;
-        let pinned = Guard::into_inner(engine.pin());
-        let wanted = engine.wanted();
-        let listed = wanted.as_deref().map_or(&[][..], |wanted| wanted);
-        let Some(policy) = policy_of(&pinned, self.route()) else {
-            return self.admit_unlimited(listed, note).map(Some);
+    ) -> Result<Limited, Problem> {
+        let wait = match not_admitted {
+            NotAdmitted::Fault(fault) => return Err(self.fault(fault)),
+            NotAdmitted::Ended => {
+                // So that this answer, too, closes its connection.
+                self.visit.worker.note_ending();
+                return Err(Problem::unavailable(ENDING));
+            }
+            NotAdmitted::TooLate { wait, .. } => Some(wait),
+            NotAdmitted::Full { .. } => None,
         };
-        let policy = policy.map_err(|mistake| self.mistaken(mistake))?;
-        let known = self.know_of(policy, listed, note)?;
-        let facts = self.facts(&known, None);
-        let mut asked = Asked::default();
-        facts.ask_beside(policy, listed, self.aliases(), &mut asked)?;
-        let pairs = asked.pairs();
-        let id = self.id_for(policy);
-        let attempt = Attempt { policy: &policy.name, fields: &pairs, cost: 1, id: id.as_deref() };
-        let mut decision = Decision::for_caller(self.given_id());
-        let decided = engine.decide_patiently(&pinned, &attempt, &mut decision).await;
-        decided.map_err(|fault| self.fault(fault))?;
-        note.decide(&decision);
-        let waits = matches!(decision.verdict, Verdict::Wait(_));
-        Ok((!waits).then(|| self.conclude(&decision)))
+        note.decided = queue.map(Decided::queued);
+        let mut answer = Problem::from(not_admitted).answer(&self.correlation());
+        let seconds = wait.map_or(1, |wait| wait.as_secs_ceil().max(1));
+        answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+        Ok(Limited::Refused(Box::new(Answer::from(answer))))
     }
 
     /// What a request of this policy is to be known by, if it holds something.
     pub(super) fn id_for(&self, policy: &Policy) -> Option<String> {
-        policy.holds().then(|| self.visit.worker.shared.leases.fresh_id())
+        policy.holds().then(|| self.visit.worker.shared.admissions.leases.fresh_id())
     }
 
     /// Admits a request that no policy is about, unless it is from somebody who is barred.
@@ -204,7 +212,7 @@ impl Case<'_> {
             let known = self.know(listed.iter().map(|name| &**name), self.aliases(), note)?;
             let asked = self.facts(&known, None);
             let asked = asked.ask_alone(listed, self.aliases())?;
-            let engine = &self.visit.worker.shared.engine;
+            let engine = &self.visit.worker.shared.admissions.engine;
             if let Some(listing) = engine.bars(&asked.pairs()) {
                 note.decided = Some(Decided::new(words::origin(Origin::Barred)));
                 let correlation = self.correlation().settled();
@@ -274,20 +282,6 @@ impl Case<'_> {
         }
     }
 
-    /// What a decision means for the request.
-    fn conclude(&self, decision: &Decision<'_>) -> Limited {
-        let answers = &self.local.plan.settings.answers;
-        let worker = &self.visit.worker;
-        let engine = &worker.shared.engine;
-        if decision.allowed() {
-            let leases = &worker.shared.leases;
-            return Limited::Admitted(Admitted::new(worker.buffer(), answers, engine, leases, decision));
-        }
-        let mut answer = worker.spare_answer();
-        answer.status = answers.refuse_again(engine, decision, &self.correlation(), &mut answer.text);
-        Limited::Refused(answer)
-    }
-
     /// Why there is no decision.
     pub(super) fn fault(&self, fault: Fault) -> Problem {
         match fault {
@@ -297,30 +291,28 @@ impl Case<'_> {
     }
 
     pub(super) fn mistaken(&self, mistake: Mistake) -> Problem {
-        let aliases = self.aliases();
-        match mistake {
-            Mistake::NoRuleApplies { fields, .. }
-                if fields
-                    .iter()
-                    .any(|field| aliases.source(field).is_some_and(|source| source.is_proved())) =>
-            {
-                Problem::unauthorized("the request does not say who it comes from")
-            }
-            Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
-                Problem::misconfigured(mistake.to_string())
-            }
-            mistake => Problem::bad_request(mistake.to_string()),
-        }
+        Problem::about(mistake, self.aliases())
     }
 }
 
-/// The answer to somebody who may not pass.
+/// Awaits an admission for as long as the client is there.
+async fn unless_gone<C: Client, T>(client: &mut C, mut admit: Admit<T>) -> Option<Admitting<T>> {
+    poll_fn(|cx| match Pin::new(&mut admit).poll(cx) {
+        Poll::Ready(admitted) => Poll::Ready(Some(admitted)),
+        Poll::Pending => client.poll_gone(cx).map(|()| None),
+    })
+    .await
+}
+
+/// The answer to a request or a connection that may not pass.
 pub(crate) fn refusal(
     answers: &Answers,
     engine: &Engine,
     decision: &Decision<'_>,
     correlation: &Correlation,
 ) -> Answer {
-    let (status, text) = answers.refuse_once(engine, decision, correlation);
-    Answer { status, text }
+    let mut lines = Lines(Vec::with_capacity(USUAL_LINES));
+    let mut body = Json::with_capacity(Refusal::USUAL_BYTES);
+    let status = answers.refuse(engine, decision, correlation, &mut lines, &mut body);
+    Answer { status, lines: lines.0, body: body.into_bytes() }
 }

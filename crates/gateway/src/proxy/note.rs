@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{Decision, Policy};
+use tollgate_core::Decision;
 use tollgate_web::{Correlation, words};
 
 use crate::connection::Visit;
@@ -42,8 +42,8 @@ impl Decided {
     }
 
     /// By the queue of a policy, in which there is no room.
-    pub(super) fn queued(policy: &Policy) -> Self {
-        Self { origin: "queue", refused: Some((Arc::clone(&policy.name), None)) }
+    pub(super) fn queued(policy: Arc<str>) -> Self {
+        Self { origin: "queue", refused: Some((policy, None)) }
     }
 
     /// With whoever refused it.
@@ -70,6 +70,11 @@ impl<'n> Note<'n> {
         let started = visit.worker.stopwatch.raw();
         let (path, route, place, client, decided) = ("", None, None, None, None);
         Self { visit, request, started, path, route, place, status: 0, client, decided, logged }
+    }
+
+    /// Whether it goes into the log.
+    pub(super) fn is_logged(&self) -> bool {
+        self.logged.is_some()
     }
 
     /// Takes note of how its limits were decided.

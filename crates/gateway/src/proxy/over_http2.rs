@@ -12,7 +12,7 @@ use crate::http2::trunk::Trunk;
 use crate::http2::upstream::{H2Upstream, HasBody};
 
 /// A connection that all requests to an address share.
-struct Shared {
+struct SharedTrunk {
     trunk: Trunk,
     place: usize,
     /// Whether others used it before.
@@ -33,8 +33,8 @@ impl Case<'_> {
             let failure = match self.try_http2(&mut shared, client, admitted, note).await {
                 Ok(Relayed::Cut) => return Ok(Passed::Cut),
                 Ok(_) => return Ok(Passed::Whole),
-                Err(Refused::Final(failure)) => return self.failed(failure, shared.place, note),
-                Err(Refused::Unseen(failure)) => failure,
+                Err(H2Refusal::Final(failure)) => return self.failed(failure, shared.place, note),
+                Err(H2Refusal::Unseen(failure)) => failure,
             };
             if !shared.reused {
                 return self.failed(failure, shared.place, note);
@@ -46,18 +46,18 @@ impl Case<'_> {
 
     async fn try_http2<C: Client>(
         &self,
-        shared: &mut Shared,
+        shared: &mut SharedTrunk,
         client: &mut C,
         admitted: &mut Admitted,
         note: &mut Note<'_>,
-    ) -> Result<Relayed, Refused> {
+    ) -> Result<Relayed, H2Refusal> {
         let scheme = if self.pool().upstream.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let head =
             self.with_forwarded(shared.place, admitted, |forwarded| forwarded.request(self.request, scheme));
-        let malformed = Failure::ClientMalformed("the head cannot be said in HTTP/2");
-        let head = head.ok_or(Refused::Final(malformed))?;
+        let malformed = Failure::ClientMalformed("the head cannot be expressed in HTTP/2");
+        let head = head.ok_or(H2Refusal::Final(malformed))?;
         let has_body = if self.request.body == Decoder::Empty { HasBody::No } else { HasBody::Yes };
-        let mut server = H2Upstream::new(&mut shared.trunk, head, has_body).map_err(Refused::Unseen)?;
+        let mut server = H2Upstream::new(&mut shared.trunk, head, has_body).map_err(H2Refusal::Unseen)?;
         let alarm = &self.visit.alarm;
         let mut exchange = Exchange::new(client, &mut server, alarm, self.patience(), self.upload());
         match exchange.head(self.request).await {
@@ -65,17 +65,17 @@ impl Case<'_> {
             Err(failure @ Failure::UpstreamGone { heard: false })
                 if self.retries() && exchange.is_replayable(self.request) =>
             {
-                Err(Refused::Unseen(failure))
+                Err(H2Refusal::Unseen(failure))
             }
             Err(failure @ Failure::UpstreamRefused) if self.retries() && exchange.is_untouched() => {
-                Err(Refused::Unseen(failure))
+                Err(H2Refusal::Unseen(failure))
             }
-            Err(failure) => Err(Refused::Final(failure)),
+            Err(failure) => Err(H2Refusal::Final(failure)),
         }
     }
 
     /// A connection to the upstream whose turn it is. If there is none to be had, others are tried.
-    async fn share(&self) -> Result<Shared, Answer> {
+    async fn share(&self) -> Result<SharedTrunk, Answer> {
         let pool = self.pool();
         let mut left = self.tries();
         loop {
@@ -83,7 +83,7 @@ impl Case<'_> {
             let waiting =
                 self.visit.alarm.within(pool.upstream.settings.connect_timeout, pool.reuse_shared(place));
             if let Ok(Some(trunk)) = waiting.await {
-                return Ok(Shared { trunk, place, reused: true });
+                return Ok(SharedTrunk { trunk, place, reused: true });
             }
             left -= 1;
             match self.connect_shared(place).await {
@@ -93,16 +93,16 @@ impl Case<'_> {
         }
     }
 
-    async fn connect_shared(&self, place: usize) -> Result<Shared, Answer> {
+    async fn connect_shared(&self, place: usize) -> Result<SharedTrunk, Answer> {
         let connected = self.pool().connect_shared(place, &self.visit.alarm).await;
         let connected = connected.inspect_err(|bad| self.blame_connecting(bad));
         let trunk = connected.map_err(|bad| self.unreachable(&bad))?;
-        Ok(Shared { trunk, place, reused: false })
+        Ok(SharedTrunk { trunk, place, reused: false })
     }
 }
 
 /// Why there is no response.
-enum Refused {
+enum H2Refusal {
     /// Nobody can have acted on the request, or it does not matter if somebody has.
     Unseen(Failure),
     /// Somebody may have, or it is not the upstream's fault.

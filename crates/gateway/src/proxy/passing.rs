@@ -83,7 +83,7 @@ impl Case<'_> {
         note.status = status;
         self.pool().succeeded(note.place.unwrap_or_default());
         self.end_login(admitted, &exchange.response);
-        admitted.answered(self.visit, status);
+        admitted.answered(status);
         if status == 101 {
             exchange.begin(&admitted.lines);
             return Relayed::Switched;

@@ -24,7 +24,7 @@ struct Node {
 }
 
 /// The open ways that were passed: how many segments they have, and themselves.
-type Passed<'t> = SmallVec<[(usize, &'t [Way]); 8]>;
+type Visited<'t> = SmallVec<[(usize, &'t [Way]); 8]>;
 
 impl Tree {
     /// Adds a way. If an earlier one takes all its requests, that one's route is the error.
@@ -42,7 +42,7 @@ impl Tree {
 
     /// The first way to this path that is accepted.
     pub(super) fn find<'t>(&'t self, path: &str, mut accept: impl FnMut(&Way) -> bool) -> Option<&'t Way> {
-        let mut passed = Passed::new();
+        let mut passed = Visited::new();
         let rest = path.strip_prefix('/').unwrap_or(path);
         if let Some(way) = self.root.find(Some(rest), 0, &mut passed, &mut accept) {
             return Some(way);
@@ -73,7 +73,7 @@ impl Node {
         &'t self,
         rest: Option<&str>,
         depth: usize,
-        passed: &mut Passed<'t>,
+        passed: &mut Visited<'t>,
         accept: &mut impl FnMut(&Way) -> bool,
     ) -> Option<&'t Way> {
         if !self.open.is_empty() {

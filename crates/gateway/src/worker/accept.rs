@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, TlsStream};
 
-use super::admit::Entry;
+use super::admit::ConnectionEntry;
 use super::{Local, Phase, Worker};
 use crate::alarm::Alarm;
 use crate::connection::{self, Visit};
@@ -53,7 +53,7 @@ pub(super) async fn accept(worker: Rc<Worker>, listener: Listener) {
             return;
         }
     };
-    let kind = Kind { place, http2 };
+    let kind = AcceptKind { place, http2 };
     loop {
         let accepted = tokio::select! {
             accepted = accept_one(&worker, &socket) => accepted,
@@ -88,12 +88,12 @@ async fn accept_one(worker: &Worker, socket: &TcpListener) -> std::io::Result<(T
 }
 
 /// What is spoken at a listener.
-struct Kind {
+struct AcceptKind {
     place: usize,
     http2: bool,
 }
 
-impl Kind {
+impl AcceptKind {
     fn start(&self, worker: &Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
         let counted = Counted::new(worker);
         let local = worker.local();
@@ -127,8 +127,8 @@ async fn serve_limited(
 ) {
     // Boxed, since it is only needed for a moment.
     let lease = match Box::pin(visit.worker.admit(local, &visit.origin)).await {
-        Entry::Open(lease) => lease,
-        Entry::Refused(answer) => {
+        ConnectionEntry::Open(lease) => lease,
+        ConnectionEntry::Refused(answer) => {
             visit.worker.meter.refused.add(1);
             // Who would have to agree on TLS first to hear why is let go without a word.
             if acceptor.is_none() {

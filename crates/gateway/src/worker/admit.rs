@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use smallvec::SmallVec;
-use tollgate_core::{Attempt, Decision, Mistake};
+use tollgate_core::{Attempt, Decision, Mistake, Policy};
+use tollgate_engine::admit::Holds;
 use tollgate_engine::leases::Lease;
-use tollgate_engine::{Fault, Snapshot};
+use tollgate_engine::{Admission, Admit, Engine, Fault, NotAdmitted, Terms};
 use tollgate_web::facts::Source;
 use tollgate_web::{Correlation, Problem};
 
@@ -16,7 +16,7 @@ use crate::h1::write::Answer;
 use crate::proxy::limits::refusal;
 
 /// What a connection's limits say.
-pub(super) enum Entry {
+pub(super) enum ConnectionEntry {
     /// It may stay, and has this for as long.
     Open(Option<Lease>),
     /// It may not.
@@ -25,47 +25,41 @@ pub(super) enum Entry {
 
 impl Worker {
     /// Asks whether a connection may stay.
-    pub(super) async fn admit(&self, local: &Local, origin: &Origin) -> Entry {
-        let Some(policy) = &local.plan.settings.connections else { return Entry::Open(None) };
-        let engine = &self.shared.engine;
-        let pinned = Guard::into_inner(engine.pin());
-        let id = self.shared.leases.fresh_id();
-        match self.decide(&pinned, policy, &id, local, origin).await {
-            Ok(entry) => entry,
-            Err(Fault::Mistake(Mistake::NoRuleApplies { .. })) => Entry::Open(None),
+    pub(super) async fn admit(&self, local: &Local, origin: &Origin) -> ConnectionEntry {
+        let Some(policy) = &local.plan.settings.connections else { return ConnectionEntry::Open(None) };
+        match self.ask(policy, local, origin).await {
+            Ok(Admission { seen: None, mut taken, .. }) => ConnectionEntry::Open(taken.lease()),
+            Ok(Admission { seen: Some(refusal), .. }) => ConnectionEntry::Refused(refusal),
+            Err(NotAdmitted::Fault(Fault::Mistake(Mistake::NoRuleApplies { .. }))) => {
+                ConnectionEntry::Open(None)
+            }
             Err(fault) => {
                 tracing::error!(component = "gateway", policy = &**policy, %fault, "connections cannot be limited");
-                Entry::Refused(Box::new(Problem::from(fault).answer(&Correlation::default()).into()))
+                ConnectionEntry::Refused(Box::new(
+                    Problem::from(fault).answer(&Correlation::default()).into(),
+                ))
             }
         }
     }
 
-    async fn decide(
-        &self,
-        pinned: &Snapshot,
-        policy: &Arc<str>,
-        id: &str,
-        local: &Local,
-        origin: &Origin,
-    ) -> Result<Entry, Fault> {
-        let policy = pinned.policies.find(policy).map_err(Fault::Mistake)?;
+    /// Admits a connection; what is seen is the refusal, if it is refused.
+    fn ask(&self, policy: &Arc<str>, local: &Local, origin: &Origin) -> Admit<Option<Box<Answer>>> {
+        let pinned = self.shared.admissions.pin();
         let address = origin.peer.to_string();
         // Whose connection it is is known by nobody if a proxy made it.
         let known = origin.trust(&local.plan) == Trust::Nobody;
         let is_address =
             |field: &&str| known && local.plan.settings.aliases.source(field) == Some(Source::Ip);
+        let asked = pinned.policies.find(policy).into_iter().flat_map(Policy::fields);
         let fields: SmallVec<[(&str, &str); 2]> =
-            policy.fields().filter(is_address).map(|field| (field, &*address)).collect();
-        let attempt = Attempt { policy: &policy.name, fields: &fields, cost: 1, id: Some(id) };
-        let engine = &self.shared.engine;
-        let mut decision = Decision::blank();
-        if !engine.decide_at_once(pinned, &attempt, &mut decision)? {
-            engine.decide_into(pinned, &attempt, &mut decision).await?;
-        }
-        if decision.allowed() {
-            return Ok(Entry::Open(Some(self.shared.leases.keep(&decision, id))));
-        }
-        let answers = &local.plan.settings.answers;
-        Ok(Entry::Refused(Box::new(refusal(answers, engine, &decision, &Correlation::default()))))
+            asked.filter(is_address).map(|field| (field, &*address)).collect();
+        let attempt = Attempt { policy, fields: &fields, cost: 1, id: None };
+        let plan = Arc::clone(&local.plan);
+        let see = move |engine: &Engine, decision: &Decision<'_>| {
+            let answers = &plan.settings.answers;
+            let refused = || Box::new(refusal(answers, engine, decision, &Correlation::default()));
+            (!decision.allowed()).then(refused)
+        };
+        pinned.admit(&attempt, Terms { holds: Holds::ByTaken, ..Terms::default() }, see)
     }
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tollgate_core::{Clock, Policies, Store, Timestamp};
-use tollgate_engine::{Engine, Leases, Pacer, PacerOptions};
+use tollgate_engine::{Admissions, Engine, Leases, Pacer, PacerOptions};
 use tollgate_gateway::settings::{
     AccessLog, Address, Bounds, ListenerSettings, RouteSettings, Settings, UpstreamSettings,
 };
@@ -81,10 +81,12 @@ impl Stage {
         let parts = tollgate_engine::Parts { store, records, fallback: None };
         let engine = Arc::new(Engine::start(policies, parts).await.unwrap());
         let parts = Parts {
-            engine: Arc::clone(&engine),
+            admissions: Admissions {
+                engine: Arc::clone(&engine),
+                pacer: Some(Pacer::new(Arc::clone(&engine), PacerOptions::default())),
+                leases: Arc::new(Leases::new(Arc::clone(&engine), clock.clone())),
+            },
             clock: clock.clone(),
-            pacer: Pacer::new(Arc::clone(&engine), PacerOptions::default()),
-            leases: Arc::new(Leases::new(Arc::clone(&engine), clock.clone())),
         };
         let gateway = Gateway::start(settings, parts.clone()).unwrap();
         let address = gateway.addresses()[0];

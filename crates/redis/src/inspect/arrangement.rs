@@ -93,13 +93,13 @@ fn about_sentinel(
     if before.is_some_and(|before| *before != known.master) {
         findings.push(
             Finding::warning("sentinel", format!("Sentinel {sentinel} names another master than the first"))
-                .remedy("a failover is under way, or the Sentinels do not see each other: look again"),
+                .remedy("a failover is in progress, or the Sentinels do not see each other: look again"),
         );
     }
     if known.down {
         findings.push(
             Finding::warning("sentinel", format!("Sentinel {sentinel} holds the master for down"))
-                .remedy("a failover is under way, or the Sentinel cannot reach the master"),
+                .remedy("a failover is in progress, or the Sentinel cannot reach the master"),
         );
     }
     if let Some(reason) = &known.no_quorum {
@@ -206,7 +206,7 @@ fn about_slots(masters: &BTreeMap<Address, Vec<RangeInclusive<u16>>>) -> Finding
     gaps.truncate(5);
     let words = format!("{missing} of {SLOTS} slots have no node: {}", gaps.join(", "));
     Finding::problem("cluster", words)
-        .remedy("`redis-cli --cluster check` says why, and `--cluster fix` gives them to somebody")
+        .remedy("`redis-cli --cluster check` shows why, and `--cluster fix` assigns them")
 }
 
 #[cfg(test)]

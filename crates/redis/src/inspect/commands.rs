@@ -24,7 +24,6 @@ const COMMANDS: &[&[&str]] = &[
     &["HEXISTS", "KEY", "a"],
     &["HGET", "KEY", "a"],
     &["HGETALL", "KEY"],
-    &["HINCRBY", "KEY", "a", "none"],
     &["HLEN", "KEY"],
     &["HMGET", "KEY", "a"],
     &["HSCAN", "KEY", "0"],
@@ -41,11 +40,17 @@ const COMMANDS: &[&[&str]] = &[
     &["SCAN", "0", "COUNT", "1"],
     &["TIME"],
     &["TYPE", "KEY"],
+    &["ZRANGEBYSCORE", "KEY", "0", "0"],
+    &["ZREM", "KEY", "a"],
 ];
 
 /// These would begin the key if it were not guarded.
-const GUARDED: &[&[&str]] =
-    &[&["HSETNX", "KEY", "a", "b"], &["RPUSH", "KEY", "a"], &["SETRANGE", "KEY", "0", "g"]];
+const GUARDED: &[&[&str]] = &[
+    &["HSETNX", "KEY", "a", "b"],
+    &["RPUSH", "KEY", "a"],
+    &["SETRANGE", "KEY", "0", "g"],
+    &["ZADD", "KEY", "0", "a"],
+];
 
 /// These end it.
 const LAST: &[&[&str]] = &[&["UNLINK", "KEY"], &["DEL", "KEY"]];

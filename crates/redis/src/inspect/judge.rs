@@ -225,11 +225,11 @@ fn remedy_of(error: &str) -> Option<&'static str> {
         "BUSY" => "another script keeps the server busy: `SCRIPT KILL` ends it",
         "CLUSTERDOWN" => "the Cluster is not whole: `redis-cli --cluster check` says what is missing",
         "MASTERDOWN" => "the server has lost its master",
-        "DENIED" => "set a password at the server, or `protected-mode no` where nobody else can reach it",
-        "NOPERM" => "grant what is missing, as said under permissions",
+        "DENIED" => "set a password at the server, or `protected-mode no` if no one else can reach it",
+        "NOPERM" => "grant the missing permissions, as listed under permissions",
         _ if error.contains("max number of clients") => "raise `maxclients` at the server",
         _ if error.contains("ACL failure") || error.contains("can't run this command") => {
-            "grant what is missing, as said under permissions"
+            "grant the missing permissions, as listed under permissions"
         }
         _ => return None,
     })

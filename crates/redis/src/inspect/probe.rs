@@ -84,10 +84,8 @@ impl<'n> Probe<'n> {
             self.settle("refund", &scripts.refund, &logs, giving, &[b"0", RULE.as_bytes()]),
             // The first of these gives the hash an expiry, which the others leave alone.
             self.hash("forget", &scripts.forget, &[b"rule", b"0", LASTS_MILLIS]),
-            self.hash("record", &scripts.record, &[b"record:probe", b"*", b"1"]),
-            self.hash("enter", &scripts.enter, &[b"10", b"0", b"write", b"probe", b"1"]),
-            self.hash("changes", &scripts.changes, &[b"10", b"-1", b"10", b"1000"]),
-            self.hash("version", &scripts.version, &[]),
+            self.hash("change", &scripts.change, &[b"0", b"10", b"0", b"10", b"probe", b"*", b"0", b"1"]),
+            self.hash("changes", &scripts.changes, &[b"0", b"10", b"-1", b"10", b"1000"]),
             self.hash("page", &scripts.page, &[b"0", b"10", b"1000"]),
         ];
         for run in &rest {
@@ -149,7 +147,8 @@ impl<'n> Probe<'n> {
     fn hash<'s>(&'s self, name: &'static str, script: &'s Script, words: &[&[u8]]) -> Run<'s> {
         let key = format!("{}:hash", self.names.plain(plan("1/s").rule(), &self.key));
         let words = words.iter().map(|word| word.to_vec()).collect();
-        Run { name, script, keys: [vec![key], Vec::new()], words }
+        let ends = format!("{key}:ends");
+        Run { name, script, keys: [vec![key, ends], Vec::new()], words }
     }
 }
 

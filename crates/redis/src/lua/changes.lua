@@ -1,13 +1,12 @@
--- Tells what has changed in the ledger. ARGV: how many changes are kept in mind, since which version,
--- how many changes to tell at most, and how many bytes they may have together.
+-- Tells what has changed in a namespace. Further ARGV: since which version (-1: everything), how many
+-- changes to tell at most, and how many bytes they may have together.
 --
--- The answer is the time, the version, the number of entries, and the version up to which it tells; then
--- names and what is written under them, or nothing. It tells up to -1 if everything has to be read.
-local key, kept, since, most = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local time = redis.call('TIME')
-local version = tonumber(redis.call('HGET', key, 'version') or 0)
-local size = redis.call('HLEN', key) - math.min(version, kept) - math.min(version, 1)
-local answer = { time[1] * 1000000 + time[2], version, size, -1 }
+-- The answer is the server's time, the version, the number of entries, and the version up to which it
+-- tells; then names and bytes, or nothing for an entry that is gone. It tells up to -1 if everything has to
+-- be read.
+local since, most = tonumber(ARGV[3]), tonumber(ARGV[4])
+expire()
+local answer = { clock, version, size(), -1 }
 if since < 0 or since > version or since < version - kept then
   return answer
 end
@@ -17,9 +16,9 @@ if last > since then
   for v = since + 1, last do
     changes[#changes + 1] = string.format('change:%.0f', v)
   end
-  local seen, names, entries, left = {}, {}, {}, tonumber(ARGV[4])
+  local seen, names, entries, left = {}, {}, {}, tonumber(ARGV[5])
   for v, name in ipairs(redis.call('HMGET', key, unpack(changes))) do
-    -- Somebody else has been at the hash.
+    -- Another program has changed the hash.
     if not name then
       return answer
     end
@@ -31,7 +30,7 @@ if last > since then
   for i, value in ipairs(redis.call('HMGET', key, unpack(entries))) do
     left = left - #names[i] - (value and #value or 0)
     if left < 0 and i > 1 then
-      -- What changed before this one is told.
+      -- The answer ends before this one.
       last = seen[names[i]] - 1
       break
     end

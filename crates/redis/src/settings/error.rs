@@ -60,11 +60,11 @@ impl UrlError {
 impl fmt::Display for UrlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let words = match self {
-            Self::NoScheme => "an address begins with what is there, as in `redis://localhost:6379`",
+            Self::NoScheme => "an address begins with a scheme, as in `redis://localhost:6379`",
             Self::UnknownScheme { scheme } => {
                 match scheme {
-                    Some(scheme) => write!(f, "`{scheme}` is no kind of server: ")?,
-                    None => f.write_str("this is no kind of server: ")?,
+                    Some(scheme) => write!(f, "`{scheme}` is not a known scheme: ")?,
+                    None => f.write_str("this is not a known scheme: ")?,
                 }
                 "write `redis`, `valkey` or `unix`, `rediss` or `valkeys` for TLS, and `+sentinel` or `+cluster` after it, as in `redis+cluster://…`"
             }

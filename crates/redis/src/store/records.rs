@@ -1,70 +1,123 @@
-//! Records: what was configured at run time, one hash for all of it.
+//! Records: for each namespace a hash of its entries and latest changes, and a sorted set of the entries
+//! that end. A node that follows a namespace reads what it missed and no more. A whole namespace is read
+//! in pages, so that no other client has to wait for that.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use tokio::time::Instant;
-use tollgate_core::StoreError;
-use tollgate_core::ledger::{Changes, Edit};
-use tollgate_core::store::{Answer, Records};
+use tollgate_core::store::{Answer, MOST_TOGETHER, Records};
+use tollgate_core::versioned_map::{Changes, Edit, Expect, MOST_CHANGES, Namespace, Scope, moved};
+use tollgate_core::{MAX_EXACT, StoreError, Timestamp};
 
 use super::{RedisStore, head, nonsense};
 use crate::resp::{MOST_BYTES, PAGE, Reply};
 
-/// What the fields of records begin with, to set them apart from the version and the secret.
-const RECORD: &str = "record:";
+/// What the fields of entries begin with, to set them apart from the changes and the version.
+const ENTRY: &str = "entry:";
+/// The longest value, in bytes: it fits into a reply, with room to spare.
+const MOST_VALUE: usize = MOST_BYTES / 2;
 
-/// The longest record, in bytes: it fits into a reply, with room to spare.
-const MOST_RECORD: usize = MOST_BYTES / 2;
-/// More records than there can be.
-const MOST_RECORDS: u64 = 1 << 24;
-
-/// What must be there for a record to be written.
-enum Expected<'v> {
-    Anything,
-    This(Option<&'v [u8]>),
+/// One reply about changes.
+struct Told {
+    now: Timestamp,
+    version: u64,
+    size: usize,
+    /// Up to which version it tells; `None` if everything has to be read.
+    upto: Option<u64>,
+    entries: Vec<(String, Option<Vec<u8>>)>,
 }
 
 impl RedisStore {
-    /// Writes a record, or removes it, if what is there is as expected; answers whether it was.
-    async fn write_record(
-        &self,
-        name: &str,
-        expected: Expected<'_>,
-        value: Option<&[u8]>,
-    ) -> Result<bool, StoreError> {
-        if value.is_some_and(|value| value.len() > MOST_RECORD) {
-            let reason = format!("a record is longer than {MOST_RECORD} bytes");
+    async fn change_all(&self, space: Namespace, edits: &[Edit]) -> Result<Vec<bool>, StoreError> {
+        let too_long = |edit: &Edit| edit.to.as_ref().is_some_and(|value| value.bytes.len() > MOST_VALUE);
+        if edits.iter().any(too_long) {
+            let reason = format!("a value is longer than {MOST_VALUE} bytes");
             return Err(StoreError::OutOfMemory { reason });
         }
-        let field = format!("{RECORD}{name}");
-        let expected = match expected {
-            Expected::Anything => b"*".to_vec(),
-            Expected::This(None) => b"-".to_vec(),
-            Expected::This(Some(value)) => [b"=", value].concat(),
-        };
-        let words: Vec<&[u8]> = [field.as_bytes(), &expected].into_iter().chain(value).collect();
-        let key = [self.names.records()];
-        let reply = self.run(&self.scripts.record, [&key, &[]], &words, self.patience()).await?;
-        match reply.number() {
-            Some(1) => Ok(true),
-            Some(0) => Ok(false),
-            _ => Err(nonsense()),
+        let mut held = Vec::with_capacity(edits.len());
+        for edits in edits.chunks(MOST_TOGETHER) {
+            held.extend(self.change_some(space, edits).await?);
+        }
+        Ok(held)
+    }
+
+    async fn change_some(&self, space: Namespace, edits: &[Edit]) -> Result<Vec<bool>, StoreError> {
+        let keys = self.names.map(space);
+        let ends = self.patience();
+        let timing = self.timing(&keys[0], ends);
+        let numbers = [timing.time, MOST_CHANGES as u64, timing.deadline, space.most_entries() as u64];
+        let mut words: Vec<Vec<u8>> = numbers.map(|number| number.to_string().into_bytes()).into();
+        for Edit { name, expect, to } in edits {
+            let expected = match expect {
+                Expect::Any => b"*".to_vec(),
+                Expect::Absent => b"-".to_vec(),
+                Expect::Is(bytes) => [b"=", &bytes[..]].concat(),
+            };
+            let (until, bytes) = match to {
+                None => ("-".to_owned(), Vec::new()),
+                Some(value) => (value.until.map_or(0, Timestamp::as_micros).to_string(), value.bytes.clone()),
+            };
+            words.extend([name.clone().into_bytes(), expected, until.into_bytes(), bytes]);
+        }
+        let words: Vec<&[u8]> = words.iter().map(Vec::as_slice).collect();
+        let reply = self.run(&self.scripts.change, [&keys, &[]], &words, ends).await?;
+        let head = head(&reply)?;
+        match head.status {
+            -1 => Err(StoreError::TimedOut),
+            -2 => Err(space.full()),
+            _ if head.rest.len() != edits.len() => Err(nonsense()),
+            _ => Ok(head.rest.iter().map(|held| held.number() == Some(1)).collect()),
         }
     }
 
-    async fn read_records(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        // A record that is changed meanwhile may be read twice; the version tells that it was changed.
-        let mut records = BTreeMap::new();
-        for (name, value) in self.read_hash(&self.names.records()).await? {
-            if let Some(name) = name.strip_prefix(RECORD) {
-                records.insert(name.to_owned(), value);
-            }
+    async fn read_changes(&self, space: Namespace, since: Option<u64>) -> Result<Changes, StoreError> {
+        if since.is_none() {
+            self.move_old_records().await?;
         }
-        Ok(records.into_iter().collect())
+        if space == Namespace::Config {
+            self.keep_secret().await?;
+        }
+        let mut entries = Vec::new();
+        let mut known = since;
+        loop {
+            let Told { now, version, size, upto, entries: told } = self.ask_changes(space, known).await?;
+            let now = self.clock.as_ref().map_or(now, |clock| clock.now());
+            let Some(upto) = upto else {
+                // What changes while this reads is told to whoever asks for changes since `version`.
+                let entries = self.read_entries(space).await?;
+                return Ok(Changes { now, version, size, scope: Scope::All, entries });
+            };
+            entries.extend(told);
+            if upto == version {
+                return Ok(Changes { now, version, size, scope: Scope::Changes, entries });
+            }
+            known = Some(upto);
+        }
+    }
+
+    async fn ask_changes(&self, space: Namespace, since: Option<u64>) -> Result<Told, StoreError> {
+        let keys = self.names.map(space);
+        let ends = self.patience();
+        let since = since.map_or_else(|| "-1".to_owned(), |since| since.to_string());
+        let (time, kept) = (self.timing(&keys[0], ends).time.to_string(), MOST_CHANGES.to_string());
+        let (most, page) = (MOST_TOGETHER.to_string(), PAGE.to_string());
+        let words = [&time, &kept, &since, &most, &page].map(|word| word.as_bytes());
+        let reply = self.run(&self.scripts.changes, [&keys, &[]], &words, ends).await?;
+        told(&reply).ok_or_else(nonsense)
+    }
+
+    async fn read_entries(&self, space: Namespace) -> Result<Vec<(String, Option<Vec<u8>>)>, StoreError> {
+        let [hash, _] = self.names.map(space);
+        // A field that changes meanwhile may be read twice.
+        let fields: BTreeMap<String, Vec<u8>> = self.read_hash(&hash).await?.into_iter().collect();
+        let entry =
+            |(name, value): (String, Vec<u8>)| Some((name.strip_prefix(ENTRY)?.to_owned(), Some(value)));
+        Ok(fields.into_iter().filter_map(entry).collect())
     }
 
     /// Every field of a hash whose name is a text, in pages that fit into a reply.
-    pub(super) async fn read_hash(&self, key: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+    async fn read_hash(&self, key: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
         let (mut fields, mut cursor) = (Vec::new(), String::from("0"));
         let (keys, most) = ([key.to_owned()], PAGE.to_string());
         loop {
@@ -91,27 +144,46 @@ impl RedisStore {
         }
     }
 
-    /// Reads the version, and looks whether keys are still hashed as they are by others: who deleted
-    /// everything deleted the secret too, and the first to notice puts it back.
-    ///
-    /// The version counts changes, and below that the records, so that it is another one, and a lower
-    /// one, when records are deleted by hand.
-    async fn read_version(&self) -> Result<u64, StoreError> {
-        let key = [self.names.records()];
-        let reply = self.run(&self.scripts.version, [&key, &[]], &[], self.patience()).await?;
-        let head = head(&reply)?;
-        let [records, secret @ ..] = head.rest else { return Err(nonsense()) };
-        let records = records.number().and_then(|records| u64::try_from(records).ok());
-        let (changes, records) = u64::try_from(head.status).ok().zip(records).ok_or_else(nonsense)?;
-        let version = changes.saturating_mul(MOST_RECORDS) + records.min(MOST_RECORDS - 1);
-        let secret = secret.first().unwrap_or(&Reply::Nil);
-        if let Some(known) = self.names.key_hash.stored()
-            && secret.bytes() != Some(&known[..])
-        {
-            // Whoever cannot read it goes on with what is known.
+    /// Moves what the first layout kept in two hashes to the namespaces. Nodes that do so at once write
+    /// the same.
+    async fn move_old_records(&self) -> Result<(), StoreError> {
+        if self.old_moved.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let (records, ledger) = (self.names.records(), self.names.old_ledger());
+        for (key, field, start) in [(&records, "record:", ""), (&ledger, ENTRY, "ban/")] {
+            let fields = self.read_hash(key).await?;
+            let mut edits: BTreeMap<Namespace, Vec<Edit>> = BTreeMap::new();
+            for (name, bytes) in &fields {
+                let Some(name) = name.strip_prefix(field) else { continue };
+                let (space, name, value) = moved(&format!("{start}{name}"), bytes);
+                let edit = Edit { name, expect: Expect::Absent, to: Some(value) };
+                edits.entry(space).or_default().push(edit);
+            }
+            for (space, edits) in edits {
+                self.change_all(space, &edits).await?;
+            }
+            let old: Vec<&[u8]> =
+                fields.iter().filter(|(name, _)| name != SECRET).map(|(name, _)| name.as_bytes()).collect();
+            for old in old.chunks(MOST_TOGETHER) {
+                let words: Vec<&[u8]> = [b"HDEL", key.as_bytes()].into_iter().chain(old.to_vec()).collect();
+                self.command(key, &words).await?;
+            }
+        }
+        self.old_moved.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts the secret back if another client has deleted it: secret keys are hashed with it.
+    async fn keep_secret(&self) -> Result<(), StoreError> {
+        let Some(known) = self.names.key_hash.stored() else { return Ok(()) };
+        let key = self.names.records();
+        let reply = self.command(&key, &[b"HGET", key.as_bytes(), SECRET.as_bytes()]).await?;
+        if reply.bytes() != Some(&known[..]) {
+            // A node that cannot read it goes on with the one it knows.
             let _ = self.read_secret(self.patience()).await;
         }
-        Ok(version)
+        Ok(())
     }
 
     /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
@@ -123,9 +195,9 @@ impl RedisStore {
             getrandom::fill(&mut fresh).expect("the system gives random numbers");
             fresh
         });
-        let words: [&[u8]; 4] = [b"HSETNX", key.as_bytes(), b"secret", &own];
+        let words: [&[u8]; 4] = [b"HSETNX", key.as_bytes(), SECRET.as_bytes(), &own];
         self.command_until(&key, &words, deadline).await?;
-        let words: [&[u8]; 3] = [b"HGET", key.as_bytes(), b"secret"];
+        let words: [&[u8]; 3] = [b"HGET", key.as_bytes(), SECRET.as_bytes()];
         let reply = self.command_until(&key, &words, deadline).await?;
         let secret = reply.bytes().and_then(|bytes| bytes.try_into().ok());
         let secret = secret.ok_or_else(|| StoreError::Damaged {
@@ -137,35 +209,33 @@ impl RedisStore {
     }
 }
 
+/// The field of the secret.
+const SECRET: &str = "secret";
+
+/// Takes a reply about changes apart.
+fn told(reply: &Reply) -> Option<Told> {
+    let [now, version, size, upto, entries @ ..] = reply.list()? else { return None };
+    let number = |reply: &Reply| u64::try_from(reply.number()?).ok().filter(|number| *number <= MAX_EXACT);
+    let entry = |pair: &[Reply]| {
+        let [name, value] = pair else { return None };
+        Some((name.text()?.to_owned(), value.bytes().map(<[u8]>::to_vec)))
+    };
+    Some(Told {
+        now: Timestamp::from_micros(number(now)?),
+        version: number(version)?,
+        size: usize::try_from(size.number()?.max(0)).ok()?,
+        upto: number(upto),
+        entries: entries.chunks(2).map(entry).collect::<Option<_>>()?,
+    })
+}
+
 impl Records for RedisStore {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        let written = self.write_record(name, Expected::Anything, Some(value));
-        Answer::Later(Box::pin(async { written.await.map(|_| ()) }))
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        Answer::Later(Box::pin(self.change_all(space, edits)))
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        let removed = self.write_record(name, Expected::Anything, None);
-        Answer::Later(Box::pin(async { removed.await.map(|_| ()) }))
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        Answer::Later(Box::pin(self.write_record(name, Expected::This(from), to)))
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        Answer::Later(Box::pin(self.read_records()))
-    }
-
-    fn version(&self) -> Answer<'_, u64> {
-        Answer::Later(Box::pin(self.read_version()))
-    }
-
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        Answer::Later(Box::pin(self.enter_all(edits)))
-    }
-
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        Answer::Later(Box::pin(self.read_changes(since)))
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        Answer::Later(Box::pin(self.read_changes(space, since)))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -339,7 +339,7 @@ impl fmt::Display for OpenError {
             ),
             Self::Foreign { path, what } => write!(
                 f,
-                "{} is {what}, so tollgate leaves it alone: name another file in `store`, or move this one away",
+                "{} is {what}, so tollgate does not touch it: name another file in `store`, or move this one away",
                 path.display()
             ),
             Self::Io { doing, path, error } => {

@@ -6,7 +6,9 @@
 //! | `plans` | number | rule, and its limits as they are written, one a line |
 //! | `states` | a key's hash, shard first | number of its plan and its states |
 //! | `given` | when it was taken, its ticket, and a number for its rule | nothing |
-//! | `records` | name | what is written under it |
+//! | `entries` | namespace and name | when the entry ends, and its bytes |
+//!
+//! Format 2 had all records in the table `records`, by name; the store moves them at the first opening.
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use redb::{
 };
 use tollgate_core::grammar::GrammarError;
 use tollgate_core::limit::State;
+use tollgate_core::versioned_map::{Namespace, Value, moved};
 use tollgate_core::{Clock, Plan, Ticket, Timestamp};
 
 use super::codec::{self, Garbled};
@@ -26,9 +29,15 @@ pub(super) const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta
 pub(super) const PLANS: TableDefinition<u32, (&str, &str)> = TableDefinition::new("plans");
 pub(super) const STATES: TableDefinition<&[u8; 16], &[u8]> = TableDefinition::new("states");
 pub(super) const GIVEN: TableDefinition<(u64, u64, u64), ()> = TableDefinition::new("given");
-pub(super) const RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
+pub(super) const ENTRIES: TableDefinition<(&str, &str), EntryRow> = TableDefinition::new("entries");
+/// The records of format 2.
+const OLD_RECORDS: TableDefinition<&str, &[u8]> = TableDefinition::new("records");
 
-const FORMAT: u32 = 2;
+/// When an entry ends, in microseconds, and its bytes.
+type EntryRow = (Option<u64>, &'static [u8]);
+
+const FORMAT: u32 = 3;
+const OLD_FORMAT: u32 = 2;
 
 /// Why a file cannot be read.
 #[derive(Debug)]
@@ -99,7 +108,7 @@ pub(super) fn found(database: &Database) -> Result<(), redb::Error> {
         transaction.open_table(PLANS)?;
         transaction.open_table(STATES)?;
         transaction.open_table(GIVEN)?;
-        transaction.open_table(RECORDS)?;
+        transaction.open_table(ENTRIES)?;
     }
     transaction.commit()?;
     Ok(())
@@ -183,10 +192,7 @@ pub(super) fn load(
         let rule = &name.value()["horizon/".len()..];
         memory.restore_forgotten(rule, Timestamp::from_micros(u64::from_le_bytes(forgotten)));
     }
-    for row in transaction.open_table(RECORDS)?.iter()? {
-        let (name, value) = row?;
-        memory.record_book().restore(name.value(), value.value());
-    }
+    load_records(&transaction, &memory)?;
     let book = load_states(&transaction, |key, plan, states| memory.restore(key, plan, states))?;
     memory.trim();
     Ok((memory, book))
@@ -205,12 +211,52 @@ pub(super) fn count(database: &Database) -> Result<u64, Unreadable> {
 }
 
 fn check_format(meta: &impl ReadableTable<&'static str, &'static [u8]>) -> Result<(), Unreadable> {
-    let format: [u8; 4] = fixed(meta, "format")?;
-    if format == FORMAT.to_le_bytes() {
-        return Ok(());
+    match u32::from_le_bytes(fixed(meta, "format")?) {
+        FORMAT | OLD_FORMAT => Ok(()),
+        found => Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read"))),
     }
-    let found = u32::from_le_bytes(format);
-    Err(Unreadable::Damaged(format!("its format is {found}, and {FORMAT} is what can be read")))
+}
+
+/// Reads the records of every namespace.
+fn load_records(transaction: &ReadTransaction, memory: &MemoryStore) -> Result<(), Unreadable> {
+    match transaction.open_table(OLD_RECORDS) {
+        Err(TableError::TableDoesNotExist(_)) => {}
+        Err(error) => return Err(error.into()),
+        Ok(old) => {
+            for row in old.iter()? {
+                let (name, bytes) = row?;
+                let (space, name, value) = moved(name.value(), bytes.value());
+                memory.record_maps().restore(space, &name, value);
+            }
+            return Ok(());
+        }
+    }
+    for row in transaction.open_table(ENTRIES)?.iter()? {
+        let (key, value) = row?;
+        let ((space, name), (until, bytes)) = (key.value(), value.value());
+        let space = Namespace::ALL.into_iter().find(|own| own.name() == space);
+        let space = space.ok_or_else(|| damaged("a record is in no namespace"))?;
+        let value = Value { bytes: bytes.to_vec(), until: until.map(Timestamp::from_micros) };
+        memory.record_maps().restore(space, name, value);
+    }
+    Ok(())
+}
+
+/// Writes a file of the old format in the new one.
+pub(super) fn upgrade(transaction: &WriteTransaction) -> Result<(), redb::Error> {
+    let old = {
+        let old = transaction.open_table(OLD_RECORDS)?;
+        let rows = old.iter()?.map(|row| row.map(|(name, value)| moved(name.value(), value.value())));
+        rows.collect::<Result<Vec<_>, _>>()?
+    };
+    let mut entries = transaction.open_table(ENTRIES)?;
+    for (space, name, value) in &old {
+        let until = value.until.map(Timestamp::as_micros);
+        entries.insert((space.name(), name.as_str()), (until, value.bytes.as_slice()))?;
+    }
+    transaction.delete_table(OLD_RECORDS)?;
+    transaction.open_table(META)?.insert("format", FORMAT.to_le_bytes().as_slice())?;
+    Ok(())
 }
 
 /// Reads the states of all keys.

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::{Condvar, Mutex};
 use redb::backends::FileBackend;
 use redb::{BackendError, StorageBackend};
+use tollgate_core::versioned_map::MOST_CHANGES;
 use tollgate_core::{Plan, Ticket};
 
 use super::*;
@@ -237,4 +238,54 @@ fn a_refused_take_waits_for_nothing() {
     let mut outcome = Outcome::default();
     assert_eq!(poll(&mut store.take(&charges, &mut outcome)), Poll::Ready(Ok(())));
     assert!(!outcome.allowed);
+}
+
+#[test]
+fn a_reader_is_told_of_changed_records_once_the_disk_is_done() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Interval);
+    let known = store.changes(Namespace::Lists, None);
+    assert!(matches!(known, Answer::Ready(_)), "nothing has changed");
+    setup.mood.hold();
+    let edits = [Edit::put("a", "x")];
+    let mut changed = store.change(Namespace::Lists, &edits);
+    let mut told = store.changes(Namespace::Lists, Some(0));
+    let pending = (poll(&mut changed).is_pending(), poll(&mut told).is_pending());
+    let other = matches!(store.changes(Namespace::Locks, None), Answer::Ready(_));
+    setup.mood.release();
+    assert_eq!((pending, other), ((true, true), true), "another namespace has not changed");
+    store.flush().unwrap();
+    assert_eq!(poll(&mut changed), Poll::Ready(Ok(vec![true])));
+    let Poll::Ready(Ok(told)) = poll(&mut told) else { panic!("it is in the file") };
+    assert_eq!(told.entries, [("a".to_owned(), Some(b"x".to_vec()))]);
+    assert!(matches!(store.changes(Namespace::Lists, Some(0)), Answer::Ready(_)));
+}
+
+#[test]
+fn records_that_a_full_disk_refused_are_saved_later_however_many_they_are() {
+    let setup = Setup::new();
+    let store = setup.open(Syncing::Interval);
+    let put = |name: &str| Edit::put(name, "x");
+    let change = |space, edits: &[Edit]| drop(store.change(space, edits));
+    change(Namespace::Lists, &[put("gone"), put("kept")]);
+    change(Namespace::Locks, &[put("gone"), put("kept")]);
+    store.flush().unwrap();
+    setup.mood.full.store(true, Ordering::SeqCst);
+    let mut edits = vec![Edit::remove("gone")];
+    change(Namespace::Locks, &edits);
+    edits.extend((0..=MOST_CHANGES).map(|number| put(&(number % 100).to_string())));
+    let mut answer = store.change(Namespace::Lists, &edits);
+    assert!(store.flush().is_err());
+    assert!(matches!(poll(&mut answer), Poll::Ready(Err(StoreError::Unavailable { .. }))));
+    drop(answer);
+    setup.mood.full.store(false, Ordering::SeqCst);
+    drop(store);
+    let store = setup.open(Syncing::Interval);
+    let names = |space| {
+        let Poll::Ready(Ok(changes)) = poll(&mut store.changes(space, None)) else { panic!("all is saved") };
+        changes.entries.into_iter().map(|(name, _)| name).collect::<Vec<_>>()
+    };
+    assert_eq!(names(Namespace::Locks), ["kept"]);
+    let lists = names(Namespace::Lists);
+    assert_eq!((lists.len(), lists.contains(&"gone".to_owned())), (101, false));
 }

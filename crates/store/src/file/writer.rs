@@ -7,14 +7,15 @@ use std::time::{Duration, Instant};
 
 use hashbrown::HashMap;
 use redb::{Table, WriteTransaction};
+use tollgate_core::versioned_map::{Namespace, Scope, Value};
 use tollgate_core::{Plan, Span, Timestamp};
 
 use super::board::{Board, Job};
 use super::codec;
 use super::open::{self, Mount, OpenFile};
-use super::tables::{self, GIVEN, META, PlanBook, RECORDS, STATES, Unreadable, Whole};
+use super::tables::{self, ENTRIES, GIVEN, META, PlanBook, STATES, Unreadable, Whole};
 use super::{FileEvent, Listener};
-use crate::memory::{Change, KeyHash, Mark, MemoryStore};
+use crate::memory::{Change, KeyHash, Mark, MemoryStore, Unsaved};
 
 pub(super) struct Writer {
     pub(super) memory: Arc<MemoryStore>,
@@ -33,7 +34,9 @@ pub(super) struct Writer {
 #[derive(Default)]
 struct Drained {
     keys: Vec<KeyHash>,
-    records: Vec<String>,
+    /// The namespaces of records that have changed, each with its version. They are noted as saved once
+    /// they are.
+    records: Vec<(Namespace, u64)>,
     marks: Vec<Mark>,
 }
 
@@ -73,7 +76,12 @@ impl Writer {
         let mut drained = Drained::default();
         let saved = catch_unwind(AssertUnwindSafe(|| self.commit(&mut drained, last)));
         let reason = match saved {
-            Ok(Ok(())) => return Ok(drained.keys.len() as u64),
+            Ok(Ok(())) => {
+                for (space, version) in drained.records {
+                    self.memory.record_maps().note_saved(space, version);
+                }
+                return Ok(drained.keys.len() as u64);
+            }
             Ok(Err(Unreadable::Database(error))) => error.to_string(),
             Ok(Err(Unreadable::Damaged(reason))) => reason,
             Ok(Err(Unreadable::Foreign)) => "another database was put in its place".to_owned(),
@@ -82,7 +90,6 @@ impl Writer {
         self.open = None;
         self.horizon = None;
         self.memory.not_saved(drained.keys);
-        self.memory.record_book().not_saved(drained.records);
         self.memory.spent_not_saved(drained.marks);
         Err(reason)
     }
@@ -171,14 +178,22 @@ fn save_records(
     transaction: &WriteTransaction,
     drained: &mut Drained,
 ) -> Result<(), redb::Error> {
-    let changes = memory.record_book().changed();
-    drained.records.extend(changes.iter().map(|(name, _)| name.clone()));
-    let mut table = transaction.open_table(RECORDS)?;
-    for (name, value) in &changes {
-        match value {
-            Some(value) => drop(table.insert(name.as_str(), value.as_slice())?),
-            None => drop(table.remove(name.as_str())?),
+    for space in Namespace::ALL {
+        let Some(Unsaved { version, scope, entries }) = memory.record_maps().unsaved(space) else { continue };
+        let mut table = transaction.open_table(ENTRIES)?;
+        if scope == Scope::All {
+            table.retain(|(own, _), _| own != space.name())?;
         }
+        for (name, value) in &entries {
+            let key = (space.name(), name.as_str());
+            match value {
+                Some(Value { bytes, until }) => {
+                    table.insert(key, (until.map(Timestamp::as_micros), bytes.as_slice()))?;
+                }
+                None => drop(table.remove(key)?),
+            }
+        }
+        drained.records.push((space, version));
     }
     Ok(())
 }

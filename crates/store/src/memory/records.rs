@@ -1,138 +1,87 @@
-//! Records in memory: what was configured at run time, by name.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! Records in memory: a versioned map for each namespace.
 
 use parking_lot::Mutex;
 use tollgate_core::Timestamp;
-use tollgate_core::ledger::{Changes, Edit, PREFIX};
-use tollgate_core::store::{Answer, Records};
+use tollgate_core::store::{Answer, Records, StoreError};
+use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope, Value, VersionedMap};
 
-use super::ledger::Ledger;
-use super::{MemoryStore, Saving};
+use super::MemoryStore;
 
-/// All records.
-pub(crate) struct RecordBook(Mutex<Pages>);
+/// The maps of all namespaces.
+pub(crate) struct RecordMaps([Mutex<Shelf>; Namespace::ALL.len()]);
 
-struct Pages {
-    by_name: BTreeMap<String, Vec<u8>>,
-    ledger: Ledger,
-    /// The names of those that have changed since they were last saved, if somebody saves them. The
-    /// ledger's begin with its prefix.
-    dirty: Option<BTreeSet<String>>,
+struct Shelf {
+    map: VersionedMap,
+    /// The version that is in the file, where there is one.
+    saved: u64,
 }
 
-impl RecordBook {
-    pub(crate) fn new(saving: Saving) -> Self {
-        let dirty = (saving == Saving::On).then(BTreeSet::new);
-        Self(Mutex::new(Pages { by_name: BTreeMap::new(), ledger: Ledger::default(), dirty }))
-    }
-
-    /// Writes a record, or removes it.
-    pub(crate) fn set(&self, name: &str, value: Option<&[u8]>) {
-        self.0.lock().set(name, value);
-    }
-
-    /// Writes a record, or removes it, if what is there is `from`; answers whether it was.
-    pub(crate) fn swap(&self, name: &str, from: Option<&[u8]>, to: Option<&[u8]>) -> bool {
-        let pages = &mut *self.0.lock();
-        let expected = pages.by_name.get(name).map(Vec::as_slice) == from;
-        if expected {
-            pages.set(name, to);
-        }
-        expected
-    }
-
-    /// Changes the ledger.
-    pub(crate) fn enter(&self, edits: &[Edit]) {
-        let pages = &mut *self.0.lock();
-        for edit in edits {
-            if let (true, Some(dirty)) = (pages.ledger.edit(edit), &mut pages.dirty) {
-                dirty.insert(format!("{PREFIX}{}", edit.name));
-            }
-        }
-    }
-
-    /// What has changed in the ledger since a version, or all of it.
-    pub(crate) fn changes(&self, since: Option<u64>, now: Timestamp) -> Changes {
-        self.0.lock().ledger.changes(since, now)
-    }
-
-    /// Puts in a record as it was saved.
-    pub(crate) fn restore(&self, name: &str, value: &[u8]) {
-        let pages = &mut *self.0.lock();
-        match name.strip_prefix(PREFIX) {
-            Some(name) => pages.ledger.restore(name, value),
-            None => drop(pages.by_name.insert(name.to_owned(), value.to_owned())),
-        }
-    }
-
-    pub(crate) fn all(&self) -> Vec<(String, Vec<u8>)> {
-        self.0.lock().by_name.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
-    }
-
-    /// Takes out what has changed, and holds it for saved.
-    pub(crate) fn changed(&self) -> Vec<(String, Option<Vec<u8>>)> {
-        let pages = &mut *self.0.lock();
-        let names = pages.dirty.as_mut().map(std::mem::take).unwrap_or_default();
-        names
-            .into_iter()
-            .map(|name| {
-                let value = match name.strip_prefix(PREFIX) {
-                    Some(name) => pages.ledger.value(name),
-                    None => pages.by_name.get(&name),
-                };
-                let value = value.cloned();
-                (name, value)
-            })
-            .collect()
-    }
-
-    /// Notes again that a record has changed: it could not be saved.
-    pub(crate) fn not_saved(&self, names: impl IntoIterator<Item = String>) {
-        if let Some(dirty) = &mut self.0.lock().dirty {
-            dirty.extend(names);
-        }
-    }
+/// What is not in the file yet.
+pub(crate) struct Unsaved {
+    /// The version that is in the file afterwards.
+    pub(crate) version: u64,
+    /// Whether these are all entries of the namespace.
+    pub(crate) scope: Scope,
+    pub(crate) entries: Vec<(String, Option<Value>)>,
 }
 
-impl Pages {
-    fn set(&mut self, name: &str, value: Option<&[u8]>) {
-        match value {
-            Some(value) => drop(self.by_name.insert(name.to_owned(), value.to_owned())),
-            None => drop(self.by_name.remove(name)),
+impl RecordMaps {
+    pub(crate) fn new() -> Self {
+        Self(Namespace::ALL.map(|space| Mutex::new(Shelf { map: VersionedMap::new(space), saved: 0 })))
+    }
+
+    fn shelf(&self, space: Namespace) -> &Mutex<Shelf> {
+        &self.0[space as usize]
+    }
+
+    pub(crate) fn change(
+        &self,
+        space: Namespace,
+        edits: &[Edit],
+        now: Timestamp,
+    ) -> Result<Vec<bool>, StoreError> {
+        self.shelf(space).lock().map.change(edits, now)
+    }
+
+    pub(crate) fn changes(&self, space: Namespace, since: Option<u64>, now: Timestamp) -> Changes {
+        self.shelf(space).lock().map.changes(since, now)
+    }
+
+    /// Puts in an entry that was saved.
+    pub(crate) fn restore(&self, space: Namespace, name: &str, value: Value) {
+        self.shelf(space).lock().map.restore(name, value);
+    }
+
+    /// Whether a version is in the file.
+    pub(crate) fn is_saved(&self, space: Namespace, version: u64) -> bool {
+        self.shelf(space).lock().saved >= version
+    }
+
+    /// What has to be saved of a namespace; `None` if nothing has changed.
+    pub(crate) fn unsaved(&self, space: Namespace) -> Option<Unsaved> {
+        let shelf = self.shelf(space).lock();
+        let version = shelf.map.version();
+        if shelf.saved == version {
+            return None;
         }
-        if let Some(dirty) = &mut self.dirty {
-            dirty.insert(name.to_owned());
-        }
+        let (scope, entries) = shelf.map.entries_since(Some(shelf.saved));
+        let entries = entries.into_iter().map(|(name, value)| (name.clone(), value.cloned())).collect();
+        Some(Unsaved { version, scope, entries })
+    }
+
+    /// Notes that the file has a version.
+    pub(crate) fn note_saved(&self, space: Namespace, version: u64) {
+        self.shelf(space).lock().saved = version;
     }
 }
 
 impl Records for MemoryStore {
-    fn put<'a>(&'a self, name: &'a str, value: &'a [u8]) -> Answer<'a, ()> {
-        self.records.set(name, Some(value));
-        Answer::ready(Ok(()))
+    fn change<'a>(&'a self, space: Namespace, edits: &'a [Edit]) -> Answer<'a, Vec<bool>> {
+        Answer::ready(self.records.change(space, edits, self.clock.now()))
     }
 
-    fn delete<'a>(&'a self, name: &'a str) -> Answer<'a, ()> {
-        self.records.set(name, None);
-        Answer::ready(Ok(()))
-    }
-
-    fn swap<'a>(&'a self, name: &'a str, from: Option<&'a [u8]>, to: Option<&'a [u8]>) -> Answer<'a, bool> {
-        Answer::ready(Ok(self.records.swap(name, from, to)))
-    }
-
-    fn all(&self) -> Answer<'_, Vec<(String, Vec<u8>)>> {
-        Answer::ready(Ok(self.records.all()))
-    }
-
-    fn enter<'a>(&'a self, edits: &'a [Edit]) -> Answer<'a, ()> {
-        self.records.enter(edits);
-        Answer::ready(Ok(()))
-    }
-
-    fn changes(&self, since: Option<u64>) -> Answer<'_, Changes> {
-        Answer::ready(Ok(self.records.changes(since, self.clock.now())))
+    fn changes(&self, space: Namespace, since: Option<u64>) -> Answer<'_, Changes> {
+        Answer::ready(Ok(self.records.changes(space, since, self.clock.now())))
     }
 
     fn secret(&self) -> Answer<'_, [u8; 32]> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::limit::State;
 use tollgate_core::{Plan, Timestamp};
 
-use super::records::RecordBook;
+use super::records::RecordMaps;
 use super::shard::Change;
 use super::spent::Mark;
 use super::{KeyHash, MemoryStore, SHARDS, shard_of};
@@ -93,7 +93,7 @@ impl MemoryStore {
         self.spent.lock().not_saved(marks);
     }
 
-    pub(crate) fn record_book(&self) -> &RecordBook {
+    pub(crate) fn record_maps(&self) -> &RecordMaps {
         &self.records
     }
 

@@ -10,8 +10,8 @@ mod climbing;
 mod differential;
 mod giving;
 mod holding;
-mod ledgers;
 mod model;
+mod on_postgres;
 mod on_redis;
 mod recording;
 mod taking;
@@ -77,18 +77,16 @@ macro_rules! contract {
                     parts_given_back_by_many_are_given_once_each,
                 ],
                 recording: [
-                    records_are_listed_by_name,
-                    a_deleted_record_is_gone,
-                    a_record_is_swapped_only_for_what_is_expected,
-                    of_many_who_swap_at_once_one_succeeds,
-                    records_and_counters_do_not_touch_each_other,
-                ],
-                ledgers: [
-                    a_ledger_is_read_whole_and_then_by_its_changes,
-                    what_changed_meanwhile_is_not_removed,
-                    whoever_missed_too_much_reads_everything,
-                    a_ledger_is_apart_from_records_and_counters,
-                    a_long_ledger_is_read_whole,
+                    a_namespace_is_read_whole_and_then_by_its_changes,
+                    an_entry_is_changed_only_from_what_is_expected,
+                    of_callers_that_expect_the_same_one_succeeds,
+                    edits_whose_condition_fails_leave_the_others,
+                    a_reader_that_missed_too_much_reads_everything,
+                    namespaces_and_counters_are_apart,
+                    a_long_namespace_is_read_whole,
+                    an_entry_ends_by_the_clock_of_the_store,
+                    an_entry_that_is_written_again_has_its_new_end,
+                    a_full_namespace_refuses_new_names_and_nothing_else,
                 ],
                 differential: [
                     settles_as_the_specification_does,
@@ -130,3 +128,5 @@ contract!(redis, crate::on_redis::OnRedis::redis());
 contract!(valkey, crate::on_redis::OnRedis::valkey());
 contract!(sentinel, crate::on_redis::OnRedis::sentinel());
 contract!(cluster, crate::on_redis::OnRedis::cluster());
+contract!(postgres, crate::on_postgres::OnPostgres::directly());
+contract!(pgbouncer, crate::on_postgres::OnPostgres::behind_pgbouncer());

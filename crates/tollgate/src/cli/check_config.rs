@@ -34,7 +34,7 @@ Examples:
   tollgate check-config tollgate.yaml
   tollgate check-config --strict
 
-Exit codes: 0 the configuration can be used, 2 it cannot, or with --strict it has warnings.";
+Exit codes: 0 valid, 2 invalid, or with --strict there are warnings.";
 
 pub(super) fn run(
     path: Option<&Path>,
@@ -101,14 +101,14 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     if config.store.is_shared() {
         let default = config.policies.on_outage();
-        writeln!(out, "without its store, rules that do not say otherwise do this: {default}")?;
+        writeln!(out, "without its store, by default: {default}")?;
     }
     for key in &config.keys {
         writeln!(out, "knows the API key {} ({})", key.name, key.role)?;
     }
     let (block, allow) = listed(config);
     if block + allow > 0 {
-        writeln!(out, "bars {block} on the blocklist, and never {allow} on the allowlist")?;
+        writeln!(out, "blocks {block} on the blocklist, and never {allow} on the allowlist")?;
     }
     for rule in rules {
         print_rule(rule, out)?;
@@ -252,6 +252,14 @@ pub(crate) fn store_in_words(store: &StoreConfig) -> String {
             format!("in {}, written {written}, for at most {max_keys} keys", path.display())
         }
         StoreConfig::Redis(settings) => redis_in_words(settings),
+        StoreConfig::Postgres(settings) => {
+            let tls = match &settings.tls {
+                None => "",
+                Some(tls) if tls.unverified => ", by TLS with whoever answers",
+                Some(_) => ", by TLS",
+            };
+            format!("in PostgreSQL at {}{tls}, in schema {}", settings.address(), settings.schema)
+        }
     }
 }
 
@@ -268,7 +276,7 @@ fn redis_in_words(settings: &RedisSettings) -> String {
     }
     match &settings.tls {
         None => {}
-        Some(tls) if tls.unverified => words.push_str(", by TLS with whoever answers"),
+        Some(tls) if tls.unverified => words.push_str(", by TLS without checking certificates"),
         Some(_) => words.push_str(", by TLS"),
     }
     words.push_str(&format!(", under keys that begin with {}:", settings.prefix));
@@ -309,6 +317,13 @@ pub(super) fn store_as_json(store: &StoreConfig) -> Value {
             "max_keys": max_keys,
         }),
         StoreConfig::Redis(settings) => redis_as_json(settings),
+        StoreConfig::Postgres(settings) => json!({
+            "kind": "postgres",
+            "address": settings.address(),
+            "user": settings.user(),
+            "tls": settings.tls.is_some(),
+            "schema": settings.schema,
+        }),
     }
 }
 

@@ -4,6 +4,7 @@
 //! whether that works is gone when it ends.
 
 mod file;
+mod postgres;
 mod report;
 
 use std::io::Write;
@@ -20,14 +21,15 @@ use crate::command::say;
 use crate::config::{self, Config, StoreConfig};
 
 pub(super) const HELP: &str = "\
-It opens the store of the configuration itself, so it can run beside a server or while none runs. Redis
-and Valkey are asked, measured, and every script is run on a key of its own; a file is looked at.
+doctor opens the configured store itself, so it works with or without a running server. On Redis and
+Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
+PostgreSQL it checks the settings and the permissions. A file is only read.
 
 Examples:
   tollgate doctor --config tollgate.yaml
   VALKEY_URL=valkey://localhost tollgate doctor --json
 
-Exit codes: 0 fine, perhaps with notes, 1 warnings, 2 a problem.";
+Exit codes: 0 no problem, perhaps notes, 1 warnings, 2 a problem.";
 
 /// There are warnings, and no problems.
 const WARNINGS: u8 = 1;
@@ -62,11 +64,14 @@ pub(super) fn run(
 fn examine(config: &Config) -> anyhow::Result<Inspection> {
     let mut inspection = match &config.store {
         StoreConfig::Memory { .. } => {
-            let words = "counters are in the memory of the server: there is nothing to look at from outside";
+            let words = "counters are in the server's memory: there is nothing to check from outside";
             Inspection { findings: vec![Finding::note("store", words)], servers: Vec::new() }
         }
         StoreConfig::File { path, .. } => Inspection { findings: file::examine(path), servers: Vec::new() },
         StoreConfig::Redis(settings) => visit(settings)?,
+        StoreConfig::Postgres(settings) => {
+            Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
+        }
     };
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());

@@ -87,7 +87,7 @@ impl fmt::Display for Fault {
             ),
             Self::TimedOut { server, after } => write!(
                 f,
-                "{server} did not answer within {}. It may have acted all the same; --timeout waits longer.",
+                "{server} did not answer within {}. It may still have acted. Use --timeout to wait longer.",
                 Span::from(*after)
             ),
             Self::Unintelligible { server, why } => {

@@ -64,7 +64,7 @@ impl FromStr for Server {
             return wrong("a server starts with http:// or https://, as in http://127.0.0.1:8080");
         }
         let Ok(uri) = text.parse::<Uri>() else {
-            return wrong("this is no address; write it as in http://127.0.0.1:8080");
+            return wrong("this is not an address; write it as in http://127.0.0.1:8080");
         };
         let Some(authority) = uri.authority() else {
             return wrong("the host is missing; write it as in http://127.0.0.1:8080");
@@ -147,8 +147,8 @@ mod tests {
 
     #[test]
     fn a_part_stays_one_part_whatever_it_contains() {
-        let path = Path::new(&["ratelimits", "login", "a/b,c@d%20?#é"]);
-        assert_eq!(path.0, "/api/v1/ratelimits/login/a%2Fb%2Cc%40d%2520%3F%23%C3%A9");
+        let path = Path::new(&["counters", "login", "a/b,c@d%20?#é"]);
+        assert_eq!(path.0, "/api/v1/counters/login/a%2Fb%2Cc%40d%2520%3F%23%C3%A9");
     }
 
     #[test]

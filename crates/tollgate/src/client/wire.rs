@@ -332,16 +332,16 @@ pub struct Rule {
 
 /// Policies made over the API.
 #[derive(Clone, Debug, Deserialize)]
-pub struct RateLimits {
+pub struct Policies {
     /// By name.
-    pub rate_limits: Vec<RateLimit>,
+    pub policies: Vec<Policy>,
     /// After which name the next page begins.
     pub next: Option<String>,
 }
 
 /// A policy made over the API.
 #[derive(Clone, Debug, Deserialize)]
-pub struct RateLimit {
+pub struct Policy {
     /// Its name.
     pub name: String,
     /// What it is for.

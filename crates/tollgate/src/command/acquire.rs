@@ -19,19 +19,19 @@ use crate::client::wire::Decision;
 pub struct Acquire {
     /// The policy that the attempt passes
     policy: String,
-    /// What is known of the attempt, as in `chat=4711`
+    /// The fields of the attempt, as in `chat=4711`
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// The longest to wait, at most 1m; as long as the rules allow if this is left out
+    /// The longest wait, at most 1m; by default as long as the rules allow
     #[arg(long, value_name = "DURATION", value_parser = patience)]
     max_wait: Option<Span>,
-    /// How much it takes
+    /// How much to charge
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
-    /// Hold under this id what is limited at once; an id that is held already takes nothing
+    /// The id of holds at `at once` limits; an id that is already held is charged nothing
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Who has a higher one goes first, from -100 to 100
+    /// From -100 to 100; a higher priority goes first
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     priority: i8,
 }
@@ -41,9 +41,9 @@ Examples:
   tollgate acquire telegram chat=4711 && ./send 4711
   tollgate acquire api key=basic --max-wait 5s
 
-It waits for its turn and prints the receipt. Where the turn comes too late, it says at once how
-long it would take. --timeout is counted on top of the wait.
-Exit codes: 0 it may pass, 1 too late or denied, 2 an error.";
+The command waits for its turn and prints the receipt. If the turn would come too late, it prints the time
+to wait at once. --timeout is counted on top of the wait.
+Exit codes: 0 allowed, 1 too late or denied, 2 an error.";
 
 impl Acquire {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

@@ -23,16 +23,16 @@ pub struct Ban {
     /// Read the targets from this file, one on each line; `-` is standard input
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
-    /// How long it lasts; for good if this is left out
+    /// How long it lasts; by default for ever
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Span>,
-    /// Why, in one line
+    /// The reason, in one line
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// Tell the reason to whom it bars
+    /// Show the reason to the blocked client
     #[arg(long, requires = "reason", conflicts_with = "allow")]
     public: bool,
-    /// Never bar them, whatever else is listed; of networks that lie in each other the smallest counts
+    /// Add to the allowlist; of several networks that contain an address, the smallest decides
     #[arg(long)]
     allow: bool,
     /// Block every address, `0.0.0.0/0` or `::/0`, if that is among the targets
@@ -48,8 +48,8 @@ Examples:
   tollgate ban --allow 198.51.100.7 --reason monitoring
   tollgate ban --from drop.txt --for 1d
 
-In a file, what follows a # or a ; on a line is a comment. It holds at once, reaches
-every node within a second, and is kept in the store: restarts do not end it, unless the store is `memory`.
+In a file, # or ; starts a comment. An entry takes effect at once, and on every node within a second. The
+store keeps it across restarts, unless it is `memory`.
 Exit codes: 0 set, 2 an error.";
 
 /// The most entries of one request.
@@ -114,7 +114,7 @@ fn put(bans: &Bans, out: &mut dyn Write) -> io::Result<()> {
 
 fn in_words(ban: &Shown) -> String {
     let target = words::plain(&ban.target);
-    let what = if ban.kind == "allow" { "is never barred" } else { "is barred" };
+    let what = if ban.kind == "allow" { "is never blocked" } else { "is blocked" };
     match &ban.until {
         Some(until) => format!("{target} {what}, until {}", words::plain(until)),
         None => format!("{target} {what}"),

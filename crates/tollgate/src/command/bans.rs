@@ -15,19 +15,19 @@ use crate::client::wire;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Bans {
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Go on behind this target
+    /// Show entries after this target
     #[arg(long, value_name = "TARGET")]
     after: Option<String>,
-    /// Show only who is barred, or only who never is
+    /// Show only the blocklist, or only the allowlist
     #[arg(long, value_enum)]
     kind: Option<Kind>,
-    /// Show only what this access key set, or `rule NAME`, or `configuration`
+    /// Show only entries by this access key, by `rule NAME`, or by `configuration`
     #[arg(long, value_name = "NAME")]
     author: Option<String>,
-    /// Show only networks around this address
+    /// Show only networks that contain this address
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
     /// Show only targets and reasons with this text
@@ -72,7 +72,7 @@ impl Bans {
 
 fn put(bans: &wire::Bans, out: &mut dyn Write) -> io::Result<()> {
     if bans.bans.is_empty() {
-        return writeln!(out, "nobody is listed");
+        return writeln!(out, "the lists are empty");
     }
     let mut sheet = Sheet::new(&["target", "kind", "until", "author", "reason"]);
     for ban in &bans.bans {

@@ -23,28 +23,28 @@ use crate::client::{Fault, Path};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Bench {
-    /// The policy that the attempts pass; without it, the only one that the server has, or `api`
+    /// The policy to check; by default the only one of the server, or `api`
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
     /// A field of the attempts: `name=value`, or `name=@N` for N distinct random values
     #[arg(long = "field", value_name = "NAME=VALUE", value_parser = attempts::source)]
     fields: Vec<(String, Source)>,
-    /// How many connections ask at the same time
+    /// How many connections to use
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=4096))]
     connections: u16,
-    /// How long to ask
+    /// How long to send requests
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration, conflicts_with = "requests")]
     duration: Span,
-    /// How many requests to send, however long it takes
+    /// Send this many requests, however long it takes
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     requests: Option<u64>,
-    /// How many attempts one request carries
+    /// How many attempts to send in one request
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     batch: u8,
 }
 
 /// What to do where no policy can be guessed.
-const WHICH: &str = "say with --policy which policy to ask about";
+const WHICH: &str = "name a policy with --policy";
 
 /// The policy of the starter configuration that suits a load.
 const STARTERS: &str = "api";
@@ -55,8 +55,8 @@ Examples:
   tollgate bench --policy login --field user=ada --field ip=@50 --requests 10000
   tollgate bench --field ip=@100000 --connections 32 --batch 100 --duration 30s --json
 
-Every connection sends its next request when the last one is answered. The attempts are real: they are
-charged. Ctrl-C ends it early and prints what there is.
+Each connection sends its next request when the last one is answered. The attempts are real: they are
+charged. Ctrl-C stops early and prints the results so far.
 Exit codes: 0 measured, 2 an error, or no request was answered.";
 
 impl Bench {
@@ -83,7 +83,7 @@ impl Bench {
 
 /// The policy that is meant where none is said: the only one there is, or the starter's.
 fn usual_policy(session: &Session<'_>) -> anyhow::Result<String> {
-    let answer = match session.client.get(&Path::new(&["ratelimits"])) {
+    let answer = match session.client.get(&Path::new(&["counters"])) {
         Err(fault @ Fault::Refused { .. }) => return Err(anyhow::Error::new(fault).context(WHICH)),
         answer => answer?,
     };

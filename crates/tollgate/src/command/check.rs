@@ -18,16 +18,16 @@ use crate::client::wire::{Decision, LimitLine, RuleLine};
 pub struct Check {
     /// The policy that the attempt passes
     policy: String,
-    /// What is known of the attempt, as in `ip=10.0.0.1`
+    /// The fields of the attempt, as in `ip=10.0.0.1`
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// How much it takes; 0 only looks
+    /// How much to charge; 0 only looks
     #[arg(long, value_name = "N", default_value_t = 1)]
     cost: u64,
-    /// Hold under this id what is limited at once; an id that is held already takes nothing
+    /// The id of holds at `at once` limits; an id that is already held is charged nothing
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Decide, but take nothing
+    /// Decide, but charge nothing
     #[arg(long)]
     dry_run: bool,
 }
@@ -38,7 +38,7 @@ Examples:
   tollgate check mail.accept sender=user@example.com --cost 3 --dry-run
   tollgate check login user=ada && ./let-in
 
-Exit codes: 0 allowed, 1 denied, to wait or deferred, 2 an error.";
+Exit codes: 0 allowed, 1 denied, told to wait, or deferred, 2 an error.";
 
 const GOOD: Style = AnsiColor::Green.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
@@ -86,8 +86,8 @@ impl Check {
 
     fn allowed(&self, decision: &Decision) -> &'static str {
         match (self.dry_run || self.cost == 0, decision.repeated) {
-            (true, _) => "allowed; nothing was taken",
-            (false, true) => "allowed; this id is held already, so nothing was taken",
+            (true, _) => "allowed; nothing was charged",
+            (false, true) => "allowed; this id is already held, so nothing was charged",
             (false, false) if decision.rules.is_empty() && decision.reason.is_none() => {
                 "allowed; no limit applies"
             }
@@ -131,7 +131,7 @@ fn refused(decision: &Decision) -> String {
     let verdict = match decision.verdict.as_str() {
         "wait" => "told to wait",
         "defer" => "deferred",
-        _ if is_barred(decision) => "barred",
+        _ if is_barred(decision) => "blocked",
         _ => "denied",
     };
     let named = [&decision.denied_by, &decision.denied_key].map(|name| name.as_deref().map(words::plain));
@@ -146,12 +146,12 @@ fn refused(decision: &Decision) -> String {
     let retry = match (&decision.defer_until, decision.retry_after_ms) {
         (Some(until), _) => format!(", retry at {}", words::plain(until)),
         (None, Some(millis)) => format!(", retry in {}", words::span(millis)),
-        (None, None) if is_barred(decision) => ", for good".to_owned(),
+        (None, None) if is_barred(decision) => String::new(),
         (None, None) => {
             let line = decision.rules.iter().find(|line| Some(&line.rule) == decision.denied_by.as_ref());
             let limit = line.and_then(|line| line.limit.as_deref()).map(words::plain);
             let limit = limit.map_or_else(String::new, |limit| format!(": {limit}"));
-            format!(", and waiting alone does not help{limit}")
+            format!(", and waiting does not help{limit}")
         }
     };
     format!("{verdict}{by}{code}{retry}")

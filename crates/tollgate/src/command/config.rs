@@ -20,12 +20,12 @@ Examples:
   tollgate config
   tollgate config --json | jq .rules.sender.overrides
 
-Overrides made with `tollgate set` are included. `tollgate check-config` explains a file instead.
+Overrides from `tollgate set` are included. `tollgate check-config` explains a file instead.
 Exit codes: 0 shown, 2 an error.";
 
 impl ShowConfig {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.get(&Path::new(&["ratelimits"]))?;
+        let answer = session.client.get(&Path::new(&["counters"]))?;
         session.show(&answer, put)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value};
 
 use super::limits::LimitArgs;
-use super::rate_limits::{Listing, more};
+use super::policies::{Listing, more};
 use super::table::{Sheet, Tone};
 use super::{Session, words};
 use crate::client::Path;
@@ -23,16 +23,16 @@ pub struct Consumers {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the consumers that have limits of their own
+    /// List the consumers with limits of their own
     List(Listing),
     /// Show the limits of a consumer
     Show {
         /// The consumer
         id: String,
     },
-    /// Give a consumer limits of its own
+    /// Set limits for a consumer
     Set(Setting),
-    /// Remove a consumer's own limits
+    /// Remove the limits of a consumer
     Unset {
         /// The consumer
         id: String,
@@ -55,8 +55,8 @@ Examples:
   tollgate consumers list
   tollgate consumers unset acme
 
-A consumer's limits hold beside those of the policy it passes, on all routes together: an attempt takes
-from both or from neither. `tollgate peek consumer acme` shows what is used. Exit codes: 0 done, 2 an error.";
+A consumer's limits apply in addition to those of the policy, to all routes together. An attempt is charged
+to both or to neither. `tollgate peek consumer acme` shows the counts. Exit codes: 0 done, 2 an error.";
 
 impl Consumers {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
@@ -82,9 +82,9 @@ impl Consumers {
                 session.show(&answer, |answer: &Removed, out| {
                     let id = words::plain(id);
                     if answer.removed {
-                        writeln!(out, "removed: what was set for {id} holds no more")
+                        writeln!(out, "removed the limits of {id}")
                     } else {
-                        writeln!(out, "nothing was set for {id}")
+                        writeln!(out, "{id} has no limits of its own")
                     }
                 })?;
             }

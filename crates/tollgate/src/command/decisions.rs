@@ -14,22 +14,22 @@ use crate::client::wire::Journal;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Decisions {
-    /// Show at most so many
+    /// Show at most this many
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Show only those of this policy
+    /// Show only decisions of this policy
     #[arg(long, value_name = "NAME")]
     policy: Option<String>,
-    /// Show only those that this rule refused
+    /// Show only denials by this rule
     #[arg(long, value_name = "NAME")]
     rule: Option<String>,
-    /// Show only those about this key of any rule, as it is shown here and in refusals
+    /// Show only decisions about this key of any rule, as shown here and in denials
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
-    /// Show only what the caller knows by this correlation id, with every key and the entry of the blocklist
+    /// Show only the decision with this correlation id, with every key and the blocklist entry
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Show only what was decided so
+    /// Show only this verdict
     #[arg(long, value_enum)]
     verdict: Option<Verdict>,
 }
@@ -60,7 +60,7 @@ Examples:
   tollgate decisions --id 85ed10dc0dad8686
   tollgate decisions --policy api --json | jq -r '.decisions[].rule'
 
-Newest first. Under a flood the server writes down only a part of its decisions.
+The newest decision comes first. In a flood the server records only a part of its decisions.
 Exit codes: 0 shown, 2 an error.";
 
 impl Decisions {
@@ -113,7 +113,8 @@ fn put_reasons(journal: &Journal, out: &mut dyn Write) -> io::Result<()> {
             let [target, author, reason] =
                 [&listing.target, &listing.author, &listing.reason].map(|text| words::plain(text));
             let until = listing.until.as_deref();
-            let until = until.map_or("for good".to_owned(), |until| format!("until {}", words::plain(until)));
+            let until =
+                until.map_or("permanently".to_owned(), |until| format!("until {}", words::plain(until)));
             let why = if reason.is_empty() { String::new() } else { format!(": {reason}") };
             writeln!(out, "blocked by the entry {target}, set by {author}, {until}{why}")?;
         }

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::check::field;
-use super::rate_limits::Listing;
+use super::policies::Listing;
 use super::table::{Sheet, Tone, or_dash};
 use super::{DENIED, Session, words};
 use crate::client::Path;
@@ -23,17 +23,17 @@ pub struct Guarding {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// Begin a login: ask whether it may be tried, and count it as a failure until it is finished
+    /// Begin a login: check whether it is allowed, and count it as a failure until it is finished
     Begin(About),
-    /// Say how a login ended
+    /// Report the result of a login
     Finish(Finish),
     /// List the guards
     List,
-    /// Show who is locked
+    /// List the locks
     Locks(Page),
-    /// Show how somebody stands
+    /// Show the failures and locks of a user
     Inspect(About),
-    /// Forget somebody's failures, and so let them in
+    /// Forget the failures of a user, which ends their lock
     Unlock(About),
 }
 
@@ -42,7 +42,7 @@ enum Action {
 struct About {
     /// The guard
     guard: String,
-    /// What is known of them, as in `user=ada ip=192.0.2.1`
+    /// The fields of the login, as in `user=ada ip=192.0.2.1`
     #[arg(value_name = "FIELD=VALUE", value_parser = field, required = true)]
     fields: Vec<(String, String)>,
 }
@@ -50,9 +50,9 @@ struct About {
 /// A login, and how it ended.
 #[derive(Args, Clone, Debug)]
 struct Finish {
-    /// The ticket that came when it began
+    /// The ticket that `guard begin` printed
     ticket: String,
-    /// How it ended
+    /// The result
     #[arg(value_enum)]
     outcome: Outcome,
 }
@@ -81,7 +81,7 @@ Examples:
   tollgate guard inspect login user=ada ip=192.0.2.1
   tollgate guard unlock login user=ada
 
-Exit codes: 0 done or allowed, 1 refused, 2 an error.";
+Exit codes: 0 done or allowed, 1 denied, 2 an error.";
 
 impl Guarding {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
@@ -143,7 +143,7 @@ impl Finish {
         let answer = session.client.post(&Path::new(&["guards", "finish"]), &body)?;
         session.show(&answer, |finished: &Finished, out| match finished.finished.as_str() {
             "now" => writeln!(out, "finished as {outcome} at {}", words::plain(&finished.guard)),
-            "already" => writeln!(out, "it was finished before, and what was said then holds"),
+            "already" => writeln!(out, "it was finished before; the first outcome stands"),
             _ => writeln!(out, "the ticket is no longer known: nothing was changed"),
         })?;
         Ok(())
@@ -158,7 +158,7 @@ fn put_begun(begun: &Begun, out: &mut dyn Write) -> io::Result<()> {
     } else if begun.origin.as_deref() == Some("barred") {
         writeln!(out, "barred")?;
     } else {
-        writeln!(out, "refused{by}{}", asked(&begun.advice))?;
+        writeln!(out, "denied{by}{}", asked(&begun.advice))?;
     }
     if let Some(next) = begun.if_failed.as_ref().map(asked).filter(|next| !next.is_empty()) {
         writeln!(out, "if it fails, the next one is{}", next.trim_start_matches(','))?;
@@ -198,7 +198,7 @@ fn put_guards(guards: &Guards, out: &mut dyn Write) -> io::Result<()> {
 
 fn put_locks(guard: &str, locks: &Locks, out: &mut dyn Write) -> io::Result<()> {
     if locks.locks.is_empty() && locks.next.is_none() {
-        return writeln!(out, "nobody is locked");
+        return writeln!(out, "there are no locks");
     }
     let mut sheet = Sheet::new(&["rule", "key", ">failures", "locked until"]);
     for lock in &locks.locks {
@@ -244,7 +244,7 @@ fn put_standings(standings: &Standings, out: &mut dyn Write) -> io::Result<()> {
 
 fn put_unlocked(unlocked: &Unlocked, out: &mut dyn Write) -> io::Result<()> {
     if unlocked.unlocked.is_empty() {
-        return writeln!(out, "nobody like that is locked");
+        return writeln!(out, "no such user is locked");
     }
     for key in &unlocked.unlocked {
         writeln!(out, "forgot the failures of {} {}", words::plain(&key.rule), words::plain(&key.key))?;

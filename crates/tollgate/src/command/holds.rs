@@ -19,10 +19,10 @@ pub struct Holds {
     rule: String,
     /// The key; the rule's own name for a rule without key
     key: String,
-    /// Release this hold; no error if it is not held
+    /// Release this hold; it is no error if it is not held
     #[arg(long, value_name = "ID", conflicts_with = "renew")]
     release: Option<String>,
-    /// Renew this hold, so that it expires later; an error if it is not held any more
+    /// Renew this hold; it is an error if it is no longer held
     #[arg(long, value_name = "ID")]
     renew: Option<String>,
 }

@@ -7,13 +7,13 @@ use tollgate_core::grammar;
 /// Limits, in one of two forms.
 #[derive(Args, Clone, Debug)]
 pub(super) struct LimitArgs {
-    /// The limits, in the grammar of limits, as in '10/s burst 50' or 1000/hour
+    /// The limits, as in '10/s burst 50' or 1000/hour
     #[arg(value_name = "LIMIT", value_parser = limit, conflicts_with_all = ["requests_per_second", "burst_size"])]
     limits: Vec<String>,
-    /// Instead of LIMIT: how many a second
+    /// Instead of LIMIT: the rate per second
     #[arg(long, value_name = "N", requires = "burst_size")]
     requests_per_second: Option<u64>,
-    /// Instead of LIMIT: how many at once
+    /// Instead of LIMIT: the burst
     #[arg(long, value_name = "N", requires = "requests_per_second")]
     burst_size: Option<u64>,
 }
@@ -33,7 +33,7 @@ impl LimitArgs {
     /// Fails if none are said.
     pub(super) fn must_be_there(&self) -> anyhow::Result<()> {
         if self.is_empty() {
-            anyhow::bail!("say which limits, as in '10/s burst 50' or 1000/hour; `unlimited` is none at all");
+            anyhow::bail!("limits are missing, as in '10/s burst 50', 1000/hour or `unlimited`");
         }
         Ok(())
     }

@@ -21,7 +21,7 @@ pub struct Completions {
 #[derive(Args, Clone, Debug)]
 #[command(after_help = MAN_EXAMPLES)]
 pub struct Manual {
-    /// Write a page for every command into this directory instead of printing the main one
+    /// Write a page for every command into this directory, instead of printing the main page
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }

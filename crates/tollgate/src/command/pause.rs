@@ -16,18 +16,18 @@ use crate::client::wire::{Paced, Paused, Resumed};
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES, group = ArgGroup::new("what").required(true).args(["lasts", "end", "show"]))]
 pub struct Pause {
-    /// The policy whose attempts wait
+    /// The policy of the calls
     policy: String,
-    /// Whom it is about, as in `chat=4711`; the whole policy if this is left out
+    /// Which calls, as in `chat=4711`; by default the whole policy
     #[arg(value_name = "FIELD=VALUE", value_parser = field)]
     fields: Vec<(String, String)>,
-    /// How long to stand still
+    /// How long to pause
     #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
     lasts: Option<Span>,
-    /// Let everything of the policy go on
+    /// End all pauses of the policy
     #[arg(long, conflicts_with = "fields")]
     end: bool,
-    /// Show who waits and what stands still
+    /// Show waiting calls and pauses
     #[arg(long, conflicts_with = "fields")]
     show: bool,
 }
@@ -39,8 +39,8 @@ Examples:
   tollgate pause telegram --show
   tollgate pause telegram --end
 
-It holds for `tollgate acquire` and for requests that wait at the gateway: on this node at once, on
-all others within a second. A longer pause is not cut short.
+A pause applies to `tollgate acquire` and to requests that wait at the gateway: on this node at once, on
+all others within a second. A new pause never shortens a longer one.
 Exit codes: 0 done, 2 an error.";
 
 impl Pause {
@@ -53,15 +53,15 @@ impl Pause {
             session.show(&answer, |paused: &Paused, out| {
                 let lasts = words::span(paused.retry_after_ms);
                 match paused.keys {
-                    0 => writeln!(out, "{} stands still for {lasts}", words::plain(&paused.policy)),
-                    1 => writeln!(out, "1 key stands still for {lasts}"),
-                    keys => writeln!(out, "{keys} keys stand still for {lasts}"),
+                    0 => writeln!(out, "{} is paused for {lasts}", words::plain(&paused.policy)),
+                    1 => writeln!(out, "1 key is paused for {lasts}"),
+                    keys => writeln!(out, "{keys} keys are paused for {lasts}"),
                 }
             })?;
         } else if self.end {
             let answer = session.client.delete(&report)?;
             session.show(&answer, |resumed: &Resumed, out| match resumed.resumed {
-                0 => writeln!(out, "nothing stood still"),
+                0 => writeln!(out, "nothing was paused"),
                 1 => writeln!(out, "1 pause ended"),
                 many => writeln!(out, "{many} pauses ended"),
             })?;
@@ -80,7 +80,7 @@ fn put(paced: &Paced, out: &mut dyn Write) -> io::Result<()> {
             (Some(rule), Some(key)) => format!("{} {}", words::plain(rule), words::plain(key)),
             _ => words::plain(&paced.policy),
         };
-        writeln!(out, "{what} stands still for {}", words::span(pause.retry_after_ms))?;
+        writeln!(out, "{what} is paused for {}", words::span(pause.retry_after_ms))?;
     }
     Ok(())
 }

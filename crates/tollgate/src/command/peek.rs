@@ -26,11 +26,11 @@ Examples:
   tollgate peek global global
   tollgate peek login ada,10.0.0.1       (a key of two fields)
 
-Looking charges nothing. Exit codes: 0 shown, 2 an error.";
+Nothing is charged. Exit codes: 0 shown, 2 an error.";
 
 impl Peek {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.get(&Path::new(&["ratelimits", &self.rule, &self.key]))?;
+        let answer = session.client.get(&Path::new(&["counters", &self.rule, &self.key]))?;
         session.show(&answer, put)?;
         Ok(ExitCode::SUCCESS)
     }

@@ -15,10 +15,10 @@ use crate::client::wire::Refunded;
 pub struct Refund {
     /// The receipt that `tollgate check` printed
     receipt: String,
-    /// How much of the attempt's cost to give back; all of it unless this or --count is given
+    /// How much of the attempt's cost to refund; everything unless this or --count is given
     #[arg(long, value_name = "NUMBER")]
     amount: Option<u64>,
-    /// How much to give back at rules that count this field
+    /// How much to refund at rules that count this field
     #[arg(long, value_name = "FIELD=NUMBER", value_parser = count)]
     count: Vec<(String, u64)>,
 }
@@ -29,8 +29,8 @@ Examples:
   tollgate refund \"$receipt\"
   tollgate refund \"$receipt\" --amount 2      (3 of 5 were used)
 
-A receipt counts once: giving it back again changes nothing and is no error.
-Exit codes: 0 given back, now or before, 1 too old to be given back, 2 an error.";
+A receipt can be used once. A second refund changes nothing and is no error.
+Exit codes: 0 refunded, now or before, 1 too old, 2 an error.";
 
 /// Reads `recipients=3`.
 fn count(text: &str) -> Result<(String, u64), String> {
@@ -43,9 +43,9 @@ impl Refund {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let answer = session.client.post(&Path::new(&["refund"]), &self.body())?;
         let given = session.show(&answer, |given: &Refunded, out| match given.given.as_str() {
-            "back" => writeln!(out, "given back"),
-            "already" => writeln!(out, "was given back before"),
-            "too_old" => writeln!(out, "too old to be given back"),
+            "back" => writeln!(out, "refunded"),
+            "already" => writeln!(out, "was refunded before"),
+            "too_old" => writeln!(out, "too old to be refunded"),
             other => writeln!(out, "{}", words::plain(other)),
         })?;
         Ok(if given.given == "too_old" { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })

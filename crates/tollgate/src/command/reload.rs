@@ -18,8 +18,8 @@ Examples:
   tollgate reload
   tollgate check-config --config tollgate.yaml && tollgate reload
 
-Counters are kept. A configuration that cannot be used changes nothing: the problems are printed and the
-old one stays in force. Exit codes: 0 reloaded, 2 an error.";
+Counters are kept. If the new configuration is invalid, its problems are printed and the old one stays in
+force. Exit codes: 0 reloaded, 2 an error.";
 
 impl Reload {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {

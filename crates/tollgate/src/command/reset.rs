@@ -20,13 +20,13 @@ pub struct Reset {
     /// The rule of the key
     #[arg(value_name = "RULE", requires = "key", conflicts_with_all = ["whole_rule", "all"])]
     rule: Option<String>,
-    /// The key whose counts are forgotten; the rule's own name for a rule without key
+    /// The key whose counts are reset; the rule's own name for a rule without key
     #[arg(value_name = "KEY")]
     key: Option<String>,
-    /// Forget the counts of every key of this rule
+    /// Reset the counts of every key of this rule
     #[arg(long = "rule", value_name = "RULE")]
     whole_rule: Option<String>,
-    /// Forget every count there is; asks first
+    /// Reset all counts of the server; asks first
     #[arg(long)]
     all: bool,
     /// Do not ask
@@ -40,25 +40,25 @@ Examples:
   tollgate reset --rule sender
   tollgate reset --all --yes
 
-Limits and overrides stay as they are. Exit codes: 0 reset, 2 an error.";
+Only counts are reset: policies, limits and overrides stay. `tollgate policies delete` deletes a policy.
+Exit codes: 0 reset, 2 an error.";
 
 impl Reset {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         let (path, what) = match (&self.rule, &self.key, &self.whole_rule) {
-            (Some(rule), Some(key), _) => (
-                Path::new(&["ratelimits", rule, key]),
-                format!("{} {}", words::plain(rule), words::plain(key)),
-            ),
+            (Some(rule), Some(key), _) => {
+                (Path::new(&["counters", rule, key]), format!("{} {}", words::plain(rule), words::plain(key)))
+            }
             (_, _, Some(rule)) => {
-                (Path::new(&["ratelimits", rule]), format!("every key of {}", words::plain(rule)))
+                (Path::new(&["counters", rule]), format!("every key of {}", words::plain(rule)))
             }
             _ => {
                 self.confirm(session)?;
-                (Path::new(&["ratelimits"]), "every key of every rule".to_owned())
+                (Path::new(&["counters"]), "every key of every rule".to_owned())
             }
         };
         let answer = session.client.delete(&path)?;
-        session.show(&answer, |_: &Value, out| writeln!(out, "reset: {what} starts afresh"))?;
+        session.show(&answer, |_: &Value, out| writeln!(out, "reset the counts of {what}"))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -68,11 +68,11 @@ impl Reset {
         }
         let stdin = io::stdin();
         if !stdin.is_terminal() {
-            anyhow::bail!("--all needs --yes where nobody can be asked");
+            anyhow::bail!("--all needs --yes if standard input is not a terminal");
         }
         // The question goes to standard error, so that --json prints nothing but JSON.
         let mut stderr = io::stderr();
-        write!(stderr, "Forget every count on {}? Type yes: ", session.client.server())?;
+        write!(stderr, "Reset all counts on {}? Type yes: ", session.client.server())?;
         stderr.flush()?;
         let mut typed = String::new();
         stdin.lock().read_line(&mut typed)?;

@@ -21,16 +21,16 @@ pub struct Routes {
 
 #[derive(Clone, Debug, Subcommand)]
 enum Action {
-    /// List the routes and the policies they pass
+    /// List the routes and their policies
     List,
-    /// Make a route pass a policy
+    /// Assign a policy to a route
     Assign {
         /// The route's name
         route: String,
-        /// The policy's name, whether it was made with `rate-limits` or is configured
+        /// The policy's name; it may be configured or created with `policies create`
         policy: String,
     },
-    /// Make a route pass what it is configured to
+    /// Restore the configured policy of a route
     Unassign {
         /// The route's name
         route: String,
@@ -43,8 +43,8 @@ Examples:
   tollgate routes assign checkout partners
   tollgate routes unassign checkout
 
-What is assigned holds at once, on every node within a second, and beats the configuration file until it
-is unassigned. Exit codes: 0 done, 2 an error.";
+An assignment takes effect at once, and on every node within a second. It overrides the configuration file
+until it is removed. Exit codes: 0 done, 2 an error.";
 
 impl Routes {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
@@ -65,9 +65,9 @@ impl Routes {
                 session.show(&answer, |answer: &Removed, out| {
                     let route = words::plain(route);
                     if answer.removed {
-                        writeln!(out, "{route} passes what it is configured to")
+                        writeln!(out, "{route} uses its configured policy")
                     } else {
-                        writeln!(out, "{route} was not assigned anything")
+                        writeln!(out, "{route} had no assigned policy")
                     }
                 })?;
             }

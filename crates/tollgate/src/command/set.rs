@@ -18,10 +18,10 @@ pub struct Set {
     rule: String,
     /// The key; the rule's own name for a rule without key
     key: String,
-    /// The limits that hold for this key instead of the rule's
+    /// The limits of this key, instead of the rule's
     #[arg(value_name = "LIMIT", required_unless_present = "unset", conflicts_with = "unset", value_parser = limit)]
     limits: Vec<String>,
-    /// Remove the key's own limits, so that the rule's hold again
+    /// Remove the override, so that the rule's limits apply again
     #[arg(long)]
     unset: bool,
 }
@@ -33,26 +33,26 @@ Examples:
   tollgate set domain example.com unlimited
   tollgate set sender user@example.com --unset
 
-It holds at once and beats the configuration file until it is removed. It is kept in the store: restarts
-do not end it, unless the store is `memory`. Exit codes: 0 set or removed, 2 an error.";
+An override takes effect at once. It overrides the configuration file until it is removed. The store keeps
+it across restarts, unless it is `memory`. Exit codes: 0 set or removed, 2 an error.";
 
 impl Set {
     pub(super) fn run(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
         if self.unset {
             return self.remove(session);
         }
-        let path = Path::new(&["ratelimits", &self.rule, &self.key]);
+        let path = Path::new(&["counters", &self.rule, &self.key]);
         let answer = session.client.put(&path, &json!({ "limits": self.limits }))?;
         session.show(&answer, peek::put)?;
         Ok(ExitCode::SUCCESS)
     }
 
     fn remove(&self, session: &mut Session<'_>) -> anyhow::Result<ExitCode> {
-        let answer = session.client.delete(&Path::new(&["ratelimits", &self.rule, &self.key, "override"]))?;
+        let answer = session.client.delete(&Path::new(&["counters", &self.rule, &self.key, "override"]))?;
         session.show(&answer, |answer: &Removed, out| {
             let (rule, key) = (words::plain(&self.rule), words::plain(&self.key));
             if answer.removed {
-                writeln!(out, "removed: the limits of rule {rule} hold for {key} again")
+                writeln!(out, "removed: the limits of rule {rule} apply to {key} again")
             } else {
                 writeln!(out, "{key} had no limits of its own in rule {rule}")
             }

@@ -19,13 +19,13 @@ use crate::client::wire;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Top {
-    /// How often to look
+    /// How often to refresh
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration)]
     interval: Span,
-    /// Look for one interval, print, and end; as it does where nobody watches
+    /// Print one interval and exit; the default if the output is no terminal
     #[arg(long)]
     once: bool,
-    /// Show at most so many refused keys
+    /// Show at most this many denied keys
     #[arg(long, value_name = "N", default_value_t = 20)]
     limit: usize,
 }
@@ -36,7 +36,7 @@ Examples:
   tollgate top --interval 5s
   tollgate top --once | head
 
-On a terminal, q or Ctrl-C ends it. With --json it prints the totals once, as the server has them.
+On a terminal, press q or Ctrl-C to quit. With --json it prints the server's totals once.
 Exit codes: 0 shown, 2 an error.";
 
 impl Top {

@@ -22,7 +22,7 @@ Examples:
   tollgate unban 203.0.113.0/24
   tollgate unban user=bob
 
-What the configuration file lists stays listed; `tollgate ban --allow` goes before it.
+Entries of the configuration file stay; `tollgate ban --allow` overrides them.
 Exit codes: 0 removed, or nothing was set; 2 an error.";
 
 impl Unban {

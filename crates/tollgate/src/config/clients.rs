@@ -74,7 +74,7 @@ fn proxies(written: &raw::Clients, path: &Path, findings: &mut Findings<'_>) -> 
     };
     let Some(texts) = &written.trusted_proxies else {
         if written.address_header.is_some() {
-            let message = "nobody's word is taken without `trusted_proxies`: add them, as in `[10.0.0.0/8]`";
+            let message = "this header is used only with `trusted_proxies`: add them, as in `[10.0.0.0/8]`";
             findings.key(&path.key("address_header"), message);
         }
         return TrustedProxies::none();
@@ -93,7 +93,7 @@ fn proxies(written: &raw::Clients, path: &Path, findings: &mut Findings<'_>) -> 
         let message = format!(
             "these networks are every {family} address, so any client can choose the address that it is counted by"
         );
-        findings.warn(&path, &message, "name the networks of your proxies alone, as in `10.0.0.0/8`");
+        findings.warn(&path, &message, "name only the networks of your proxies, as in `10.0.0.0/8`");
     }
     TrustedProxies::new(nets, header)
 }

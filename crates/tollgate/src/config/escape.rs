@@ -23,7 +23,7 @@ impl Config {
         Some(Warning {
             policy: Some(policy.name.to_string()),
             message: format!(
-                "the rule {} counts by `{}`, which the client chooses: who says something else in each request is counted afresh each time",
+                "the rule {} counts by `{}`, which the client chooses: a client that changes it in each request evades the rule",
                 rule.name, field.name
             ),
             remedy:

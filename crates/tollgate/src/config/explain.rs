@@ -141,7 +141,7 @@ pub fn ban(ban: Banning) -> String {
         Some(most) => format!(", twice as long each time, up to {}", spell(most)),
         None => String::new(),
     };
-    format!("a key with {after} {denials} in {within} is barred for {lasts}{grows}")
+    format!("a key with {after} {denials} in {within} is banned for {lasts}{grows}")
 }
 
 fn plan(plan: &Plan) -> Vec<LimitInWords> {
@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn bans_say_whom_they_bar_and_for_how_long() {
         let table = [
-            ("after 100 denials in 10m ban 1h", "a key with 100 denials in 10 minutes is barred for 1 hour"),
+            ("after 100 denials in 10m ban 1h", "a key with 100 denials in 10 minutes is banned for 1 hour"),
             (
                 "after 1 denial in 1s ban 15m up to 1d",
-                "a key with 1 denial in 1 second is barred for 15 minutes, twice as long each time, up to 1 day",
+                "a key with 1 denial in 1 second is banned for 15 minutes, twice as long each time, up to 1 day",
             ),
         ];
         for (written, words) in table {

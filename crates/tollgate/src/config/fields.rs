@@ -22,7 +22,7 @@ pub(super) fn mean(written: &Named<FieldForm>, findings: &mut Findings<'_>) -> K
             FieldForm::Table(FieldTable { ip: Some(ip), .. }) => of_prefixes(ip, &path.key("ip"), findings),
             FieldForm::Table(FieldTable { ip: None, of: Some(_) }) => Some(FieldKind::Domain),
             FieldForm::Table(FieldTable { ip: None, of: None }) => {
-                findings.value(&path, "an empty table says nothing: write `ip` or `of`".to_owned());
+                findings.value(&path, "an empty table has no effect: write `ip` or `of`".to_owned());
                 None
             }
         };

@@ -93,7 +93,7 @@ fn message(mut error: &serde_saphyr::Error) -> String {
         | E::AliasReplayLimitExceeded { .. }
         | E::AliasExpansionLimitExceeded { .. }
         | E::AliasReplayStackDepthExceeded { .. } => {
-            return "the aliases stand for too much text: write it out where it is needed".to_owned();
+            return "the aliases expand to too much text: write it out where it is needed".to_owned();
         }
         _ => {}
     }

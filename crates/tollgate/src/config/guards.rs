@@ -72,7 +72,7 @@ pub(super) fn make(
         if let Some(what) = taken {
             findings.key(
                 &path,
-                format!("`by` makes a rule and a policy of this name, and there is a {what} `{name}` already: name the guard otherwise, or write `policy: {name}`"),
+                format!("`by` makes a rule and a policy of this name, and there is a {what} `{name}` already: rename the guard, or write `policy: {name}`"),
             );
             continue;
         }
@@ -140,7 +140,7 @@ fn simple(form: &GuardForm, path: &Path, findings: &mut Findings<'_>) -> Option<
         By::Several(fields) => By::Several(fields.clone()),
     };
     if matches!(&by, By::Several(fields) if fields.is_empty()) {
-        findings.value(&path.key("by"), "an empty list: one ladder for everybody would lock everybody");
+        findings.value(&path.key("by"), "an empty list: one ladder for all users would lock all of them");
         return None;
     }
     Some((by, ladder.to_owned()))
@@ -155,7 +155,7 @@ fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option
             findings.value(
                 path,
                 format!(
-                    "`{text}` is no ladder: write `standard`, or one as in `ladder 4 +2s then 11 lock 15m`"
+                    "`{text}` is not a ladder: write `standard`, or one as in `ladder 4 +2s then 11 lock 15m`"
                 ),
             );
             None
@@ -290,13 +290,13 @@ impl Config {
             };
             if !notifies {
                 warnings.push(warning(
-                    format!("guard {} has a webhook, and no step of its ladders says `notify`", guard.name),
+                    format!("guard {} has a webhook, but no step of its ladders has `notify`", guard.name),
                     "add `notify` to a step, as in `11 lock 15m notify`",
                 ));
             }
             if webhook.is_in_clear() {
                 warnings.push(warning(
-                    format!("the webhook of guard {} is told of accounts without TLS", guard.name),
+                    format!("the webhook of guard {} gets account names without TLS", guard.name),
                     "write its `url` with https://",
                 ));
             }
@@ -319,7 +319,7 @@ fn locks_owner(guard: &Guard, rule: &Rule) -> Option<Warning> {
     Some(Warning {
         policy: Some(guard.policy.to_string()),
         message: format!(
-            "the rule {} locks by {} alone, so whoever fails often enough locks the owner out too",
+            "the rule {} locks by {} only, so an attacker who fails often enough locks the owner out too",
             rule.name,
             by.join(", ")
         ),

@@ -57,7 +57,7 @@ fn limit(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Option<
         findings.warn(
             path,
             "0 and null mean that nothing is limited, not that nothing passes",
-            "write `unlimited`; to refuse a key, put it on the `blocklist`",
+            "write `unlimited`; to block a key, put it on the `blocklist`",
         );
     }
     let zone = limit.as_ref().and_then(Limit::calendar).and_then(|period| period.zone.as_ref());

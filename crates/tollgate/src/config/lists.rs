@@ -63,7 +63,7 @@ fn warn_of_everybody(listings: &[Listing], findings: &mut Findings<'_>) {
     for family in covered(&nets) {
         let message =
             format!("these networks are every {family} address, so every attempt that brings one is blocked");
-        findings.warn(&Path::of(&["blocklist"]), &message, "name the networks that are meant");
+        findings.warn(&Path::of(&["blocklist"]), &message, "name the networks that you mean");
     }
 }
 
@@ -106,11 +106,11 @@ impl<'w> Entry<'w> {
             findings.value(&self.path.key("reason"), problem);
         }
         if self.public && self.reason.is_empty() {
-            findings.value(&self.path.key("public"), "there is no `reason` to tell");
+            findings.value(&self.path.key("public"), "`public` needs a `reason`");
         }
         let until = self.until.map(|text| moment(text).ok_or(text));
         let until = until.transpose().map_err(|text| {
-            let problem = format!("`{}` is no moment: write it as in `2027-01-31T12:00:00Z`", shown(text));
+            let problem = format!("`{}` is not a time: write it as in `2027-01-31T12:00:00Z`", shown(text));
             findings.value(&self.path.key("until"), problem);
         });
         Some(Listing {
@@ -148,6 +148,6 @@ fn misfit(target: &Target, kinds: &Kinds, rules: &Rules) -> Option<String> {
             return None;
         }
         let near = hint(nearest(name, known()));
-        Some(format!("no rule knows the field `{name}`, and `fields` does not say what it holds{near}"))
+        Some(format!("no rule uses the field `{name}`, and `fields` does not declare it{near}"))
     })
 }

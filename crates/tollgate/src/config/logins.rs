@@ -31,7 +31,7 @@ fn doubtful_success(route: &RouteSettings, guard: &GuardSettings) -> Option<Warn
     Some(Warning {
         policy: None,
         message: format!(
-            "route {}: {status} alone clears the failures of guard {}, and services redirect for other reasons: another host, a missing slash, a wrong password",
+            "route {}: {status} clears the failures of guard {}, but services redirect for other reasons: another host, a missing slash, a wrong password",
             route.name, guard.name
         ),
         remedy: format!(
@@ -45,7 +45,7 @@ fn doubtful_neutral(route: &RouteSettings, guard: &GuardSettings) -> Option<Warn
     Some(Warning {
         policy: None,
         message: format!(
-            "route {}: a login that is answered with {status} is given back to guard {}, and many services answer a wrong password with it",
+            "route {}: a login that is answered with {status} is refunded by guard {}, but many services answer a wrong password with it",
             route.name, guard.name
         ),
         remedy: format!("leave {status} out of `neutral` unless the service checks no password then"),

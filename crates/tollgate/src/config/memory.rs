@@ -23,7 +23,7 @@ impl Config {
     pub fn memory_need(&self) -> Option<MemoryNeed> {
         let max_keys = match &self.store {
             StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => *max_keys as u64,
-            StoreConfig::Redis(_) => return None,
+            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => return None,
         };
         let (mut key_bytes, mut single, mut keyed) = (0, 0_u64, false);
         for rule in self.policies.rules().iter().filter(|rule| rule.enabled) {

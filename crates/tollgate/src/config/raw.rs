@@ -32,30 +32,29 @@ const ON_OUTAGE_PATTERN: &str = r"^\s*(allow|deny|local\s+([0-9][0-9_]*\s*%|1\s*
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table of settings")]
 pub(super) struct Written {
-    /// Whether anything is limited at all; true unless said otherwise.
+    /// Whether limits are enforced; by default true.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,
     /// Where the server listens.
     pub(super) listen: Option<Listen>,
     /// The API keys that callers identify themselves with.
     pub(super) keys: Option<Vec<Key>>,
-    /// Where counters are kept; the file `./tollgate.redb` unless said otherwise.
+    /// Where counters are kept; by default the file `./tollgate.redb`.
     pub(super) store: Option<StoreForm>,
-    /// What is logged, and how.
+    /// The log.
     pub(super) log: Option<Log>,
-    /// How long requests that are under way may take once the program was told to end, from `0s` to
+    /// How long requests in flight may take when the program ends, from `0s` to
     /// `10m`.
     #[schemars(default = "ten_seconds", example = "30s")]
     pub(super) drain: Option<String>,
-    /// Who clients are, to the gateway and to forward-auth.
+    /// How clients are identified by the gateway and by forward-auth.
     pub(super) clients: Option<clients::Clients>,
     /// How the gateway and forward-auth answer.
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
-    /// What rules do while a store that others share cannot be used, unless they say it themselves;
-    /// policies made over the API too. `local 50%`, `local 1/3`, `allow` or `deny`, as for a rule.
-    /// `local 50%` unless said otherwise.
+    /// What rules do while a shared store is down, unless they have their own `on_outage`: `local 50%`,
+    /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
     pub(super) on_outage: Option<String>,
     /// What fields hold, and so how their values are made comparable. `ip`, `client_ip`, `sender`,
@@ -64,9 +63,9 @@ pub(super) struct Written {
     /// The rules, by name.
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(super) rules: Option<Named<Rule>>,
-    /// Whom nothing is decided for: attempts from these are barred before anything is counted.
+    /// Who is blocked. The list is checked before anything is counted.
     pub(super) blocklist: Option<Vec<BlockedForm>>,
-    /// Who is never barred, whatever the blocklist says: of networks that lie in each other the smallest
+    /// Who is never blocked, whatever the blocklist says; of several networks with an address, the smallest
     /// counts. Limits hold for them too.
     pub(super) allowlist: Option<Vec<AllowedForm>>,
     /// The policies, by name: which rules one kind of attempt passes.
@@ -86,7 +85,7 @@ pub(super) struct Listen {
     pub(super) http: Option<String>,
 }
 
-/// An API key. Exactly one of `token_env`, `token_file` and `token_sha256` says what its token is.
+/// An API key. Exactly one of `token_env`, `token_file` and `token_sha256` must be set.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `name`, `role` and where the token is")]
 pub(super) struct Key {
@@ -115,13 +114,13 @@ pub(super) enum Role {
     Admin,
 }
 
-/// What is logged, and how.
+/// The log.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ format: json, level: info }`")]
 pub(super) struct Log {
-    /// `pretty` for people, `json` for machines; `pretty` unless said otherwise.
+    /// `pretty` for people, `json` for machines; by default `pretty`.
     pub(super) format: Option<LogFormat>,
-    /// How much; `info` unless said otherwise.
+    /// The level; by default `info`.
     pub(super) level: Option<LogLevel>,
 }
 
@@ -158,7 +157,7 @@ pub(super) enum SyncForm {
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ by: ip, limits: [10/s burst 50] }`")]
 #[schemars(extend("required" = ["limits"]))]
 pub(super) struct Rule {
-    /// How an application knows the rule: every answer that it refuses has this code, as in
+    /// A name for the application: every denial by the rule carries it, as in
     /// `MAX_ACTIVE_DEALS`. 1 to 64 of `A-Z a-z 0-9 _ . -`.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.-]{1,64}$"), example = &"MAX_ACTIVE_DEALS")]
     pub(super) code: Option<String>,
@@ -172,32 +171,32 @@ pub(super) struct Rule {
     /// Limits that hold for single keys instead, by the key: values in the order of `by`, separated
     /// by commas.
     pub(super) overrides: Option<Named<Limits>>,
-    /// What happens when a limit is exceeded; `reject` unless said otherwise.
+    /// What happens when a limit is exceeded; by default `reject`.
     pub(super) on_exceed: Option<OnExceedForm>,
-    /// What happens while a store that others share cannot be used. `local 50%`: each node counts by
+    /// What happens while a shared store is down. `local 50%`: each node counts by
     /// itself, with this share of every limit (`local 1/3`: a third). `allow`: the rule is skipped.
-    /// `deny`: the attempt is denied. The top-level `on_outage` unless said otherwise; `deny` instead of
+    /// `deny`: the attempt is denied. By default the top-level `on_outage`; `deny` instead of
     /// `local` for a rule with `in total` or `at once` without `for`, which have no share, and always for a
     /// ladder.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN))]
     #[schemars(example = "local 50%", example = "local 1/3", example = &"deny")]
     pub(super) on_outage: Option<String>,
     /// When the rule bans a key that it keeps denying, and for how long: twice as long each time, where
-    /// it says `up to`. It never does unless this is said.
+    /// it says `up to`. By default it never does.
     #[schemars(regex(pattern = BAN_PATTERN), example = "after 100 denials in 10m ban 1h up to 24h")]
     pub(super) ban: Option<String>,
     /// The field whose number an attempt costs at this rule, as in `recipients` or `bytes`. Without it an
-    /// attempt costs what it says, 1 if it says nothing. An attempt without the field is a mistake.
+    /// rule counts the attempt's cost, by default 1. An attempt without the field is an error.
     #[schemars(example = &"recipients")]
     pub(super) count: Option<String>,
-    /// Which answers count: an attempt is charged at first, and given back once it is answered with
-    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; all unless said
-    /// otherwise. Where nobody sees the answer, every attempt counts.
+    /// Which answers count: an attempt is charged at first, and refunded if its answer has
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; by default all. If tollgate does
+    /// not see the answer, every attempt counts.
     pub(super) count_when: Option<CountWhen>,
-    /// A rule that is switched off charges nothing; true unless said otherwise.
+    /// `false` switches the rule off; by default true.
     #[schemars(default = "yes")]
     pub(super) enabled: Option<bool>,
-    /// Whether its keys are kept out of everything that people read; false unless said otherwise, and
+    /// Whether its keys are hidden in answers, logs and lists; by default false, and
     /// true for the ladder of a guard that counts by more than addresses and does not ban.
     pub(super) secret: Option<bool>,
 }

@@ -285,11 +285,11 @@ fn mean_on_outage(
 fn mean_ban(written: Option<&str>, rule: &Rule, path: &Path, findings: &mut Findings<'_>) -> Option<Banning> {
     let banning = written?.parse().map_err(|error| findings.grammar(path, error)).ok()?;
     let problem = if rule.by.is_empty() {
-        "without `by` the rule has one key, and a ban would bar everybody"
+        "without `by` the rule has one key, so a ban would block all clients"
     } else if rule.observes() {
-        "a rule that only observes denies nobody, so it has nobody to ban"
+        "a rule that only observes denies no attempt, so it cannot ban"
     } else if rule.secret {
-        "the keys of the rule are secret, and whoever is banned can be read in the lists"
+        "the keys of the rule are secret, but the lists show who is banned"
     } else {
         return Some(banning);
     };
@@ -331,20 +331,22 @@ fn shown_of(rule: &Rule, key: &str) -> String {
 fn misfit(rule: &Rule, written: &str) -> String {
     let key = shown_of(rule, written);
     match &*rule.by {
-        [_] if key.is_empty() => "an empty value is no key".to_owned(),
-        [] => format!("`{key}` is no key: without `by` the rule has one key, its own name `{}`", rule.name),
+        [_] if key.is_empty() => "an empty value is not a key".to_owned(),
+        [] => {
+            format!("`{key}` is not a key: without `by` the rule has one key, its own name `{}`", rule.name)
+        }
         [field] => {
             let name = &field.name;
             match field.kind.check(written) {
                 _ if matches!(field.kind, FieldKind::Ip { .. }) => {
-                    format!("`{key}` is no key: the field `{name}` holds IPv4 or IPv6 addresses")
+                    format!("`{key}` is not a key: the field `{name}` holds IPv4 or IPv6 addresses")
                 }
-                Err(error) => format!("`{key}` is no key: the value of `{name}` {error}"),
-                Ok(()) => format!("`{key}` is no key: the rule does not apply to the null sender"),
+                Err(error) => format!("`{key}` is not a key: the value of `{name}` {error}"),
+                Ok(()) => format!("`{key}` is not a key: the rule does not apply to the null sender"),
             }
         }
         several => format!(
-            "`{key}` is no key: write one value for each of {}, separated by commas",
+            "`{key}` is not a key: write one value for each of {}, separated by commas",
             listed(several.iter().map(|field| &*field.name))
         ),
     }

@@ -22,7 +22,7 @@ impl SlotSpread {
     /// What that means.
     pub fn words(&self) -> String {
         format!(
-            "the rules {} lie apart in the Cluster, so under concurrency it is weaker than all or nothing: no limit is exceeded, but an attempt may be refused because of another that is refused too",
+            "the rules {} are in different slots of the Cluster, which is weaker than all or nothing: no limit is exceeded, but concurrent attempts may deny each other",
             self.rules.join(", ")
         )
     }

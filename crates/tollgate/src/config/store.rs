@@ -1,5 +1,6 @@
 //! Where counters are kept.
 
+mod postgres;
 mod redis;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use super::limits;
 use super::problem::{Findings, hint, shown};
 use super::raw::{self, StoreForm, StoreTable};
 use super::tree::Path;
+use tollgate_postgres::Settings as PostgresSettings;
 use tollgate_redis::Settings as RedisSettings;
 
 /// Where counters are kept.
@@ -37,6 +39,8 @@ pub enum StoreConfig {
     },
     /// In Redis or Valkey.
     Redis(Box<RedisSettings>),
+    /// In PostgreSQL.
+    Postgres(Box<PostgresSettings>),
 }
 
 impl StoreConfig {
@@ -63,7 +67,7 @@ impl StoreConfig {
     pub fn is_shared(&self) -> bool {
         match self {
             Self::Memory { .. } | Self::File { .. } => false,
-            Self::Redis(_) => true,
+            Self::Redis(_) | Self::Postgres(_) => true,
         }
     }
 
@@ -81,7 +85,7 @@ impl StoreConfig {
         (!directory.is_dir()).then(|| Warning {
             policy: None,
             message: format!(
-                "the store's file is to be in {}, and there is no such directory: the server would not start",
+                "the store's file should be in {}, but there is no such directory: the server would not start",
                 directory.display()
             ),
             remedy: "make the directory, where the server runs, for the user that it runs as".to_owned(),
@@ -93,7 +97,7 @@ const MAX_KEYS: usize = 1_000_000;
 const FLUSH_INTERVAL: Span = Span::from_secs(10);
 const FILE: &str = "./tollgate.redb";
 
-const FORMS: &str = "`memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`";
+const FORMS: &str = "`memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379` or `postgres://user@localhost/database`";
 
 pub(super) fn mean(
     written: Option<&StoreForm>,
@@ -109,6 +113,10 @@ pub(super) fn mean(
             max_keys: MAX_KEYS,
         }),
         Some(StoreForm::Word(word)) if word == "memory" => Some(StoreConfig::Memory { max_keys: MAX_KEYS }),
+        Some(StoreForm::Word(word)) if postgres::is_address(word) => {
+            postgres::mean(word, &path, &StoreTable::default(), &path, environment, findings)
+                .map(|settings| StoreConfig::Postgres(Box::new(settings)))
+        }
         // Whatever is like an address may have a password in it, and is read by who keeps it.
         Some(StoreForm::Word(word)) if word.contains(':') => {
             redis::mean(word, &path, &StoreTable::default(), &path, environment, findings)
@@ -116,7 +124,7 @@ pub(super) fn mean(
         }
         Some(StoreForm::Word(word)) => {
             let near = hint(nearest(word, ["memory"].into_iter()));
-            findings.value(&path, format!("`{}` is no store: write {FORMS}{near}", shown(word)));
+            findings.value(&path, format!("`{}` is not a store: write {FORMS}{near}", shown(word)));
             None
         }
         Some(StoreForm::Table(table)) => mean_table(table, &path, environment, findings),
@@ -129,6 +137,10 @@ fn mean_table(
     environment: &HashMap<String, String>,
     findings: &mut Findings<'_>,
 ) -> Option<StoreConfig> {
+    if let Some(url) = &table.postgres {
+        return mean_postgres(table, url, path, environment, findings);
+    }
+    refuse(&[("schema", table.schema.is_some())], path, findings, OF_POSTGRES);
     match (&table.memory, &table.file, &table.redis) {
         (Some(memory), None, None) => {
             refuse(
@@ -160,17 +172,40 @@ fn mean_table(
                 .map(|settings| StoreConfig::Redis(Box::new(settings)))
         }
         (None, None, None) => {
-            findings.value(path, format!("say where: {FORMS}"));
+            findings.value(path, format!("name the store: {FORMS}"));
             None
         }
         _ => {
-            findings.value(path, "keep one of `memory`, `file` and `redis`");
+            findings.value(path, KEEP_ONE);
             None
         }
     }
 }
 
-const OF_REDIS: &str = "this is a setting of stores in Redis: write `redis` and its address beside it";
+fn mean_postgres(
+    table: &StoreTable,
+    url: &str,
+    path: &Path,
+    environment: &HashMap<String, String>,
+    findings: &mut Findings<'_>,
+) -> Option<StoreConfig> {
+    if table.memory.is_some() || table.file.is_some() || table.redis.is_some() {
+        findings.value(path, KEEP_ONE);
+        return None;
+    }
+    let others = "this is a setting of file stores: PostgreSQL saves by itself";
+    refuse(&of_files(table), path, findings, others);
+    let bounded = "PostgreSQL keeps as many keys as its disk has room for";
+    refuse(&[("max_keys", table.max_keys.is_some())], path, findings, bounded);
+    let prefix = "this is a setting of stores in Redis: write `schema` to keep counters apart";
+    refuse(&[("key_prefix", table.key_prefix.is_some())], path, findings, prefix);
+    postgres::mean(url, &path.key("postgres"), table, path, environment, findings)
+        .map(|settings| StoreConfig::Postgres(Box::new(settings)))
+}
+
+const KEEP_ONE: &str = "keep one of `memory`, `file`, `redis` and `postgres`";
+const OF_POSTGRES: &str = "this is a setting of stores in PostgreSQL: add `postgres` with its address";
+const OF_REDIS: &str = "this is a setting of stores in Redis: add `redis` with its address";
 
 /// Refuses each setting that was written and belongs to another store.
 fn refuse(settings: &[(&str, bool)], path: &Path, findings: &mut Findings<'_>, message: &str) {

@@ -36,6 +36,8 @@ fn unleased_holds(policy: &Policy, rule: &Rule) -> Option<Warning> {
             "the rule {} holds `{limit}`, and what a gateway holds when it is killed is never released",
             rule.name
         ),
-        remedy: format!("write `{limit} for 30s`: what is under way is renewed, and what nobody renews ends"),
+        remedy: format!(
+            "write `{limit} for 30s`: tollgate renews holds of open requests, and abandoned holds expire"
+        ),
     })
 }

@@ -81,7 +81,7 @@ fn names_a_store(variable: &str) -> bool {
     let Some(rest) = variable.strip_prefix("TOLLGATE__") else { return false };
     let mut levels = rest.split("__").map(str::to_lowercase);
     let store = levels.next().is_some_and(|level| level == "store");
-    let kinds = ["redis", "file", "memory"];
+    let kinds = ["redis", "postgres", "file", "memory"];
     store && levels.next().is_none_or(|level| kinds.contains(&&*level))
 }
 
@@ -89,7 +89,7 @@ fn names_a_store(variable: &str) -> bool {
 fn redis_settings(entries: &[Entry]) -> Vec<Entry> {
     let Some(store) = entries.iter().find(|entry| entry.key == "store") else { return Vec::new() };
     match &store.node.value {
-        Value::Text(word) if word.contains(':') => {
+        Value::Text(word) if word.contains(':') && !word.starts_with("postgres") => {
             let (key_place, node) = (store.key_place.clone(), store.node.clone());
             vec![Entry { key: "redis".to_owned(), key_place, node }]
         }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use prometheus_client::registry::Registry;
+use tollgate_core::Span;
 use tollgate_core::store::{Records, Store};
 use tollgate_doors::{AccessKey, ForwardAuthSettings};
-use tollgate_engine::{Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
+use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
+use tollgate_postgres::{PostgresStore, Settings as PostgresSettings};
 use tollgate_redis::{RedisStore, Settings as RedisSettings};
 use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncing};
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
@@ -18,15 +20,14 @@ use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
 /// The parts of a running server.
 pub(crate) struct Assembly {
-    pub(crate) engine: Arc<Engine>,
+    /// What decides, at every door.
+    pub(crate) admissions: Admissions,
     pub(crate) registry: Registry,
     /// Saves what is not saved yet.
     pub(crate) flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
     /// The reverse proxy, which serves already.
     pub(crate) gateway: Option<Arc<Gateway>>,
-    /// What connections and requests hold.
-    pub(crate) leases: Arc<Leases>,
-    /// Who lets attempts wait, at every door.
+    /// Lets attempts wait, at every door.
     pub(crate) pacer: Pacer,
 }
 
@@ -41,6 +42,20 @@ struct Kept {
     flush: Box<dyn FnOnce() -> anyhow::Result<()> + Send>,
 }
 
+impl Kept {
+    /// Counters and records that other nodes share.
+    fn shared(
+        store: Arc<dyn Store>,
+        records: Arc<dyn Records>,
+        clock: Arc<SystemClock>,
+        probe_every: Span,
+    ) -> Self {
+        let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
+        let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), probe_every };
+        Self { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) }
+    }
+}
+
 pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let mut registry = Registry::default();
     metrics::program(&mut registry);
@@ -48,33 +63,23 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     let parts = Parts { store: kept.store, records: kept.records, fallback: kept.fallback };
     let engine = Engine::start(config.policies.clone(), parts)
         .await
-        .context("cannot read what was set at run time")?;
+        .context("cannot read run-time changes from the store")?;
     let engine = Arc::new(engine);
     let leases = Arc::new(Leases::new(Arc::clone(&engine), Arc::new(SteadyClock::new())));
     // Whatever becomes of the gateway's threads, those who wait elsewhere wait on.
     let runtime = tokio::runtime::Handle::current();
     let pacer = Pacer::in_runtime(Arc::clone(&engine), PacerOptions::default(), runtime);
-    let start = |settings| start_gateway(settings, &engine, &leases, &pacer);
-    let gateway = config.gateway.as_ref().map(start).transpose()?;
+    let admissions = Admissions { engine, pacer: Some(pacer.clone()), leases };
+    let gateway = config.gateway.as_ref().map(|settings| start_gateway(settings, &admissions)).transpose()?;
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
-        registry.register_collector(Box::new(leases.meters()));
+        registry.register_collector(Box::new(admissions.leases.meters()));
     }
-    Ok(Assembly { engine, registry, flush: kept.flush, gateway, leases, pacer })
+    Ok(Assembly { admissions, registry, flush: kept.flush, gateway, pacer })
 }
 
-fn start_gateway(
-    settings: &Settings,
-    engine: &Arc<Engine>,
-    leases: &Arc<Leases>,
-    pacer: &Pacer,
-) -> anyhow::Result<Arc<Gateway>> {
-    let parts = GatewayParts {
-        engine: Arc::clone(engine),
-        clock: Arc::new(SystemClock::new()),
-        pacer: pacer.clone(),
-        leases: Arc::clone(leases),
-    };
+fn start_gateway(settings: &Settings, admissions: &Admissions) -> anyhow::Result<Arc<Gateway>> {
+    let parts = GatewayParts { admissions: admissions.clone(), clock: Arc::new(SystemClock::new()) };
     Ok(Arc::new(Gateway::start(settings.clone(), parts).context("the gateway does not start")?))
 }
 
@@ -113,9 +118,15 @@ async fn keep(config: &StoreConfig, registry: &mut Registry) -> anyhow::Result<K
                 RedisStore::start(RedisSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
             let store = Arc::new(store);
             let records = Arc::clone(&store);
-            let local = Arc::new(MemoryStore::new(clock, FALLBACK_KEYS));
-            let fallback = Fallback { store: local, clock: Arc::new(SteadyClock::new()), probe_every };
-            Ok(Kept { store, records, fallback: Some(fallback), flush: Box::new(|| Ok(())) })
+            Ok(Kept::shared(store, records, clock, probe_every))
+        }
+        StoreConfig::Postgres(settings) => {
+            let probe_every = settings.health_check_interval.into();
+            let store =
+                PostgresStore::start(PostgresSettings::clone(settings)).await.map_err(anyhow::Error::msg)?;
+            let store = Arc::new(store);
+            let records = Arc::clone(&store);
+            Ok(Kept::shared(store, records, clock, probe_every))
         }
     }
 }
@@ -125,10 +136,10 @@ fn tell_opened(path: &Path, report: &OpenReport) {
     let file = path.display();
     if let Some(aside) = &report.set_aside {
         let (to, reason) = (aside.to.display(), &aside.reason);
-        tracing::error!(component = "store", %file, %to, reason, "the file is damaged and was set aside; counting starts afresh");
+        tracing::error!(component = "store", %file, %to, reason, "the file is damaged and was set aside; counting starts at zero");
     }
     if report.was_empty {
-        tracing::warn!(component = "store", %file, "the state file was empty, so counting starts afresh; tollgate never leaves an empty file, so counters that were in it are lost");
+        tracing::warn!(component = "store", %file, "the state file was empty, so counting starts at zero; tollgate never leaves an empty file, so counters that were in it are lost");
     }
     if report.lost_commits > 0 {
         let lost = report.lost_commits;
@@ -147,7 +158,7 @@ fn tell(event: FileEvent) {
             tracing::error!(
                 component = "store",
                 reason,
-                "counters cannot be saved; trying again at every interval"
+                "counters cannot be saved; retrying at every interval"
             );
         }
         FileEvent::Recovered => tracing::info!(component = "store", "counters are saved again"),

@@ -14,7 +14,7 @@ pub(super) fn raise(gateway: Option<&Settings>) {
             component = "server",
             limit,
             needed,
-            "the system gives fewer file descriptors than connections may need: raise its limit, or lower `gateway.bounds.connections`"
+            "the limit of file descriptors is lower than connections may need: raise it, or lower `gateway.bounds.connections`"
         );
     }
 }

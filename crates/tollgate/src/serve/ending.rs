@@ -57,7 +57,7 @@ impl Ending {
         let Self { pacer, server, gateway, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
-            "ending: connections are closed after their next answer; a second signal ends at once"
+            "shutting down: connections are closed after their next answer; a second signal ends at once"
         );
         // Before anything else: the requests that wait are among those that are to be finished.
         pacer.end();
@@ -76,7 +76,7 @@ impl Ending {
             () = signals.next() => true,
         };
         if cut {
-            tracing::warn!(component = "server", "a second signal came: requests under way are cut");
+            tracing::warn!(component = "server", "a second signal came: requests in flight are cut");
         }
         let too_long = async {
             if !cut {

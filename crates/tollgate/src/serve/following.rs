@@ -83,7 +83,7 @@ impl Watch {
         match watch_way(path, self.sender.clone()) {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error) => {
-                tracing::warn!(component = "config", %error, "changes of the file are not noticed: reload by hand");
+                tracing::warn!(component = "config", %error, "changes of the file cannot be watched: reload by hand");
             }
         }
     }

@@ -18,7 +18,7 @@ use super::process::ProcessMeters;
 pub(crate) fn program(registry: &mut Registry) {
     registry.register_collector(Box::new(ProcessMeters));
     let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
-    registry.register("tollgate_build", "Which build this is", build);
+    registry.register("tollgate_build", "The version of this build", build);
 }
 
 /// How often the configuration was reloaded, and how often it could not be.
@@ -105,7 +105,7 @@ impl Collector for Flushes {
             counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
         }
         let seconds = stats.last_duration.as_micros() as f64 / 1e6;
-        gauge(encoder, "tollgate_store_last_flush_seconds", "How long the last saving took", seconds)
+        gauge(encoder, "tollgate_store_last_flush_seconds", "How long the last save took", seconds)
     }
 }
 

@@ -109,7 +109,7 @@ async fn notify(
     let ended = tokio::time::timeout(MOST_END, rest).await;
     if ended.is_err() {
         let notices = under_way.len() + notices.len();
-        tracing::warn!(component = "guard", notices, "notices were given up, because the program ends");
+        tracing::warn!(component = "guard", notices, "notices were dropped, because the program ends");
     }
 }
 
@@ -136,7 +136,7 @@ async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
                 webhook = place,
                 tries = number,
                 error,
-                "a notice was given up"
+                "a notice was dropped after the last try"
             );
             return;
         }
@@ -146,7 +146,7 @@ async fn deliver(notice: &Notice, webhook: &Webhook, meters: &WebhookMeters) {
             webhook = place,
             tries = number,
             error,
-            "a notice was not taken; trying again"
+            "a webhook did not acknowledge a notice; trying again"
         );
         tokio::time::sleep(pause + jitter(pause)).await;
         pause = MOST_PAUSE.min(pause * 2);

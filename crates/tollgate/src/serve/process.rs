@@ -28,15 +28,15 @@ impl Collector for ProcessMeters {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let proc = |name: &str| fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
         if let Some(readings) = readings(&proc("self/stat"), &proc("stat")) {
-            let (name, help) = ("process_cpu", "Processor time, of the program and of the system for it");
+            let (name, help) = ("process_cpu", "Processor time, user and system");
             let counter = ConstCounter::new(readings.cpu_seconds);
             let kind = counter.metric_type();
             counter.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), kind)?)?;
-            let (name, help) = ("process_start_time_seconds", "When the process started, since 1970");
+            let (name, help) = ("process_start_time_seconds", "Start of the process in seconds since 1970");
             gauge(&mut encoder, name, help, readings.start_time)?;
             let memory = [
-                ("process_resident_memory_bytes", "Memory that is resident", readings.resident_bytes),
-                ("process_virtual_memory_bytes", "Memory that is addressed", readings.virtual_bytes),
+                ("process_resident_memory_bytes", "Resident memory", readings.resident_bytes),
+                ("process_virtual_memory_bytes", "Virtual memory", readings.virtual_bytes),
             ];
             for (name, help, bytes) in memory {
                 gauge(&mut encoder, name, help, bytes)?;

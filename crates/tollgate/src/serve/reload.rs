@@ -137,7 +137,7 @@ impl Reloader {
         }
         let opens = config.keys.is_empty() && !self.in_force.keys.is_empty();
         opens.then_some(
-            "there are no API keys left, so anybody could do everything: the file may be half-written; to serve without keys, restart",
+            "there are no API keys left, so every caller could do everything: the file may be half-written; to serve without keys, restart",
         )
     }
 

@@ -231,7 +231,7 @@ impl Server {
 
     /// How much of a rule's first limit is left at a key.
     pub fn remaining(&self, rule: &str, key: &str) -> u64 {
-        let shown = self.get(&format!("/api/v1/ratelimits/{rule}/{key}")).ok();
+        let shown = self.get(&format!("/api/v1/counters/{rule}/{key}")).ok();
         shown["limits"][0]["remaining"].as_u64().unwrap_or_else(|| panic!("{shown}"))
     }
 

@@ -20,7 +20,7 @@ const IETF: Name = Name::new(HeaderName::from_static("ratelimit"), "ratelimit: "
 /// The largest whole number that a structured field may hold.
 const MOST_FIELD_NUMBER: u64 = 999_999_999_999_999;
 
-/// Says what the binding limit shows.
+/// Writes the headers of the limit with the least room.
 pub fn rate_limit(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     if let Some((limit, reading)) = decision.binding() {
         show(limit, reading, headers);
@@ -57,7 +57,7 @@ fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     }
 }
 
-/// Whether what somebody else says under this name, in any case, is replaced by what is said here.
+/// Whether these headers replace one of this name, in any case.
 pub fn is_ours(name: &[u8]) -> bool {
     // No other name is of use here, and few begin with one of these letters.
     matches!(name.first(), Some(b'x' | b'X' | b'r' | b'R'))
@@ -83,14 +83,14 @@ pub fn whole_secs(wait: Span) -> u64 {
     wait.as_secs_ceil().max(1)
 }
 
-/// Says how long to wait.
+/// Writes the time to wait.
 pub fn retry_after(wait: Option<Span>, headers: &mut impl HeaderSink) {
     if let Some(wait) = wait {
         headers.number(Name::new(RETRY_AFTER, "retry-after: "), whole_secs(wait));
     }
 }
 
-/// Says what every enforced rule shows, in the IETF's structured fields.
+/// Writes the readings of every enforced rule, in the IETF's structured fields.
 pub fn ietf(decision: &Decision<'_>, headers: &mut impl HeaderSink) {
     let mut policy = String::new();
     let mut state = String::new();

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
-use tollgate_core::{Listing, StoreError};
-use tollgate_engine::Fault;
+use tollgate_core::{Listing, Mistake, StoreError};
+use tollgate_engine::{Fault, NotAdmitted};
 
 use super::Response;
 use crate::correlation::{CORRELATION_ID, Correlation};
-use crate::facts::BadFact;
+use crate::facts::{Aliases, BadFact};
 use crate::host::BadHost;
 use crate::identity::BadCredential;
 use crate::json::Json;
@@ -49,23 +49,23 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "/problems/bad-request", "Bad request", detail)
     }
 
-    /// 401: nobody knows who asks.
+    /// 401: the caller is unknown.
     pub fn unauthorized(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "/problems/unauthorized", "Unauthorized", detail)
     }
 
-    /// 403: whoever asks may not.
+    /// 403: the caller may not do this.
     pub fn forbidden(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "/problems/forbidden", "Forbidden", detail)
     }
 
-    /// 403: whoever asks is on the blocklist. Why is told only if that is public.
+    /// 403: the caller is on the blocklist. The reason is shown only if it is public.
     pub fn banned(listing: &Listing) -> Self {
         let detail = if listing.told { format!("banned: {}", listing.reason) } else { "banned".to_owned() };
         Self::new(StatusCode::FORBIDDEN, "/problems/banned", "Banned", detail)
     }
 
-    /// 404: there is no such thing.
+    /// 404: not found.
     pub fn not_found(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_FOUND, "/problems/not-found", "Not found", detail)
     }
@@ -99,7 +99,7 @@ impl Problem {
         Self::new(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, kind, title, detail)
     }
 
-    /// 500: somebody configured what cannot be.
+    /// 500: the configuration is wrong.
     pub fn misconfigured(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "/problems/misconfigured", "Misconfigured", detail)
     }
@@ -173,6 +173,37 @@ impl From<Fault> for Problem {
         match fault {
             Fault::Mistake(mistake) => Self::bad_request(mistake.to_string()),
             Fault::Store(error) => error.into(),
+        }
+    }
+}
+
+impl Problem {
+    /// Why a request whose fields come from these sources cannot be decided. All HTTP doors say the same.
+    pub fn about(mistake: Mistake, aliases: &Aliases) -> Self {
+        let is_proved = |field: &String| aliases.source(field).is_some_and(|source| source.is_proved());
+        match mistake {
+            Mistake::NoRuleApplies { fields, .. } if fields.iter().any(is_proved) => {
+                Self::unauthorized("credentials are required: this is limited by caller")
+            }
+            Mistake::UnknownPolicy { .. } | Mistake::UnknownGuard { .. } | Mistake::UnknownField { .. } => {
+                Self::misconfigured(mistake.to_string())
+            }
+            mistake => Self::bad_request(mistake.to_string()),
+        }
+    }
+}
+
+impl From<NotAdmitted> for Problem {
+    fn from(not_admitted: NotAdmitted) -> Self {
+        match not_admitted {
+            NotAdmitted::TooLate { .. } | NotAdmitted::Full { .. } => Self::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "/problems/rate-limit-exceeded",
+                "Rate limit exceeded",
+                "too many requests wait for their turn already",
+            ),
+            NotAdmitted::Ended => Self::unavailable("the server is ending, and nothing was taken: ask again"),
+            NotAdmitted::Fault(fault) => fault.into(),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Refusals as they are written: a problem (RFC 9457), with the reasons beside it.
+//! Denials as problem documents (RFC 9457), with the reasons.
 //!
 //! A refusal is written far more often than an attack is worth, so it is written by hand, straight from
 //! the decision, and once.
@@ -13,7 +13,7 @@ use super::headers::whole_secs;
 use crate::json::Json;
 use crate::words::{self, Moment};
 
-/// A decision that does not let an attempt pass, and what is worth saying about it.
+/// A denial and the members of its problem document.
 pub struct Refusal<'d, 'a> {
     decision: &'d Decision<'a>,
     kind: &'static Kind,

@@ -113,9 +113,7 @@ impl Template {
             } else if name.is_empty() {
                 fixed.push('{');
             } else if !rest[name.len()..].starts_with('}') {
-                return Err(wrong(format!(
-                    "`{{{name}` lacks its `}}`; a brace that stands for itself is written `{{{{`"
-                )));
+                return Err(wrong(format!("`{{{name}` lacks its `}}`; a literal brace is written `{{{{`")));
             } else {
                 let blank = blank(name, form).map_err(wrong)?;
                 pieces.extend([Piece::fixed(&std::mem::take(&mut fixed), form), Piece::Blank(blank)]);

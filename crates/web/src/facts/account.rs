@@ -1,4 +1,4 @@
-//! What a login says of its account, in its query or in its body.
+//! The account that a login names, in its query or in its body.
 //!
 //! The service behind reads the same login with a parser of its own. So a login is refused if two common
 //! parsers (Werkzeug, Django, Servlet, Rails, PHP, Express) could find different accounts in it: the name

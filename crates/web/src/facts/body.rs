@@ -72,7 +72,7 @@ fn names_utf8(parameter: &str) -> bool {
 }
 
 impl Body {
-    /// The longest body that is worth reading for what it says, in bytes.
+    /// The longest body that is read for its fields, in bytes.
     pub const MOST_BYTES: usize = 64 * 1024;
 
     /// A body that is written like this.

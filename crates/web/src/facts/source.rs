@@ -1,4 +1,4 @@
-//! Where the value of a field comes from: its name says it, or an alias does.
+//! Where the value of a field comes from: its name or an alias determines it.
 
 use std::fmt;
 
@@ -283,11 +283,11 @@ impl fmt::Display for BadAlias {
                 let more = reach.more();
                 write!(
                     f,
-                    "`{alias}` stands for `{source}`, which is no part of a request; there are {ALL}{more}"
+                    "`{alias}` stands for `{source}`, which is not part of a request; there are {ALL}{more}"
                 )
             }
             Self::Taken { alias } => {
-                write!(f, "`{alias}` has a meaning of its own and cannot stand for anything else")
+                write!(f, "`{alias}` is a built-in name and cannot be redefined")
             }
             Self::Twice { alias } => write!(f, "`{alias}` is there twice"),
         }
@@ -303,7 +303,7 @@ impl fmt::Display for UnknownField {
         let hint = near.as_ref().map_or_else(String::new, |near| format!(" (did you mean `{near}`?)"));
         write!(
             f,
-            "policy `{policy}` counts by `{field}`, which is no part of a request{hint}; there are {ALL}{more}, and whatever `fields` names"
+            "policy `{policy}` counts by `{field}`, which is not part of a request{hint}; there are {ALL}{more}, and whatever `fields` names"
         )
     }
 }

@@ -9,15 +9,15 @@ use sha2::{Digest, Sha256};
 
 use super::{BadCredential, Identity, only};
 
-/// Where an API key stands unless something else is said.
+/// The default header of an API key.
 pub const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
 /// A key that is known.
 #[derive(Clone)]
 pub struct ApiKey {
-    /// What it is called: this is what rules count by, and what people see.
+    /// Its name: rules count by it, and logs show it.
     pub name: Arc<str>,
-    /// Whom it belongs to, if somebody has several.
+    /// The consumer that owns it, if one owns several keys.
     pub consumer: Option<Arc<str>>,
     /// The SHA-256 of the key.
     pub hash: [u8; 32],

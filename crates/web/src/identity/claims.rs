@@ -1,4 +1,4 @@
-//! What a verified token says.
+//! The claims of a verified token.
 
 use serde_json::{Map, Value};
 

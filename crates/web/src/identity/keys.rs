@@ -8,7 +8,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A key as it is configured.
+/// A configured key.
 #[derive(Clone)]
 pub enum TokenKey {
     /// A secret that both sides know: HS256, HS384 and HS512.

@@ -30,11 +30,11 @@ pub struct TokenSettings {
     pub keys: Vec<TokenKey>,
     /// The issuers (`iss`) they may come from; with none, it is not looked at.
     pub issuers: Vec<String>,
-    /// Whom (`aud`) they may be meant for; with none, it is not looked at.
+    /// The accepted audiences (`aud`); with none, the audience is not checked.
     pub audiences: Vec<String>,
     /// How far clocks may be apart.
     pub leeway: Span,
-    /// The claim that says who the consumer is.
+    /// The claim that names the consumer.
     pub consumer: String,
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Allowed {
     id: Option<String>,
     /// What every rule that applied shows.
     rules: Vec<RuleShown>,
-    /// What the attempt can be given back with; absent when nothing was taken.
+    /// The receipt for a refund; absent if nothing was charged.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
     /// When it was taken, by the store's clock (RFC 3339); only of `acquire`, when something was taken.
@@ -44,17 +44,17 @@ pub(crate) struct Allowed {
     waited_ms: Option<u64>,
 }
 
-/// An attempt that may not pass now: a problem, with the reasons beside it.
+/// An attempt that may not pass now: a problem document with the reasons.
 #[derive(JsonSchema)]
 pub(crate) struct Refused {
     /// `/problems/rate-limit-exceeded`, `/problems/store-unavailable` if an outage denies, or
-    /// `/problems/banned` for who is on the blocklist.
+    /// `/problems/banned` for a client on the blocklist.
     r#type: String,
     /// `Rate limit exceeded`, `Store unavailable` or `Banned`.
     title: String,
-    /// 429, 503 if an outage denies, or 403 for who is on the blocklist.
+    /// 429; 503 if an outage denies; 403 for a client on the blocklist.
     status: u16,
-    /// Who exceeded what, and when to come back.
+    /// The exceeded limit, its key, and when to retry.
     detail: String,
     /// The id of the request, as the caller sent it or as it was made up.
     #[serde(rename = "correlationId")]
@@ -128,9 +128,9 @@ struct RuleShown {
     key: String,
     /// The limit, as it is written.
     limit: Option<String>,
-    /// The most that can ever be taken at once.
+    /// The most that can be charged at once.
     capacity: Option<u64>,
-    /// What can still be taken now.
+    /// What can still be charged now.
     remaining: Option<u64>,
     /// Whole seconds, rounded up, until it is whole again; null if not by itself.
     reset_after: Option<u64>,
@@ -149,11 +149,11 @@ struct RuleShown {
 struct LimitShown {
     /// The limit, as it is written.
     limit: String,
-    /// The most that can ever be taken at once.
+    /// The most that can be charged at once.
     capacity: u64,
-    /// What can still be taken now.
+    /// What can still be charged now.
     remaining: u64,
-    /// Milliseconds until it is whole again; null if not by itself.
+    /// Milliseconds until it is unused again; null if only a release or a reset does that.
     reset_after_ms: Option<u64>,
     /// Milliseconds until the attempt conforms; null if it does, or if waiting does not help.
     retry_after_ms: Option<u64>,

@@ -6,11 +6,11 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, Deserializer, Error, Unexpected, Visitor};
 
-/// Who goes first: from -100 to 100.
+/// A priority from -100 to 100.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Priority(pub(crate) i8);
 
-/// How long an upstream wants to be left alone.
+/// How long an upstream asks to pause.
 #[derive(Clone, Debug)]
 pub(crate) enum RetryAfter<'b> {
     /// So many seconds.

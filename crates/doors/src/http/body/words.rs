@@ -68,7 +68,7 @@ fn plain(message: &str) -> String {
         message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once("`, expected "))
     {
         let word: String = word.chars().take(64).collect();
-        return format!("`{word}` is not known here; there may be {}", known.trim_start_matches("one of "));
+        return format!("`{word}` is not known here; known are: {}", known.trim_start_matches("one of "));
     }
     if let Some(name) = message.strip_prefix("missing field ") {
         return format!("{name} is missing");
@@ -90,7 +90,7 @@ fn plain(message: &str) -> String {
         "invalid escape"
         | "invalid unicode code point"
         | "lone leading surrogate in hex escape"
-        | "unexpected end of hex escape" => "that escape stands for no character",
+        | "unexpected end of hex escape" => "this escape is not valid",
         message if message.starts_with("control character") => {
             "a control character inside a string: write it as an escape, as in `\\n`"
         }
@@ -106,6 +106,6 @@ fn unknown(name: &str, known: &str) -> String {
     let name: String = name.chars().take(64).collect();
     match near {
         Some(near) => format!("`{name}` is not known here; did you mean `{near}`?"),
-        None => format!("`{name}` is not known here; there may be {known}"),
+        None => format!("`{name}` is not known here; known are: {known}"),
     }
 }

@@ -37,7 +37,7 @@ impl<'q> Query<'q> {
                 "dialect" => dialect.replace(Dialect::of(&value).ok_or_else(no_dialect)?).is_some(),
                 _ => {
                     let name: String = name.chars().take(64).collect();
-                    let detail = format!("`{name}` cannot stand in the query here; route, dialect can");
+                    let detail = format!("`{name}` is not a query parameter here; known are: route, dialect");
                     return Err(Problem::misconfigured(detail));
                 }
             };
@@ -57,7 +57,7 @@ impl<'h> Forwarded<'h> {
     pub(super) fn read(dialect: Dialect, headers: &'h HeaderMap) -> Result<Self, Problem> {
         let names = dialect.names();
         let method = only(headers, names.method)?.ok_or_else(|| missing(names.method))?;
-        let method = Method::from_bytes(method).map_err(|_| Problem::bad_request("that is no method"))?;
+        let method = Method::from_bytes(method).map_err(|_| Problem::bad_request("this is not a method"))?;
         method::check(&method)?;
         let uri = only(headers, names.uri)?.ok_or_else(|| missing(names.uri))?;
         Ok(Self { method, uri, host: only(headers, names.host)?.unwrap_or_default() })
@@ -93,12 +93,12 @@ fn only<'h>(headers: &'h HeaderMap, name: &str) -> Result<Option<&'h [u8]>, Prob
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        let detail = format!("`{name}` is there twice: the proxy must replace what its client sends");
+        let detail = format!("`{name}` is there twice: the proxy must replace the client's own header");
         return Err(Problem::misconfigured(detail));
     }
     Ok(first.map(|value| value.as_bytes()))
 }
 
 fn missing(name: &str) -> Problem {
-    Problem::misconfigured(format!("`{name}` is missing: the proxy must tell what its client asks for"))
+    Problem::misconfigured(format!("`{name}` is missing: the proxy must describe its client's request"))
 }

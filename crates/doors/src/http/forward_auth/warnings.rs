@@ -32,7 +32,7 @@ impl Warnings {
                 component = "forward-auth",
                 asked,
                 error = problem.detail(),
-                "a proxy asks what cannot be answered; its clients are told 500"
+                "a proxy is misconfigured; its clients get 500"
             );
         }
     }
@@ -43,7 +43,7 @@ impl Warnings {
             tracing::warn!(
                 component = "forward-auth",
                 %peer,
-                "a proxy that is not among `clients.trusted_proxies` names its client: everybody behind it counts as one"
+                "a proxy that is not in `clients.trusted_proxies` names its client: all clients behind it count as one"
             );
         }
     }

@@ -9,7 +9,7 @@ use crate::http::answer::promise::Refused;
 use crate::http::body::{Fields, Text};
 use crate::http::shown::Moment;
 
-/// Whom it is about.
+/// The fields of the user.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "GuardRequest")]
@@ -43,7 +43,7 @@ pub(super) enum OutcomeWord {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "GuardAdvice")]
 pub(super) struct AdviceShown {
-    /// Milliseconds to wait; 0 if it may come at once, or if no time can be told.
+    /// Milliseconds to wait; 0 if it may pass now, or if no time is known.
     pub(super) delay_ms: u64,
     /// When it may come (RFC 3339); null if at once.
     #[schemars(with = "Option<String>")]
@@ -69,7 +69,7 @@ pub(super) struct BegunShown<'g> {
     pub(super) policy: &'g str,
     /// How it was reached: `store`, `local`, `outage` or `fixed`.
     pub(super) origin: &'static str,
-    /// Why the store was not asked, or did not answer; only if it was reached without it.
+    /// Why the decision was made without the store; absent otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
     #[serde(flatten)]
@@ -80,7 +80,7 @@ pub(super) struct BegunShown<'g> {
     pub(super) if_failed: AdviceShown,
 }
 
-/// An attempt that may not be made now: a problem, with what it has to do.
+/// An attempt that is denied now: a problem document, with the delay, the CAPTCHA and the lock.
 #[derive(JsonSchema)]
 #[schemars(rename = "GuardRefused")]
 #[expect(dead_code, reason = "only its schema is used")]
@@ -101,7 +101,7 @@ pub(super) struct RefusedShown {
 pub(super) struct FinishedShown {
     /// The guard that the attempt began at.
     pub(super) guard: String,
-    /// `now`; `already` if it was finished before, and what was said then holds; `too_old` if its ticket
+    /// `now`; `already` if it was finished before; the first outcome stands; `too_old` if its ticket
     /// is no longer known.
     pub(super) finished: &'static str,
 }
@@ -129,7 +129,7 @@ pub(super) struct GuardShown<'g> {
     pub(super) begun: u64,
     /// Attempts that this node refused.
     pub(super) refused: u64,
-    /// Attempts that this node was told to have failed.
+    /// Attempts that were reported to this node as failed.
     pub(super) failures: u64,
     /// Locks that this node made.
     pub(super) lockouts: u64,
@@ -138,20 +138,20 @@ pub(super) struct GuardShown<'g> {
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Locks")]
 pub(super) struct LocksShown {
-    /// Who is locked, in the order of rules.
+    /// The locks, in the order of rules.
     pub(super) locks: Vec<LockShown>,
-    /// What `after` is for the next page; null on the last one. A page may have fewer entries than were
+    /// The value of `after` for the next page; null on the last one. A page may have fewer entries than were
     /// asked for, because some were locked no more when it was made.
     pub(super) next: Option<String>,
 }
 
-/// Somebody who is locked.
+/// A lock.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Lock")]
 pub(super) struct LockShown {
     /// The rule that locks.
     pub(super) rule: String,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     pub(super) key: String,
     /// The fields that make the key; null where keys are secret.
     pub(super) fields: Option<BTreeMap<String, String>>,
@@ -172,13 +172,13 @@ pub(super) struct StandingsShown {
     pub(super) ladders: Vec<StandingShown>,
 }
 
-/// How somebody stands on one ladder.
+/// The state of a user on one ladder.
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "Standing")]
 pub(super) struct StandingShown {
     /// The rule.
     pub(super) rule: String,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     pub(super) key: String,
     /// Whether the rule only counts and reports.
     pub(super) observed: bool,
@@ -203,6 +203,6 @@ pub(super) struct UnlockedShown {
 pub(super) struct UnlockedKey {
     /// The rule.
     pub(super) rule: String,
-    /// The key; a made-up name where keys are secret.
+    /// The key; a pseudonym if keys are secret.
     pub(super) key: String,
 }

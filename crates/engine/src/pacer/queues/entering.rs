@@ -6,8 +6,8 @@ use tokio::time::Instant;
 use tollgate_core::Span;
 
 use super::{Queues, Seat};
+use crate::owned_attempt::OwnedAttempt;
 use crate::pacer::answer::Bound;
-use crate::pacer::ask::Kept;
 use crate::pacer::ids::{Blocked, LaneId, Route, WaitKeyId};
 use crate::pacer::lane::{Lane, Rank, Waiter};
 use crate::pacer::notifications::Listener;
@@ -15,7 +15,7 @@ use crate::pacer::timetable::TICK;
 
 /// Somebody who comes.
 pub(in crate::pacer) struct Newcomer {
-    pub(in crate::pacer) ask: Arc<Kept>,
+    pub(in crate::pacer) ask: Arc<OwnedAttempt>,
     pub(in crate::pacer) listener: Box<dyn Listener>,
     pub(in crate::pacer) priority: i8,
     pub(in crate::pacer) arrived: Instant,

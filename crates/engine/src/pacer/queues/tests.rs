@@ -147,7 +147,7 @@ impl Scene {
     fn comes(&mut self, way: u8, priority: i8, cost: u64, told: Option<u16>) {
         let fields = [];
         let attempt = Attempt { policy: "p", fields: &fields, cost, id: None };
-        let (ask, listener) = (Arc::new(Kept::new(&attempt)), Box::new(Deaf));
+        let (ask, listener) = (Arc::new(OwnedAttempt::new(&attempt)), Box::new(Deaf));
         let newcomer = Newcomer { ask, listener, priority, arrived: self.now, deadline: None };
         let route = self.route(way);
         let queues = self.queues.must_queue(&route, self.now);

@@ -13,7 +13,7 @@ pub(super) fn memory(facts: &Facts) -> Option<Finding> {
     let used = memory.used?;
     Some(match memory.max? {
         0 => Finding::note("memory", format!("{} used, without a bound", bytes(used)))
-            .remedy("set `maxmemory`, so that many keys fill what is theirs and not the machine"),
+            .remedy("set `maxmemory`, so that keys cannot fill the machine's memory"),
         max if used.saturating_mul(100) >= max.saturating_mul(NEARLY_FULL) => {
             let words = format!("{} used of {}: nearly full", bytes(used), bytes(max));
             Finding::warning("memory", words)
@@ -40,9 +40,9 @@ pub(super) fn eviction(facts: &Facts) -> Option<Finding> {
 /// What a `maxmemory-policy` does to limits, and what to do about it; `None` if it does nothing.
 pub(crate) fn what_eviction_means(policy: &str) -> Option<(&'static str, &'static str)> {
     let consequence = if policy.starts_with("allkeys") {
-        "will forget limits when memory is full, also of whoever is blocked, and overrides too"
+        "evicts counters when memory is full, also those of denied keys, and overrides too"
     } else if policy.starts_with("volatile") {
-        "will forget limits when memory is full, since every counter has an expiry"
+        "evicts counters when memory is full, because every counter has an expiry"
     } else {
         return None;
     };
@@ -60,7 +60,7 @@ pub(super) fn persistence(facts: &Facts) -> Option<Finding> {
             Some("always") => "a crash forgets nothing",
             Some("everysec") => "a crash forgets about a second",
             Some(_) => "a crash forgets what the system had not written yet",
-            None => "a crash forgets what was not synced yet",
+            None => "a crash loses changes that were not synced yet",
         };
         return Some(Finding::fine("persistence", format!("append-only file: {forgets}")));
     }
@@ -72,14 +72,13 @@ pub(super) fn persistence(facts: &Facts) -> Option<Finding> {
             "none: a restart of the server forgets every limit, override and receipt",
         )
         .remedy(remedy),
-        Some(_) => Finding::note(
-            "persistence",
-            "snapshots: a crash of the server forgets what was counted since the last one",
-        )
-        .remedy(remedy),
+        Some(_) => {
+            Finding::note("persistence", "snapshots: a crash of the server loses counts since the last one")
+                .remedy(remedy)
+        }
         None => Finding::note(
             "persistence",
-            "no append-only file: a crash of the server forgets what is in no snapshot, if there are any",
+            "no append-only file: a crash of the server loses everything that is in no snapshot",
         )
         .remedy(remedy),
     })

@@ -31,17 +31,17 @@ fn of_file(path: &Path, found: &Inspection) -> Vec<Finding> {
     let size = Finding::fine("file", format!("{shown} has {} bytes", found.bytes));
     let mut findings = match &found.condition {
         Condition::Empty => vec![
-            Finding::warning("file", format!("{shown} is empty: the server starts counting afresh"))
+            Finding::warning("file", format!("{shown} is empty: the server starts counting at zero"))
                 .remedy("if counters were in it, stop the server and restore the file from a copy"),
         ],
         Condition::InUse => vec![
             size,
-            Finding::fine("lock", "a process has it open, as a running server does; its content is not looked at"),
+            Finding::fine("lock", "a process has it open, as a running server does; its content was not checked"),
         ],
         Condition::Damaged { reason } => vec![
             Finding::warning(
                 "file",
-                format!("{shown} is damaged ({reason}): the server sets it aside and starts counting afresh"),
+                format!("{shown} is damaged ({reason}): the server sets it aside and starts counting at zero"),
             )
             .remedy("restore the file from a copy before the server starts"),
         ],

@@ -55,7 +55,7 @@ impl Attempts {
         }
     }
 
-    /// How many attempts one request carries.
+    /// How many attempts to send in one request.
     pub(super) fn batch(&self) -> u8 {
         self.batch
     }

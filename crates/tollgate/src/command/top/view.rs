@@ -48,7 +48,7 @@ fn write(page: &mut String, server: &str, rates: &Rates, offenders: &[Offender])
         write!(page, "\n{busy}")?;
     }
     if offenders.is_empty() {
-        return writeln!(page, "\nnobody was refused");
+        return writeln!(page, "\nno key was denied");
     }
     let mut refused = Sheet::unfolded(&["rule", "key", ">refused", "last"]);
     for offender in offenders {

@@ -7,10 +7,10 @@ pub fn count_when(statuses: &Statuses) -> String {
     match statuses.others() {
         None => "every attempt, whatever its answer".to_owned(),
         Some(others) if statuses.is_written_by_others() => {
-            format!("every attempt unless its answer is {}; then it is given back", listed(&others))
+            format!("every attempt unless its answer is {}; then it is refunded", listed(&others))
         }
         Some(_) => {
-            format!("an attempt whose answer is {}; others are given back once answered", listed(statuses))
+            format!("an attempt whose answer is {}; others are refunded once answered", listed(statuses))
         }
     }
 }
@@ -32,14 +32,14 @@ mod tests {
     #[test]
     fn what_counts_is_said_the_short_way() {
         let table = [
-            ("401", "an attempt whose answer is 401; others are given back once answered"),
-            ("[403, 401]", "an attempt whose answer is 401 or 403; others are given back once answered"),
+            ("401", "an attempt whose answer is 401; others are refunded once answered"),
+            ("[403, 401]", "an attempt whose answer is 401 or 403; others are refunded once answered"),
             (
                 "[4xx, 503, 500]",
-                "an attempt whose answer is 4xx, 500 or 503; others are given back once answered",
+                "an attempt whose answer is 4xx, 500 or 503; others are refunded once answered",
             ),
-            ("not 5xx", "every attempt unless its answer is 5xx; then it is given back"),
-            ("not [5xx, 404]", "every attempt unless its answer is 404 or 5xx; then it is given back"),
+            ("not 5xx", "every attempt unless its answer is 5xx; then it is refunded"),
+            ("not [5xx, 404]", "every attempt unless its answer is 404 or 5xx; then it is refunded"),
             ("[1xx, 2xx, 3xx, 4xx, 5xx]", "every attempt, whatever its answer"),
         ];
         for (written, words) in table {

@@ -109,6 +109,6 @@ fn delay(table: &RouteGuard, guard: &mut GuardSettings, path: &Path, findings: &
     let most = GuardSettings::MOST_DELAY;
     if guard.max_delay > most {
         let seconds = most.as_secs();
-        findings.value(&path, format!("a login is held back for `{seconds}s` at most, and refused then"));
+        findings.value(&path, format!("a login can be delayed for `{seconds}s` at most"));
     }
 }

@@ -66,7 +66,7 @@ fn address(text: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Addre
     if let Some(scheme) = scheme {
         let rest = text[scheme.len()..].trim_end_matches('/');
         let tls = if scheme == "https://" { ", and `tls: {}` beside the `addresses`" } else { "" };
-        findings.value(path, format!("write the host and the port alone: `{}`{tls}", shown(rest)));
+        findings.value(path, format!("write only the host and the port: `{}`{tls}", shown(rest)));
         return None;
     }
     match text.parse() {

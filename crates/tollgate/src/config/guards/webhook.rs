@@ -150,7 +150,8 @@ fn url(text: &str) -> Result<Url, &'static str> {
     if !(text.starts_with("http://") || text.starts_with("https://")) {
         return Err("an address starts with https:// or http://, as in https://example.com/hooks/locked");
     }
-    let uri: Uri = text.parse().map_err(|_| "this is no address, as in https://example.com/hooks/locked")?;
+    let uri: Uri =
+        text.parse().map_err(|_| "this is not an address, as in https://example.com/hooks/locked")?;
     let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
         return Err("the host is missing, as in https://example.com/hooks/locked");
     };

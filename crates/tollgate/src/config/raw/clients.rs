@@ -6,15 +6,15 @@ use serde::Deserialize;
 use super::Named;
 use super::gateway::Texts;
 
-/// Who clients are, to the gateway and to forward-auth.
+/// How clients are identified by the gateway and by forward-auth.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ trusted_proxies: [10.0.0.0/8] }`")]
 pub(in crate::config) struct Clients {
     /// The proxies whose word on the client's address is taken, as addresses or networks; none unless
     /// said otherwise, and then the client is whoever connects.
     pub(in crate::config) trusted_proxies: Option<Texts>,
-    /// The header they write that address into: `x-forwarded-for`, `forwarded`, or another that holds
-    /// an address; `x-forwarded-for` unless said otherwise.
+    /// The header with the client's address: `x-forwarded-for`, `forwarded`, or another that holds
+    /// an address; by default `x-forwarded-for`.
     #[schemars(example = &"x-real-ip")]
     pub(in crate::config) address_header: Option<String>,
     /// Other names for what rules can count by, as in `{ user: subject, tenant: header.x-tenant }`.
@@ -29,21 +29,21 @@ pub(in crate::config) struct Clients {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ header: x-api-key, keys: [ … ] }`")]
 pub(in crate::config) struct ApiKeys {
-    /// The header they send it in; `x-api-key` unless said otherwise.
+    /// The header with the API key; by default `x-api-key`.
     #[schemars(example = &"x-api-key")]
     pub(in crate::config) header: Option<String>,
     /// The keys.
     pub(in crate::config) keys: Vec<ClientKey>,
 }
 
-/// A key of a client. Exactly one of `token_env`, `token_file` and `token_sha256` says what it is.
+/// A key of a client. Exactly one of `token_env`, `token_file` and `token_sha256` must be set.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `name` and where the key is")]
 pub(in crate::config) struct ClientKey {
-    /// What it is called: the field `api_key` of rules.
+    /// Its name: the field `api_key` of rules.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) name: String,
-    /// Whom it belongs to: the field `consumer` of rules.
+    /// Its owner: the field `consumer` of rules.
     pub(in crate::config) consumer: Option<String>,
     /// The environment variable that holds the key, of at least 16 characters.
     pub(in crate::config) token_env: Option<String>,
@@ -54,26 +54,26 @@ pub(in crate::config) struct ClientKey {
     pub(in crate::config) token_sha256: Option<String>,
 }
 
-/// Which tokens are believed. At least one of the first four says what they are verified with.
+/// Which tokens are accepted. At least one of the first four settings is required, to verify them.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ jwks_file: ./jwks.json }`")]
 pub(in crate::config) struct Tokens {
-    /// The environment variable that holds the secret both sides know, of at least 32 bytes.
+    /// The environment variable with the shared secret, of at least 32 bytes.
     pub(in crate::config) secret_env: Option<String>,
-    /// The file that holds the secret both sides know, of at least 32 bytes.
+    /// The file with the shared secret, of at least 32 bytes.
     pub(in crate::config) secret_file: Option<String>,
     /// The file with the public key they are signed with, as PEM.
     pub(in crate::config) key_file: Option<String>,
     /// The file with the set of public keys they are signed with (JWKS).
     pub(in crate::config) jwks_file: Option<String>,
-    /// Who may have issued them (`iss`); anybody unless said otherwise.
+    /// The accepted issuers (`iss`); by default any.
     pub(in crate::config) issuer: Option<Texts>,
-    /// Whom they must be meant for (`aud`); anybody unless said otherwise.
+    /// The accepted audiences (`aud`); by default any.
     pub(in crate::config) audience: Option<Texts>,
-    /// How far clocks may be apart; `60s` unless said otherwise.
+    /// How far clocks may differ; by default `60s`.
     #[schemars(example = "60s")]
     pub(in crate::config) leeway: Option<String>,
-    /// The claim that says who the consumer is; `sub` unless said otherwise.
+    /// The claim that names the consumer; by default `sub`.
     pub(in crate::config) consumer: Option<String>,
 }
 
@@ -81,23 +81,23 @@ pub(in crate::config) struct Tokens {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ title: Too Many Requests }`")]
 pub(in crate::config) struct Answers {
-    /// The media type of refusals: `problem` for `application/problem+json`, `json` for
-    /// `application/json`; `problem` unless said otherwise.
+    /// The media type of denials: `problem` for `application/problem+json`, `json` for
+    /// `application/json`; by default `problem`.
     pub(in crate::config) media: Option<Media>,
-    /// The `type` of refusals: a URI.
+    /// The `type` of denials: a URI.
     #[schemars(example = &"https://api.example.com/errors/rate-limit-exceeded")]
     pub(in crate::config) r#type: Option<String>,
-    /// The `title` of refusals.
+    /// The `title` of denials.
     pub(in crate::config) title: Option<String>,
-    /// The `detail` of refusals: a sentence with placeholders.
+    /// The `detail` of denials: a sentence with placeholders.
     #[schemars(example = &"Rate limit exceeded. Try again in {retry_after} seconds.")]
     pub(in crate::config) detail: Option<String>,
-    /// The whole body of refusals: JSON with placeholders.
+    /// The whole body of denials: JSON with placeholders.
     pub(in crate::config) body: Option<String>,
-    /// The headers that say what is left: `x-ratelimit`, `ietf`, a list of both, or `none`;
-    /// `x-ratelimit` unless said otherwise.
+    /// The rate-limit headers: `x-ratelimit`, `ietf`, a list of both, or `none`;
+    /// by default `x-ratelimit`.
     pub(in crate::config) headers: Option<Texts>,
-    /// Whether scripts of other origins may read these headers (CORS); false unless said otherwise.
+    /// Whether scripts of other origins may read these headers (CORS); by default false.
     pub(in crate::config) expose: Option<bool>,
 }
 

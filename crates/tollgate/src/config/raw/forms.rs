@@ -74,16 +74,16 @@ pub(in crate::config) struct FieldTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ v4: 24, v6: 56 }`")]
 pub(in crate::config) struct IpForm {
-    /// Of an IPv4 address; 32 unless said otherwise.
+    /// Of an IPv4 address; by default 32.
     #[schemars(range(min = 0, max = 32))]
     pub(in crate::config) v4: Option<u64>,
-    /// Of an IPv6 address; 64 unless said otherwise.
+    /// Of an IPv6 address; by default 64.
     #[schemars(range(min = 0, max = 128))]
     pub(in crate::config) v6: Option<u64>,
 }
 
-/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis or Valkey, or
-/// `{ redis: ADDRESS, … }`.
+/// `memory`, `{ memory: { max_keys: … } }`, `{ file: PATH, … }`, an address of Redis, Valkey or PostgreSQL,
+/// `{ redis: ADDRESS, … }`, or `{ postgres: ADDRESS, … }`.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(in crate::config) enum StoreForm {
@@ -94,7 +94,7 @@ pub(in crate::config) enum StoreForm {
     Table(Box<StoreTable>),
 }
 
-/// A store with its settings: `memory`, `file` or `redis`, with those beside it.
+/// A store with its settings: `memory`, `file`, `redis` or `postgres`, and what belongs to it.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(inline)]
@@ -104,51 +104,55 @@ pub(in crate::config) struct StoreTable {
     /// Keep counters in this file.
     #[schemars(example = "./tollgate.redb")]
     pub(in crate::config) file: Option<String>,
-    /// How often the file is written; `10s` unless said otherwise.
+    /// How often the file is written; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) flush_interval: Option<String>,
     /// `interval` writes every `flush_interval`, `always` before every answer; `interval` unless
     /// said otherwise.
     pub(in crate::config) sync: Option<SyncForm>,
-    /// How many keys are remembered, in a file; 1000000 unless said otherwise.
+    /// How many keys are kept, in a file; by default 1000000.
     #[schemars(range(min = 1))]
     pub(in crate::config) max_keys: Option<u64>,
     /// Keep counters in Redis or Valkey, at this address.
     #[schemars(regex(pattern = ADDRESS), example = "redis://localhost:6379")]
     pub(in crate::config) redis: Option<String>,
-    /// What every key in Redis begins with; `tollgate` unless said otherwise.
+    /// The prefix of every key in Redis; by default `tollgate`.
     #[schemars(regex(pattern = r"^[A-Za-z0-9_.:/-]{1,65}$"))]
     pub(in crate::config) key_prefix: Option<String>,
-    /// How long a command to Redis may take; `50ms` unless said otherwise.
+    /// Keep counters in PostgreSQL, at this address.
+    #[schemars(regex(pattern = POSTGRES_ADDRESS), example = "postgres://tollgate@localhost/limits")]
+    pub(in crate::config) postgres: Option<String>,
+    /// The schema in PostgreSQL; by default `tollgate`.
+    #[schemars(regex(pattern = r"^[a-z_][a-z0-9_]{0,62}$"))]
+    pub(in crate::config) schema: Option<String>,
+    /// How long a decision by the server may take; by default `50ms` for Redis and `250ms` for PostgreSQL.
     #[schemars(example = "50ms")]
     pub(in crate::config) command_timeout: Option<String>,
-    /// How long making a connection to Redis may take; `1s` unless said otherwise.
+    /// How long connecting to the server may take; by default `1s`.
     #[schemars(example = "1s")]
     pub(in crate::config) connect_timeout: Option<String>,
-    /// How many connections to each server of Redis there are; 2 unless said otherwise.
+    /// How many connections to each server; by default 2 to Redis and 8 to PostgreSQL.
     #[schemars(range(min = 1, max = 64))]
     pub(in crate::config) connections: Option<u64>,
-    /// How often Redis is asked for its health; `10s` unless said otherwise.
+    /// How often the health of the server is checked; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) health_check_interval: Option<String>,
-    /// The user that Redis knows, if the address names none.
+    /// The user that the server knows, if the address names none.
     pub(in crate::config) user: Option<String>,
-    /// The environment variable that holds the password for Redis, if the address has none.
+    /// The environment variable that holds the password for the server, if the address has none.
     #[schemars(example = &"TOLLGATE_REDIS_PASSWORD")]
     pub(in crate::config) password_env: Option<String>,
-    /// The file that holds the password for Redis, if the address has none.
+    /// The file that holds the password for the server, if the address has none.
     pub(in crate::config) password_file: Option<String>,
-    /// The environment variable that holds what the keys of secret rules are hashed with in Redis, of at
-    /// least 16 characters and the same for all nodes; a secret that the store keeps unless said otherwise.
+    /// The environment variable with the secret that hashes keys of secret rules in the store, of at
+    /// least 16 characters and the same for all nodes; by default a secret that the store keeps.
     #[schemars(example = &"TOLLGATE_KEY_SECRET")]
     pub(in crate::config) key_secret_env: Option<String>,
-    /// The file that holds it instead.
+    /// The file with that secret instead.
     pub(in crate::config) key_secret_file: Option<String>,
-    /// The file with the authorities that vouch for Redis, as PEM; those of the system unless said
-    /// otherwise.
+    /// The PEM file with the certificate authorities for the server; by default those of the system.
     pub(in crate::config) tls_ca: Option<String>,
-    /// Whether whoever answers is taken for Redis, without anybody vouching; false unless said
-    /// otherwise.
+    /// Accept any certificate of the server; by default false.
     pub(in crate::config) tls_insecure: Option<bool>,
 }
 
@@ -156,7 +160,7 @@ pub(in crate::config) struct StoreTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ max_keys: 1000000 }`")]
 pub(in crate::config) struct MemoryForm {
-    /// How many keys are remembered; 1000000 unless said otherwise.
+    /// How many keys are kept; by default 1000000.
     #[schemars(range(min = 1))]
     pub(in crate::config) max_keys: Option<u64>,
 }
@@ -209,8 +213,7 @@ pub(in crate::config) struct PolicyTable {
     /// The rules, in the order in which they are named when exceeded.
     #[schemars(length(max = 16))]
     pub(in crate::config) rules: Vec<String>,
-    /// Whether an attempt to which no rule applies is allowed instead of being a mistake; false
-    /// unless said otherwise.
+    /// Whether an attempt to which no rule applies is allowed instead of being a mistake; by default false.
     pub(in crate::config) allow_unmatched: Option<bool>,
     /// What the keys of its rules are tagged with in Redis, so that a Cluster keeps them together
     /// and an attempt stays all or nothing there.
@@ -246,7 +249,7 @@ pub(in crate::config) struct AllowedTable {
     /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
     #[schemars(example = "203.0.113.0/24", example = &"user=bob")]
     pub(in crate::config) target: String,
-    /// When it ends, as in `2027-01-31T12:00:00Z`; never unless said otherwise.
+    /// When it expires, as in `2027-01-31T12:00:00Z`; by default never.
     pub(in crate::config) until: Option<String>,
     /// Why, in one line.
     #[schemars(length(max = 512))]
@@ -261,12 +264,12 @@ pub(in crate::config) struct BlockedTable {
     /// An address, a network, or fields and their values, as in `203.0.113.0/24` or `user=bob`.
     #[schemars(example = "203.0.113.0/24", example = &"user=bob")]
     pub(in crate::config) target: String,
-    /// When it ends, as in `2027-01-31T12:00:00Z`; never unless said otherwise.
+    /// When it expires, as in `2027-01-31T12:00:00Z`; by default never.
     pub(in crate::config) until: Option<String>,
     /// Why, in one line.
     #[schemars(length(max = 512))]
     pub(in crate::config) reason: Option<String>,
-    /// Whether the reason is told to whom it bars; false unless said otherwise.
+    /// Whether the blocked client sees the reason; by default false.
     pub(in crate::config) public: Option<bool>,
 }
 
@@ -388,8 +391,8 @@ read_forms!(PolicyForm, "a list of rules or a table, as in `{ rules: [login] }`"
 });
 
 const ADDRESS: &str = r"^((redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
-const ADDRESS_OR_MEMORY: &str =
-    r"^(memory|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
+const POSTGRES_ADDRESS: &str = r"^postgres(ql)?://.+$";
+const ADDRESS_OR_MEMORY: &str = r"^(memory|postgres(ql)?://.+|(redis|valkey)s?(\+(sentinel|cluster))?://.+|((redis|valkey)\+unix://|unix:).+)$";
 
 /// The grammar, as far as a pattern can say it.
 const LIMIT_PATTERN: &str = concat!(

@@ -10,13 +10,13 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use super::Named;
 use super::forms::{CountWhen, StatusText, read_forms};
 
-/// The reverse proxy: where it listens, whom it passes requests to, and which limits they pass.
+/// The reverse proxy: its listeners, upstreams, routes and limits.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `listen`, `upstreams` and `routes`")]
 pub(in crate::config) struct Gateway {
     /// Where clients connect.
     pub(in crate::config) listen: Listeners,
-    /// How many threads serve; as many as there are cores unless said otherwise.
+    /// How many threads serve; by default one for each core.
     #[schemars(range(min = 1, max = 256))]
     pub(in crate::config) workers: Option<u64>,
     /// The servers that requests are passed to, by name.
@@ -26,13 +26,12 @@ pub(in crate::config) struct Gateway {
     #[schemars(extend("propertyNames" = { "pattern": "^[a-z0-9_.-]{1,64}$" }))]
     pub(in crate::config) routes: Named<Route>,
     /// The policy that a connection passes when it is opened, by the field `ip`; its limits are
-    /// `at once for` some time. What it holds is released when the connection ends.
+    /// `at once for` some time. Its holds are released when the connection ends.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) connections: Option<String>,
     /// What a client may send, and how long it may take.
     pub(in crate::config) bounds: Option<Bounds>,
-    /// Which requests are logged: `all`, `off`, or one of so many, as in `1/100`; `off` unless said
-    /// otherwise.
+    /// Which requests are logged: `all`, `off`, or a fraction, as in `1/100`; by default `off`.
     #[schemars(regex(pattern = r"^\s*(all|off|1\s*/\s*[1-9][0-9]*)\s*$"))]
     pub(in crate::config) access_log: Option<String>,
 }
@@ -62,9 +61,9 @@ pub(in crate::config) struct ListenerTable {
     /// The address and port.
     #[schemars(example = "0.0.0.0:8443")]
     pub(in crate::config) address: String,
-    /// What it proves its name with; without, it speaks plain HTTP.
+    /// The certificate; without it, the listener speaks plain HTTP.
     pub(in crate::config) tls: Option<ListenerTls>,
-    /// Whether it speaks HTTP/2 too; true unless said otherwise.
+    /// Whether it also speaks HTTP/2; by default true.
     pub(in crate::config) http2: Option<bool>,
 }
 
@@ -100,49 +99,47 @@ pub(in crate::config) struct UpstreamTable {
     /// is made.
     #[schemars(length(min = 1), example = ["10.0.0.1:80", "10.0.0.2:80"])]
     pub(in crate::config) addresses: Vec<String>,
-    /// Whether TLS is spoken to them, and who vouches for them; plain HTTP unless said otherwise.
+    /// TLS to the upstream, and its certificate authorities; by default plain HTTP.
     pub(in crate::config) tls: Option<UpstreamTls>,
-    /// Whether HTTP/2 is spoken to them, as gRPC needs; HTTP/1.1 unless said otherwise.
+    /// Whether to use HTTP/2, as gRPC needs; by default HTTP/1.1.
     pub(in crate::config) http2: Option<bool>,
     /// The `Host` they are sent: `client` for what the client sent, `address` for where they are, or a
-    /// name; `client` unless said otherwise.
+    /// name; by default `client`.
     pub(in crate::config) host: Option<String>,
-    /// How long making a connection may take; `5s` unless said otherwise.
+    /// How long connecting may take; by default `5s`.
     #[schemars(example = "5s")]
     pub(in crate::config) connect_timeout: Option<String>,
-    /// How long the head of a response may take; `60s` unless said otherwise.
+    /// How long the head of a response may take; by default `60s`.
     #[schemars(example = "60s")]
     pub(in crate::config) response_timeout: Option<String>,
-    /// How long nothing of a body may move; `60s` unless said otherwise.
+    /// How long a body may stall; by default `60s`.
     #[schemars(example = "60s")]
     pub(in crate::config) stall_timeout: Option<String>,
-    /// How long a connection is kept that nobody uses; `60s` unless said otherwise.
+    /// How long an unused connection is kept; by default `60s`.
     #[schemars(example = "60s")]
     pub(in crate::config) idle_timeout: Option<String>,
-    /// How many connections that nobody uses each worker keeps for each address; 64 unless said
-    /// otherwise.
+    /// How many unused connections each worker keeps for each address; by default 64.
     #[schemars(range(min = 0, max = 65536))]
     pub(in crate::config) most_idle: Option<u64>,
-    /// After how many failures in a row an address is left out for a while; 3 unless said otherwise.
+    /// After how many consecutive failures an address is not used for a while; by default 3.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in crate::config) fails: Option<u64>,
-    /// For how long it is left out; `10s` unless said otherwise.
+    /// For how long it is not used; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) out_for: Option<String>,
     /// Whether a request is sent to another address when it cannot have reached the first, and one that
-    /// changes nothing again when a connection closed without a word; true unless said otherwise.
+    /// changes nothing again when a connection closed without an answer; by default true.
     pub(in crate::config) retry: Option<bool>,
 }
 
-/// Who vouches for upstreams.
+/// The TLS settings of upstreams.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(
     deny_unknown_fields,
     expecting = "a table, as in `{ ca: ca.pem }`; `{}` trusts whom the system trusts"
 )]
 pub(in crate::config) struct UpstreamTls {
-    /// The file with the authorities that vouch for them, as PEM; those of the system unless said
-    /// otherwise.
+    /// The PEM file with the certificate authorities; by default those of the system.
     pub(in crate::config) ca: Option<String>,
     /// The name they prove, if it is not the host of their address.
     pub(in crate::config) server_name: Option<String>,
@@ -152,21 +149,21 @@ pub(in crate::config) struct UpstreamTls {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ path: /api/*, upstream: shop, policy: api }`")]
 pub(in crate::config) struct Route {
-    /// The hosts it answers for, as in `api.example.com` or `*.example.com`; all unless said otherwise.
+    /// The hosts, as in `api.example.com` or `*.example.com`; by default all.
     pub(in crate::config) host: Option<Texts>,
-    /// The paths it answers for: `/a` is that path alone, `/a/*` also everything below, and `{id}`
-    /// stands for one segment; all unless said otherwise.
+    /// The paths: `/a` is only that path, `/a/*` also everything below it, and `{id}` is one
+    /// segment; by default all.
     pub(in crate::config) path: Option<Texts>,
-    /// The methods it answers for; all unless said otherwise.
+    /// The methods; by default all.
     pub(in crate::config) method: Option<Texts>,
-    /// The headers that a request must have, by name; `true` stands for any value.
+    /// The headers that a request must have, by name; `true` is any value.
     pub(in crate::config) headers: Option<Named<HeaderForm>>,
     /// The upstream that its requests are passed to.
     pub(in crate::config) upstream: String,
     /// The policy that its requests pass; without, they are passed on untouched.
     #[schemars(regex(pattern = r"^[a-z0-9_.-]{1,64}$"))]
     pub(in crate::config) policy: Option<String>,
-    /// The guard that its requests pass beside the policy, if they are logins.
+    /// The guard for its requests if they are logins, in addition to the policy.
     pub(in crate::config) guard: Option<RouteGuard>,
     /// What the path begins with that is taken away on its way to the upstream.
     #[schemars(example = "/api")]
@@ -174,10 +171,10 @@ pub(in crate::config) struct Route {
     /// What the path then begins with on its way to the upstream.
     #[schemars(example = "/v1")]
     pub(in crate::config) add_prefix: Option<String>,
-    /// How long the head of a response may take, if not what the upstream says.
+    /// How long the head of a response may take; by default as the upstream has it.
     #[schemars(example = "5s")]
     pub(in crate::config) response_timeout: Option<String>,
-    /// The longest body of a request, in bytes, if not what holds for all.
+    /// The longest body of a request, in bytes; by default that of `bounds`.
     pub(in crate::config) body_bytes: Option<u64>,
 }
 
@@ -196,17 +193,16 @@ pub(in crate::config) struct RouteGuard {
     /// say, and `form.NAME` and `json.NAME` for a member of the body.
     #[schemars(example = serde_json::json!({ "user": "form.user" }))]
     pub(in crate::config) fields: Option<Named<String>>,
-    /// The responses of a login that succeeded: statuses, or a table that says more. Every other response
+    /// The responses of a successful login: statuses, or a table. Every other response
     /// counts as a failure.
     #[schemars(required)]
     pub(in crate::config) success: Option<SuccessForm>,
-    /// The statuses with which the service has checked no password: such an attempt is given back; none
-    /// unless said otherwise.
+    /// The statuses that mean that no password was checked: the attempt is refunded; by default
+    /// none.
     pub(in crate::config) neutral: Option<CountWhen>,
-    /// Whether a login passes that a page of another site had a browser send; false unless said otherwise.
+    /// Whether to accept a login that a page of another site sends; by default false.
     pub(in crate::config) cross_site: Option<bool>,
-    /// How long a login is held back at most, if a ladder asks for it, or `none`; `5s` unless said
-    /// otherwise. What would take longer is refused.
+    /// The longest delay of a login, or `none`; by default `5s`. A login that needs a longer delay is denied.
     #[schemars(example = "5s")]
     pub(in crate::config) max_delay: Option<String>,
 }
@@ -224,7 +220,7 @@ pub(in crate::config) enum SuccessForm {
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ status: 303, cookie: session }`")]
 #[schemars(inline)]
 pub(in crate::config) struct SuccessTable {
-    /// Its status; `[2xx, 3xx]` beside a `header` or a `cookie` unless said otherwise.
+    /// Its status; by default `[2xx, 3xx]` beside a `header` or a `cookie`.
     pub(in crate::config) status: Option<CountWhen>,
     /// Headers that it has, each with a value, or `true` for any.
     #[schemars(example = serde_json::json!({ "location": "/home" }))]
@@ -232,10 +228,10 @@ pub(in crate::config) struct SuccessTable {
     /// The cookie that it sets.
     #[schemars(regex(pattern = r"^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$"))]
     pub(in crate::config) cookie: Option<String>,
-    /// The methods of requests that can succeed; `POST` unless said otherwise.
+    /// The methods of requests that can succeed; by default `POST`.
     #[schemars(example = &"POST")]
     pub(in crate::config) method: Option<Texts>,
-    /// The paths of requests that can succeed; those of the route unless said otherwise, and of one that
+    /// The paths of requests that can succeed; by default those of the route, and of one that
     /// ends in `/*` not what lies below.
     #[schemars(example = "/login")]
     pub(in crate::config) path: Option<Texts>,
@@ -261,33 +257,33 @@ pub(in crate::config) enum HeaderForm {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table, as in `{ head_timeout: 10s, body_bytes: 10_485_760 }`")]
 pub(in crate::config) struct Bounds {
-    /// The longest head of a request, in bytes; 32768 unless said otherwise.
+    /// The longest head of a request, in bytes; by default 32768.
     #[schemars(range(min = 8192, max = 1_048_576))]
     pub(in crate::config) head_bytes: Option<u64>,
-    /// The most header lines; 100 unless said otherwise.
+    /// The most header lines; by default 100.
     #[schemars(range(min = 1, max = 1000))]
     pub(in crate::config) head_lines: Option<u64>,
-    /// The longest body of a request, in bytes; any unless said otherwise.
+    /// The longest body of a request, in bytes; by default any.
     pub(in crate::config) body_bytes: Option<u64>,
-    /// How long a client may take to send a head; `10s` unless said otherwise.
+    /// How long a client may take to send a head; by default `10s`.
     #[schemars(example = "10s")]
     pub(in crate::config) head_timeout: Option<String>,
-    /// How long a connection stays open that asks nothing; `75s` unless said otherwise.
+    /// How long an idle connection stays open; by default `75s`.
     #[schemars(example = "75s")]
     pub(in crate::config) idle_timeout: Option<String>,
-    /// How long nothing of a body may move; `30s` unless said otherwise.
+    /// How long a body may stall; by default `30s`.
     #[schemars(example = "30s")]
     pub(in crate::config) stall_timeout: Option<String>,
-    /// How many connections each worker serves at once; 20000 unless said otherwise.
+    /// How many connections each worker serves at once; by default 20000.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub(in crate::config) connections: Option<u64>,
-    /// How many of them may be WebSockets and other upgrades; 10000 unless said otherwise.
+    /// How many of them may be WebSockets and other upgrades; by default 10000.
     #[schemars(range(min = 0, max = 1_000_000))]
     pub(in crate::config) tunnels: Option<u64>,
-    /// How long nothing may move in one of those; `1h` unless said otherwise.
+    /// How long one of those may be idle; by default `1h`.
     #[schemars(example = "1h")]
     pub(in crate::config) tunnel_timeout: Option<String>,
-    /// How many requests one HTTP/2 connection may have open at once; 128 unless said otherwise.
+    /// How many requests one HTTP/2 connection may have open at once; by default 128.
     #[schemars(range(min = 1, max = 10_000))]
     pub(in crate::config) streams: Option<u64>,
 }

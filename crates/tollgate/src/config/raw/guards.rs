@@ -29,15 +29,15 @@ pub(in crate::config) struct GuardTable {
     pub(in crate::config) policy: Option<String>,
     /// The field or fields that failures are counted by. It makes a rule and a policy of the guard's name.
     pub(in crate::config) by: Option<By>,
-    /// The ladder that `by` climbs; `standard` unless said otherwise: three failures are free, the fourth
+    /// The ladder for `by`; by default `standard`: three failures are free, the fourth
     /// delays the next attempt by 2 s, the sixth by 5 s with a CAPTCHA, the eleventh locks for 15 minutes
     /// and notifies; all are forgotten 15 minutes after the last.
     #[schemars(example = &"standard", example = "ladder 4 +2s then 11 lock 15m notify")]
     pub(in crate::config) ladder: Option<String>,
     /// Where a success clears failures: `narrowest` on the ladders whose keys have the most fields, `all`,
-    /// `nothing`, or the names of rules; `narrowest` unless said otherwise.
+    /// `nothing`, or the names of rules; by default `narrowest`.
     pub(in crate::config) clears: Option<ClearsForm>,
-    /// Who is told of a step that says `notify`; the log alone unless said otherwise.
+    /// Where notices of steps with `notify` are sent; by default only to the log.
     pub(in crate::config) webhook: Option<WebhookTable>,
 }
 
@@ -51,7 +51,7 @@ pub(in crate::config) enum ClearsForm {
     Rules(#[schemars(length(min = 1, max = 16))] Vec<String>),
 }
 
-/// Who is told, over HTTP. Exactly one of `secret_env` and `secret_file` says what it is signed with.
+/// Where notices are posted. Exactly one of `secret_env` and `secret_file` is required; it signs them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, expecting = "a table with `url` and where the secret is")]
 pub(in crate::config) struct WebhookTable {
@@ -63,10 +63,10 @@ pub(in crate::config) struct WebhookTable {
     pub(in crate::config) secret_env: Option<String>,
     /// The file that holds the secret, of at least 16 characters.
     pub(in crate::config) secret_file: Option<String>,
-    /// How long one try may take, from 100ms to 60s; `5s` unless said otherwise.
+    /// How long one try may take, from 100ms to 60s; by default `5s`.
     #[schemars(example = "5s")]
     pub(in crate::config) timeout: Option<String>,
-    /// How often it is tried; 5 unless said otherwise.
+    /// How many tries; by default 5.
     #[schemars(range(min = 1, max = 10))]
     pub(in crate::config) tries: Option<u64>,
 }

@@ -14,13 +14,13 @@ use crate::config::tree::Path;
 use tollgate_redis::{Password, Settings, Tls};
 
 /// More connections than these only wait for each other at the server.
-const MOST_CONNECTIONS: u64 = 64;
+pub(super) const MOST_CONNECTIONS: u64 = 64;
 const MOST_PREFIX_BYTES: usize = 64;
 /// Whoever sees hashed keys could try out shorter secrets.
 const LEAST_SECRET_BYTES: usize = 16;
 /// Whoever asks has given up long before.
-const MOST_WAIT: Span = Span::from_secs(60);
-const MOST_INTERVAL: Span = Span::from_secs(3600);
+pub(super) const MOST_WAIT: Span = Span::from_secs(60);
+pub(super) const MOST_INTERVAL: Span = Span::from_secs(3600);
 
 /// What the address at `at` means, with the settings of the table at `path`.
 pub(super) fn mean(
@@ -119,7 +119,7 @@ fn log_in(
 }
 
 /// What the keys of secret rules are hashed with, if that is said.
-fn key_secret(
+pub(super) fn key_secret(
     table: &StoreTable,
     path: &Path,
     environment: &HashMap<String, String>,
@@ -141,7 +141,10 @@ fn key_secret(
     long_enough.map_err(|message| findings.value(&path.key(setting), message)).ok()
 }
 
-fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<Password, String> {
+pub(super) fn from_environment(
+    name: &str,
+    environment: &HashMap<String, String>,
+) -> Result<Password, String> {
     match environment.get(name) {
         None => Err(format!("{} is not set", hush::variable(name))),
         Some(password) if password.is_empty() => Err(format!("{} is empty", hush::variable(name))),
@@ -149,7 +152,7 @@ fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result
     }
 }
 
-fn from_file(file: &str) -> Result<Password, String> {
+pub(super) fn from_file(file: &str) -> Result<Password, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     // A file that an editor wrote ends with a line's end, which is no part of the password.
@@ -172,25 +175,29 @@ fn trust(settings: &mut Settings, table: &StoreTable, path: &Path, findings: &mu
     if table.tls_ca.is_some() && insecure {
         findings.key(
             &path.key("tls_insecure"),
-            "keep one of `tls_ca` and `tls_insecure`: who trusts anybody asks no authority",
+            "keep one of `tls_ca` and `tls_insecure`: the latter checks no certificate",
         );
         return;
     }
-    let authorities = match &table.tls_ca {
-        None => None,
-        Some(file) => match std::fs::read_to_string(file) {
-            Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => Some(PathBuf::from(file)),
-            Ok(_) => {
-                let message = format!("the file `{}` has no certificate in it, as PEM", shown(file));
-                return findings.value(&path.key("tls_ca"), message);
-            }
-            Err(error) => {
-                let message = format!("the file `{}` cannot be read: {error}", shown(file));
-                return findings.value(&path.key("tls_ca"), message);
-            }
-        },
+    if let Some(authorities) = authorities(table, path, findings) {
+        *tls = Tls { authorities, unverified: insecure };
+    }
+}
+
+/// The file with the authorities, if one is named; `None` if it cannot be used.
+pub(super) fn authorities(
+    table: &StoreTable,
+    path: &Path,
+    findings: &mut Findings<'_>,
+) -> Option<Option<PathBuf>> {
+    let Some(file) = &table.tls_ca else { return Some(None) };
+    let message = match std::fs::read_to_string(file) {
+        Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => return Some(Some(PathBuf::from(file))),
+        Ok(_) => format!("the file `{}` has no certificate in it, as PEM", shown(file)),
+        Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
     };
-    *tls = Tls { authorities, unverified: insecure };
+    findings.value(&path.key("tls_ca"), message);
+    None
 }
 
 /// What is wrong with a prefix, if anything is. Braces would be hash tags, and stars patterns.
@@ -214,7 +221,7 @@ fn check_prefix(prefix: &str) -> Result<(), String> {
     }
 }
 
-fn time(text: &str, most: Span, path: &Path, findings: &mut Findings<'_>) -> Option<Duration> {
+pub(super) fn time(text: &str, most: Span, path: &Path, findings: &mut Findings<'_>) -> Option<Duration> {
     let span = limits::span(text, path, findings)?;
     if span > most {
         findings.value(path, format!("`{span}` is too long: at most `{most}` is allowed"));

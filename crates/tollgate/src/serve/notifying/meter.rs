@@ -43,7 +43,7 @@ impl Collector for WebhookMeters {
             return Ok(());
         }
         let kind = ConstCounter::new(0_u64).metric_type();
-        let help = "Notices that webhooks took, and that were given up";
+        let help = "Notices that webhooks acknowledged, and that were dropped";
         let mut family = encoder.encode_descriptor("tollgate_guard_webhooks", help, None, kind)?;
         for (guard, counts) in &counts {
             for (outcome, count) in [("delivered", &counts.delivered), ("failed", &counts.failed)] {

@@ -53,7 +53,7 @@ fn statuses(
         return counting::mean(statuses, &path, findings);
     }
     if table.header.is_none() && table.cookie.is_none() {
-        findings.value(path, "what tells a success? Add `status`, `header` or `cookie`");
+        findings.value(path, "`success` is empty: add `status`, `header` or `cookie`");
         return None;
     }
     Some("[2xx, 3xx]".parse().expect("these are statuses"))

@@ -1,0 +1,294 @@
+//! Named values with a version: what a store keeps beside its counters, in one map for each namespace.
+//!
+//! Each change of an entry has a number, the version. A reader that knows a version asks for what has
+//! changed since. The map remembers the names of the latest changes only, so a reader that has missed more
+//! reads everything. A value may have an end by the store's clock; the map removes it then, which is a
+//! change like any other.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::store::StoreError;
+use crate::time::{Span, Timestamp};
+
+/// How many of the latest changes a map remembers.
+pub const MOST_CHANGES: usize = 10_000;
+
+/// What the values of a map are about. Each namespace has its own names, version and bound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Namespace {
+    /// The run-time configuration: limits of single keys, policies, and the policies of routes.
+    Config,
+    /// Entries of the blocklist and the allowlist.
+    Lists,
+    /// Pauses of policies and keys.
+    Pauses,
+    /// Locks of guards.
+    Locks,
+}
+
+/// A change of one entry. A store makes it only if the entry is as expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The name of the entry.
+    pub name: String,
+    /// The condition.
+    pub expect: Expect,
+    /// The new value; `None` removes the entry.
+    pub to: Option<Value>,
+}
+
+/// The condition of an edit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// There is none.
+    Any,
+    /// The entry does not exist.
+    Absent,
+    /// The entry has exactly these bytes.
+    Is(Vec<u8>),
+}
+
+/// The value of an entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Value {
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// When the store removes the entry, by its own clock; `None` keeps it.
+    pub until: Option<Timestamp>,
+}
+
+/// What has changed in a namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The store's time.
+    pub now: Timestamp,
+    /// The version that the reader knows after these changes. It only grows, unless the store has lost
+    /// entries.
+    pub version: u64,
+    /// How many entries the namespace has.
+    pub size: usize,
+    /// Whether these are all entries, or only those that have changed.
+    pub scope: Scope,
+    /// Names with their bytes, or `None` for an entry that was removed.
+    pub entries: Vec<(String, Option<Vec<u8>>)>,
+}
+
+/// How much [`Changes`] tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Every entry: a name that is not among them does not exist.
+    All,
+    /// The entries that have changed.
+    Changes,
+}
+
+/// The entries of one namespace.
+#[derive(Debug)]
+pub struct VersionedMap {
+    space: Namespace,
+    entries: BTreeMap<String, Value>,
+    /// The entries that have an end.
+    ends: BTreeSet<(Timestamp, String)>,
+    version: u64,
+    /// The names of the entries that changed last, oldest first.
+    latest: VecDeque<String>,
+}
+
+impl Namespace {
+    /// Every namespace.
+    pub const ALL: [Self; 4] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Config => "config",
+            Self::Lists => "lists",
+            Self::Pauses => "pauses",
+            Self::Locks => "locks",
+        }
+    }
+
+    /// How many entries it may have.
+    pub const fn most_entries(self) -> usize {
+        match self {
+            Self::Config => 120_000,
+            Self::Lists => 200_000,
+            Self::Pauses => 4_000,
+            Self::Locks => 10_000,
+        }
+    }
+
+    /// The error of a change that would make too many entries.
+    pub fn full(self) -> StoreError {
+        let (name, most) = (self.name(), self.most_entries());
+        StoreError::OutOfMemory {
+            reason: format!("`{name}` may have {most} entries and has no room for more"),
+        }
+    }
+}
+
+impl Edit {
+    /// Writes a value that has no end, whatever is there.
+    pub fn put(name: impl Into<String>, bytes: impl Into<Vec<u8>>) -> Self {
+        let to = Some(Value { bytes: bytes.into(), until: None });
+        Self { name: name.into(), expect: Expect::Any, to }
+    }
+
+    /// Removes an entry, if it exists.
+    pub fn remove(name: impl Into<String>) -> Self {
+        Self { name: name.into(), expect: Expect::Any, to: None }
+    }
+
+    /// The same edit of a value that ends.
+    pub fn until(mut self, until: Option<Timestamp>) -> Self {
+        if let Some(value) = &mut self.to {
+            value.until = until;
+        }
+        self
+    }
+
+    /// The same edit with a condition.
+    pub fn expecting(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
+    }
+}
+
+impl Expect {
+    /// The condition that an entry has these bytes, or does not exist.
+    pub fn exactly(bytes: Option<Vec<u8>>) -> Self {
+        bytes.map_or(Self::Absent, Self::Is)
+    }
+
+    fn holds(&self, value: Option<&Value>) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Absent => value.is_none(),
+            Self::Is(bytes) => value.is_some_and(|value| value.bytes == *bytes),
+        }
+    }
+}
+
+impl VersionedMap {
+    /// An empty map.
+    pub fn new(space: Namespace) -> Self {
+        Self { space, entries: BTreeMap::new(), ends: BTreeSet::new(), version: 0, latest: VecDeque::new() }
+    }
+
+    /// Makes edits in their order, and tells for each whether its condition held. Makes none of them if
+    /// there is no room for all.
+    pub fn change(&mut self, edits: &[Edit], now: Timestamp) -> Result<Vec<bool>, StoreError> {
+        self.expire(now);
+        let new = |edit: &&Edit| edit.to.is_some() && !self.entries.contains_key(&edit.name);
+        let most = self.space.most_entries();
+        if self.entries.len() + edits.len() > most
+            && self.entries.len() + edits.iter().filter(new).count() > most
+        {
+            return Err(self.space.full());
+        }
+        Ok(edits.iter().map(|edit| self.edit(edit)).collect())
+    }
+
+    fn edit(&mut self, Edit { name, expect, to }: &Edit) -> bool {
+        let before = self.entries.get(name);
+        if !expect.holds(before) {
+            return false;
+        }
+        if before.is_some() || to.is_some() {
+            self.set(name, to.clone());
+            self.note(name.clone());
+        }
+        true
+    }
+
+    /// Puts in an entry that was saved, which is no change.
+    pub fn restore(&mut self, name: &str, value: Value) {
+        self.set(name, Some(value));
+    }
+
+    fn set(&mut self, name: &str, value: Option<Value>) {
+        let until = value.as_ref().and_then(|value| value.until);
+        let before = match value {
+            Some(value) => self.entries.insert(name.into(), value),
+            None => self.entries.remove(name),
+        };
+        if let Some(before) = before.and_then(|before| before.until) {
+            self.ends.remove(&(before, name.into()));
+        }
+        self.ends.extend(until.map(|until| (until, name.into())));
+    }
+
+    fn note(&mut self, name: String) {
+        self.version += 1;
+        self.latest.push_back(name);
+        if self.latest.len() > MOST_CHANGES {
+            self.latest.pop_front();
+        }
+    }
+
+    /// Removes the entries that have ended.
+    fn expire(&mut self, now: Timestamp) {
+        while let Some((_, name)) = self.ends.first().filter(|(end, _)| *end <= now) {
+            let name = name.clone();
+            self.set(&name, None);
+            self.note(name);
+        }
+    }
+
+    /// The number of the last change.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Tells what has changed since a version, or everything.
+    pub fn changes(&mut self, since: Option<u64>, now: Timestamp) -> Changes {
+        self.expire(now);
+        let (scope, entries) = self.entries_since(since);
+        let bytes =
+            |(name, value): (&String, Option<&Value>)| (name.clone(), value.map(|value| value.bytes.clone()));
+        let entries = entries.into_iter().map(bytes).collect();
+        Changes { now, version: self.version, size: self.entries.len(), scope, entries }
+    }
+
+    /// The entries that have changed since a version, or all of them.
+    pub fn entries_since(&self, since: Option<u64>) -> (Scope, Vec<(&String, Option<&Value>)>) {
+        let missed = since.and_then(|since| self.version.checked_sub(since));
+        let missed = missed.and_then(|missed| usize::try_from(missed).ok());
+        match missed.and_then(|missed| self.latest.len().checked_sub(missed)) {
+            Some(known) => {
+                let names: BTreeSet<&String> = self.latest.range(known..).collect();
+                let changed = names.into_iter().map(|name| (name, self.entries.get(name)));
+                (Scope::Changes, changed.collect())
+            }
+            None => (Scope::All, self.entries.iter().map(|(name, value)| (name, Some(value))).collect()),
+        }
+    }
+}
+
+/// Where a record of the first layout belongs: its namespace, its name there, and its value with its end.
+/// That layout kept all records together by name, `pause/…`, `ban/lock/…`, `ban/…` or another, and wrote
+/// ends into the values only.
+pub fn moved(name: &str, bytes: &[u8]) -> (Namespace, String, Value) {
+    let text = core::str::from_utf8(bytes).unwrap_or_default();
+    let number = |text: &str| text.parse().ok().map(Timestamp::from_micros);
+    let first_line = || number(text.lines().next().unwrap_or_default());
+    let (space, name, until) = if let Some(name) = name.strip_prefix("pause/") {
+        (Namespace::Pauses, name, first_line())
+    } else if let Some(name) = name.strip_prefix("ban/lock/") {
+        (Namespace::Locks, name, first_line())
+    } else if let Some(name) = name.strip_prefix("ban/") {
+        let at = |word: &str| text.lines().find_map(|line| number(line.strip_prefix(word)?));
+        // As `Listing::forgotten_at` has it.
+        let times = if text.lines().any(|line| line.starts_with("times ")) { 10 } else { 0 };
+        let lasts = |until: Timestamp| until.since(at("since ").unwrap_or(until)).as_micros();
+        let memory = |until| Span::from_micros(lasts(until).saturating_mul(times));
+        let until = at("until ").map(|until| until + memory(until));
+        (Namespace::Lists, name, until)
+    } else {
+        (Namespace::Config, name, None)
+    };
+    (space, name.into(), Value { bytes: bytes.to_vec(), until })
+}

@@ -1,0 +1,341 @@
+//! The one way in for every door: an attempt and its terms go in, an admission comes out.
+//!
+//! Waiting, holds, counting by outcome and refunds live behind it. An admission is ready when [`Pinned::admit`]
+//! returns if the counters are in this process and nobody has to wait, and nothing is allocated for it
+//! then. Otherwise it is a future that owns everything it needs; dropped, it gives its place back.
+
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use arc_swap::Guard;
+use tollgate_core::{Attempt, Decision, Policy, Span, Verdict};
+
+use crate::engine::{Engine, Fault, Manner, Snapshot};
+use crate::leases::{Lease, Leases};
+use crate::owned_attempt::OwnedAttempt;
+use crate::pacer::{Ask, Bound, Pacer};
+use crate::taken::Taken;
+
+/// What doors admit attempts with.
+#[derive(Clone)]
+pub struct Admissions {
+    /// Decides.
+    pub engine: Arc<Engine>,
+    /// Lets attempts wait whose rules, or whose callers, let them; without it none does.
+    pub pacer: Option<Pacer>,
+    /// Keeps what attempts hold for as long as something lasts here.
+    pub leases: Arc<Leases>,
+}
+
+/// The policies in force, held still: for one attempt, a batch, or all that a request asks.
+pub struct Pinned<'e> {
+    admissions: &'e Admissions,
+    snapshot: Guard<Arc<Snapshot>>,
+}
+
+/// How an attempt is admitted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Terms<'t> {
+    /// Whether anything is taken.
+    pub look: Look,
+    /// Whether it may wait.
+    pub wait: Wait,
+    /// Who ends what it holds.
+    pub holds: Holds,
+    /// What becomes of what was taken if nobody tells how the attempt ended.
+    pub unsettled: Unsettled,
+    /// The id by which the caller knows the attempt, if it sent one.
+    pub correlation: Option<&'t str>,
+}
+
+/// Whether anything is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Look {
+    /// Everything is taken, or nothing.
+    #[default]
+    Take,
+    /// Nothing is taken.
+    Peek,
+}
+
+/// Whether an attempt may wait until it conforms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Wait {
+    /// It may not.
+    #[default]
+    No,
+    /// It may as long as the rules say that it exceeds.
+    AsRulesSay,
+    /// It goes to the queue, and waits at most so long.
+    AtMost {
+        /// The longest that its caller waits.
+        span: Span,
+        /// Who has a higher one goes first.
+        priority: i8,
+    },
+}
+
+/// Who ends what an attempt holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Holds {
+    /// The caller, by the id that it brought.
+    #[default]
+    ByCaller,
+    /// [`Taken`]: they last as long as it does, under an id of their own.
+    ByTaken,
+}
+
+/// What becomes of what was taken if [`Taken`] is dropped unsettled. What was held ends in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Unsettled {
+    /// It stays counted.
+    #[default]
+    Keep,
+    /// It is refunded.
+    Refund,
+}
+
+/// An admission, ready or to come. Either way it can be awaited.
+pub enum Admit<T> {
+    /// Here it is; taken out when it was awaited.
+    Ready(Option<Admitted<T>>),
+    /// It comes. Dropped, it gives its place back, and what was taken for it.
+    Later(Pin<Box<dyn Future<Output = Admitted<T>> + Send>>),
+}
+
+/// What came of an attempt.
+pub type Admitted<T> = Result<Admission<T>, NotAdmitted>;
+
+/// A decision, which may be a refusal, and what was taken by it.
+#[derive(Debug)]
+pub struct Admission<T> {
+    /// How long it waited.
+    pub waited: Span,
+    /// What the door made of the decision, at the moment it was made.
+    pub seen: T,
+    /// What was taken.
+    pub taken: Taken,
+}
+
+/// Why there is no decision. Nothing was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAdmitted {
+    /// The attempt's turn comes too late, or has come too late.
+    TooLate {
+        /// How long it waited.
+        waited: Span,
+        /// How much longer it would have to wait, as far as the queue before it tells: never less.
+        wait: Span,
+        /// What it is too late for.
+        bound: Bound,
+    },
+    /// Too many wait already.
+    Full {
+        /// How many: for the same keys, or in all.
+        waiting: usize,
+    },
+    /// The process, or the runtime that lets attempts wait, ends.
+    Ended,
+    /// It cannot be decided at all.
+    Fault(Fault),
+}
+
+impl Admissions {
+    /// Holds the policies in force still.
+    #[inline]
+    pub fn pin(&self) -> Pinned<'_> {
+        Pinned { admissions: self, snapshot: self.engine.pin() }
+    }
+}
+
+impl Pinned<'_> {
+    /// Admits an attempt. The door says by `see` what it makes of the decision: here if it is ready, and
+    /// else in another task.
+    pub fn admit<T, F>(&self, attempt: &Attempt<'_>, terms: Terms<'_>, see: F) -> Admit<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+    {
+        let Admissions { engine, pacer, leases } = self.admissions;
+        // An unknown policy is a mistake that deciding tells.
+        let policy = || self.snapshot.policies.find(attempt.policy).ok();
+        let holds = terms.holds == Holds::ByTaken && policy().is_some_and(Policy::holds);
+        let id = holds.then(|| leases.fresh_id());
+        let attempt = Attempt { id: id.as_deref().or(attempt.id), ..*attempt };
+        let may_wait = match terms.wait {
+            Wait::No => false,
+            Wait::AsRulesSay => policy().is_some_and(Policy::lets_wait),
+            Wait::AtMost { .. } => true,
+        };
+        let pacer = pacer.as_ref().filter(|_| may_wait && self.snapshot.policies.enabled);
+        let see =
+            Seeing { see, leases: id.is_some().then(|| Arc::clone(leases)), unsettled: terms.unsettled };
+        if !engine.answers_at_once() {
+            let (engine, pacer) = (Arc::clone(engine), pacer.cloned());
+            let snapshot = Arc::clone(&self.snapshot);
+            let kept = OwnedAttempt::new(&attempt).known_by(terms.correlation);
+            let (look, wait) = (terms.look, terms.wait);
+            return Admit::Later(Box::pin(async move {
+                admit_in_time(&engine, pacer, &snapshot, &kept, look, wait, see).await
+            }));
+        }
+        if let Some(pacer) = pacer {
+            return pacer.admit(ask(&attempt, terms.wait, terms.correlation), |engine, decision| {
+                see.see(engine, decision)
+            });
+        }
+        let mut decision = Decision::for_caller(terms.correlation);
+        let manner = match terms.look {
+            Look::Take => Manner::Take,
+            Look::Peek => Manner::Peek,
+        };
+        match at_first_poll(engine.decide_as(manner, &self.snapshot, &attempt, &mut decision)) {
+            Some(Ok(())) => Admit::ready(Ok(see.admission(engine, &decision))),
+            Some(Err(fault)) => Admit::failed(fault),
+            None => Admit::failed(Fault::late()),
+        }
+    }
+}
+
+/// Admits an attempt over a store that takes its time.
+async fn admit_in_time<T, F>(
+    engine: &Arc<Engine>,
+    pacer: Option<Pacer>,
+    snapshot: &Snapshot,
+    kept: &OwnedAttempt,
+    look: Look,
+    wait: Wait,
+    see: Seeing<F>,
+) -> Admitted<T>
+where
+    T: Send + 'static,
+    F: FnOnce(&Engine, &Decision<'_>) -> T + Send + 'static,
+{
+    let fields = kept.fields();
+    let attempt = kept.attempt(&fields);
+    let correlation = kept.correlation.as_deref();
+    let queue = |pacer: &Pacer, see: Seeing<F>| {
+        pacer.admit(ask(&attempt, wait, correlation), |engine, decision| see.see(engine, decision))
+    };
+    let Some(pacer) = pacer else {
+        let manner = match look {
+            Look::Take => Manner::Take,
+            Look::Peek => Manner::Peek,
+        };
+        let mut decision = Decision::for_caller(correlation);
+        engine.decide_as(manner, snapshot, &attempt, &mut decision).await.map_err(NotAdmitted::Fault)?;
+        return Ok(see.admission(engine, &decision));
+    };
+    if matches!(wait, Wait::AtMost { .. }) || pacer.is_waiting(snapshot, &attempt) {
+        return queue(&pacer, see).await;
+    }
+    let mut decision = Decision::for_caller(correlation);
+    let decided = engine.decide_as(Manner::TakeOrWait, snapshot, &attempt, &mut decision).await;
+    decided.map_err(NotAdmitted::Fault)?;
+    match decision.verdict {
+        Verdict::Wait(_) => {
+            drop(decision);
+            queue(&pacer, see).await
+        }
+        _ => Ok(see.admission(engine, &decision)),
+    }
+}
+
+/// What a pacer is asked.
+fn ask<'a>(attempt: &Attempt<'a>, wait: Wait, correlation: Option<&'a str>) -> Ask<'a> {
+    let (max_wait, priority) = match wait {
+        Wait::No | Wait::AsRulesSay => (None, 0),
+        Wait::AtMost { span, priority } => (Some(span), priority),
+    };
+    Ask { attempt: *attempt, max_wait, priority, correlation }
+}
+
+/// What a door makes of a decision, and what the terms make of it.
+struct Seeing<F> {
+    see: F,
+    /// Who keeps what the attempt holds, if that lasts as long as what was taken.
+    leases: Option<Arc<Leases>>,
+    unsettled: Unsettled,
+}
+
+impl<F> Seeing<F> {
+    fn see<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> (T, Taken)
+    where
+        F: FnOnce(&Engine, &Decision<'_>) -> T,
+    {
+        let lease: Option<Lease> =
+            self.leases.and_then(|leases| Some(leases.keep(decision, decision.charges.id?)));
+        ((self.see)(engine, decision), Taken::new(engine, decision, lease, self.unsettled))
+    }
+
+    fn admission<T>(self, engine: &Arc<Engine>, decision: &Decision<'_>) -> Admission<T>
+    where
+        F: FnOnce(&Engine, &Decision<'_>) -> T,
+    {
+        let (seen, taken) = self.see(engine, decision);
+        Admission { waited: Span::ZERO, seen, taken }
+    }
+}
+
+/// The value of a future that is ready at its first poll.
+pub(crate) fn at_first_poll<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+impl<T> Admit<T> {
+    pub(crate) fn ready(admitted: Admitted<T>) -> Self {
+        Self::Ready(Some(admitted))
+    }
+
+    fn failed(fault: Fault) -> Self {
+        Self::ready(Err(NotAdmitted::Fault(fault)))
+    }
+}
+
+impl<T> Future for Admit<T> {
+    type Output = Admitted<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.get_mut() {
+            Self::Ready(admitted) => Poll::Ready(admitted.take().expect("an admission is awaited once")),
+            Self::Later(future) => future.as_mut().poll(context),
+        }
+    }
+}
+
+impl<T> Unpin for Admit<T> {}
+
+impl Deref for Pinned<'_> {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl From<Fault> for NotAdmitted {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+impl std::fmt::Display for NotAdmitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::TooLate { wait, bound, .. } => {
+                write!(f, "the wait would be {wait}, longer than {bound} allows")
+            }
+            Self::Full { waiting } => write!(f, "{waiting} wait already"),
+            Self::Ended => f.write_str("the process ends"),
+            Self::Fault(fault) => fault.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for NotAdmitted {}

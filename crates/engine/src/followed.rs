@@ -1,0 +1,178 @@
+//! Following the records: each namespace is a map in the store, and the engine keeps what it knows of each
+//! up to date by asking what has changed. What this node changes it learns in the same way.
+
+use tollgate_core::StoreError;
+use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
+
+use crate::engine::Engine;
+
+/// How far one namespace is known.
+#[derive(Debug, Default)]
+pub(crate) struct Followed {
+    /// The version that is known; `None` if everything has to be read.
+    version: Option<u64>,
+    /// How many more entries the store has than are known here. Names that are no text are not known.
+    surplus: Option<i64>,
+}
+
+/// How much of a namespace is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// What has changed since the version that is known.
+    News,
+    /// Everything.
+    Whole,
+}
+
+/// Whether the store still has the entries that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entries {
+    /// It does, as far as can be told.
+    Complete,
+    /// Some are gone without a change.
+    Missing,
+}
+
+impl Followed {
+    pub(crate) fn version(&self) -> Option<u64> {
+        self.version
+    }
+
+    /// Whether these changes are news; then their version is known. `known` is the version that was known
+    /// when they were asked for: another answer may have come in between.
+    pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
+        let news = match changes.scope {
+            Scope::All => self.version == known,
+            Scope::Changes => self.version.is_some_and(|own| own <= changes.version && known <= Some(own)),
+        };
+        if news {
+            self.version = Some(changes.version);
+        }
+        news
+    }
+
+    /// Compares how many entries the store has with how many are known here, after changes were applied.
+    /// A failover may lose entries without the version telling; then everything is read again.
+    pub(crate) fn check_size(&mut self, changes: &Changes, known: usize) -> Entries {
+        if changes.scope == Scope::All {
+            // What changed while all of it was read is not known yet.
+            self.surplus = None;
+            return Entries::Complete;
+        }
+        let surplus = i64::try_from(changes.size).unwrap_or(i64::MAX) - i64::try_from(known).unwrap_or(0);
+        let before = *self.surplus.get_or_insert(surplus);
+        if before != surplus {
+            *self = Self::default();
+        }
+        if surplus < before { Entries::Missing } else { Entries::Complete }
+    }
+}
+
+impl Engine {
+    /// Changes records, and learns what is there then. Answers for each edit whether its condition held.
+    pub(crate) async fn change_records(
+        &self,
+        space: Namespace,
+        edits: &[Edit],
+    ) -> Result<Vec<bool>, StoreError> {
+        let held = self.ask(self.records.change(space, edits)).await?;
+        let learned = self.ask(self.follow(space, Extent::News)).await;
+        if held.contains(&false) {
+            // The caller tries again, and needs to know from what.
+            learned?;
+        }
+        // The change is made. If it cannot be read now, it will be.
+        Ok(held)
+    }
+
+    /// Learns what has changed in every namespace.
+    pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
+        for space in Namespace::ALL {
+            self.follow(space, Extent::News).await?;
+        }
+        Ok(())
+    }
+
+    /// Learns what has changed in a namespace, or everything in it.
+    pub(crate) async fn follow(&self, space: Namespace, extent: Extent) -> Result<(), StoreError> {
+        let known = match space {
+            Namespace::Config => self.configured.lock().followed.version(),
+            Namespace::Lists => self.barrier.version(),
+            Namespace::Pauses => self.pauses.known_version(),
+            Namespace::Locks => self.locks.lock().followed.version(),
+        };
+        let since = known.filter(|_| extent == Extent::News);
+        let changes = self.records.changes(space, since).await;
+        if let Some(shared) = &self.shared {
+            shared.condition.note_records(about(space), &changes);
+        }
+        let changes = changes?;
+        if let Some(shared) = &self.shared {
+            shared.condition.note_version(about(space), known, changes.version);
+            self.barrier.learn(changes.now, shared.gate.now());
+        }
+        let entries = match space {
+            Namespace::Config => {
+                if changes.scope == Scope::All {
+                    // A store that lost its records may have another secret.
+                    self.seals.share(self.records.secret().await?);
+                }
+                self.follow_config(known, &changes)
+            }
+            Namespace::Lists => self.follow_lists(known, &changes),
+            Namespace::Pauses => self.follow_pauses(known, &changes),
+            Namespace::Locks => self.locks.lock().follow(known, &changes),
+        };
+        if let (Entries::Missing, Some(shared)) = (entries, &self.shared) {
+            shared.condition.note_missing(about(space));
+        }
+        Ok(())
+    }
+}
+
+/// What the log calls the records of a namespace.
+fn about(space: Namespace) -> &'static str {
+    match space {
+        Namespace::Config => "overrides, policies and routes",
+        Namespace::Lists => "lists",
+        Namespace::Pauses => "pauses",
+        Namespace::Locks => "locks",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::Timestamp;
+
+    use super::*;
+
+    fn told(scope: Scope, version: u64, size: usize) -> Changes {
+        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new() }
+    }
+
+    #[test]
+    fn an_answer_that_another_one_overtook_is_not_applied() {
+        let mut followed = Followed::default();
+        assert!(!followed.accept(None, &told(Scope::Changes, 3, 0)), "nothing is known yet");
+        assert!(followed.accept(None, &told(Scope::All, 5, 0)));
+        assert!(!followed.accept(None, &told(Scope::All, 4, 0)), "asked for before the other came");
+        assert!(followed.accept(Some(5), &told(Scope::Changes, 7, 0)));
+        assert!(!followed.accept(Some(5), &told(Scope::Changes, 6, 0)), "older than what is known");
+        assert!(followed.accept(Some(5), &told(Scope::Changes, 8, 0)), "tells more than is missing");
+        assert!(!followed.accept(Some(9), &told(Scope::Changes, 10, 0)), "tells less than is missing");
+        assert!(followed.accept(Some(8), &told(Scope::All, 2, 0)), "the store lost entries");
+        assert_eq!(followed.version(), Some(2));
+    }
+
+    #[test]
+    fn another_number_of_entries_makes_everything_be_read_again() {
+        let mut followed = Followed::default();
+        followed.accept(None, &told(Scope::All, 5, 9));
+        followed.check_size(&told(Scope::All, 5, 9), 3);
+        followed.check_size(&told(Scope::Changes, 5, 5), 3);
+        followed.check_size(&told(Scope::Changes, 6, 6), 4);
+        assert_eq!(followed.version(), Some(5), "the same two entries are not known here");
+        assert_eq!(followed.check_size(&told(Scope::Changes, 6, 5), 4), Entries::Missing);
+        assert_eq!(followed.version(), None);
+    }
+}

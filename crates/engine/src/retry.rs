@@ -1,0 +1,109 @@
+//! What a shared store is still to be told: refunds that it did not take, and takes whose answer never came.
+//!
+//! Both are tried until the store has settled them. A ticket is refunded once and undone once, however
+//! often the store is asked.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use tollgate_core::{Span, StoreError, Timestamp};
+
+use crate::engine::Engine;
+use crate::retract::Retraction;
+use crate::shared_store::SharedStore;
+use crate::taken::{Pending, Refund};
+
+/// One thing that the store is to be told.
+pub(crate) enum Retry {
+    /// To give something back.
+    Refund(Pending),
+    /// To undo a take, if it was made.
+    Retract(Retraction),
+}
+
+/// What the store is to be told, by when that is due.
+#[derive(Default)]
+pub(crate) struct Retries {
+    queue: Mutex<Queue>,
+    /// How many retractions were dropped because too much was due.
+    pub(crate) retractions_dropped: Counter,
+    /// How many refunds were dropped, and so stay counted.
+    pub(crate) refunds_dropped: Counter,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// By when it is due, and then by its number.
+    due: BTreeMap<(Timestamp, u64), Retry>,
+    next: u64,
+}
+
+/// How many are tried at a time.
+const AT_A_TIME: usize = 256;
+
+impl Retries {
+    /// How many are kept.
+    const MOST: usize = 10_000;
+    /// How long a take may still be on its way to the store: it is not undone before.
+    const SETTLES_IN: Span = Span::from_secs(1);
+
+    /// Keeps something to be tried. If there is too much, the oldest is dropped.
+    pub(crate) fn push(&self, retry: Retry, now: Timestamp) {
+        let due = match &retry {
+            Retry::Refund(_) => now,
+            Retry::Retract(_) => now + Self::SETTLES_IN,
+        };
+        let mut queue = self.queue.lock();
+        if queue.due.len() >= Self::MOST {
+            match queue.due.pop_first() {
+                Some((_, Retry::Refund(_))) => self.refunds_dropped.inc(),
+                Some((_, Retry::Retract(_))) => self.retractions_dropped.inc(),
+                None => 0,
+            };
+        }
+        let number = queue.next;
+        queue.next += 1;
+        queue.due.insert((due, number), retry);
+    }
+
+    /// What has been due for longest.
+    fn next(&self, now: Timestamp) -> Option<Retry> {
+        let mut queue = self.queue.lock();
+        let first = queue.due.first_entry()?;
+        (first.key().0 <= now).then(|| first.remove())
+    }
+}
+
+impl Engine {
+    /// Tells the shared store what it is still to be told, a few at a time.
+    pub(crate) async fn retry(&self, shared: &SharedStore) {
+        for _ in 0..AT_A_TIME {
+            let Some(retry) = shared.retries.next(shared.gate.now()) else { return };
+            let stops = match retry {
+                // It is due again at once, behind the others.
+                Retry::Refund(pending) => Refund::new(self, pending).make().await.is_err(),
+                // The keys of other servers are not kept waiting.
+                Retry::Retract(retraction) => {
+                    self.retract(shared, retraction).await.is_err_and(|error| error.is_outage())
+                }
+            };
+            if stops {
+                return;
+            }
+        }
+    }
+
+    /// Undoes a take, if it was made.
+    async fn retract(&self, shared: &SharedStore, retraction: Retraction) -> Result<(), StoreError> {
+        let charges = retraction.charges();
+        let undone = self.ask(self.store.retract(&charges)).await;
+        self.freed(&charges);
+        drop(charges);
+        // What is damaged cannot be undone later either.
+        if undone.as_ref().is_err_and(StoreError::is_passing) {
+            shared.retries.push(Retry::Retract(retraction), shared.gate.now());
+        }
+        undone
+    }
+}

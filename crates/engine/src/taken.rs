@@ -1,0 +1,245 @@
+//! What an admitted attempt took: it is kept, or refunded once it is known how the attempt ended.
+//!
+//! A rule may count only some outcomes. It charges at once all the same, so that attempts made side by side
+//! cannot slip through, and is refunded once the outcome turns out to be another.
+
+use std::ops::Deref;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use smallvec::SmallVec;
+use tollgate_core::store::Refunded;
+use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
+
+use crate::admit::{Unsettled, at_first_poll};
+use crate::calendar::page;
+use crate::engine::{Engine, Snapshot};
+use crate::leases::Lease;
+use crate::receipt::Home;
+use crate::retry::Retry;
+
+/// What an attempt took. Dropped, what it holds ends, and the rest is kept or refunded as its terms say.
+#[derive(Debug, Default)]
+#[must_use = "what is dropped ends what it holds"]
+pub struct Taken {
+    lease: Option<Lease>,
+    /// What may be refunded; `None` if nothing was taken or every rule counts whatever happens.
+    owed: Option<Box<Owed>>,
+}
+
+/// What may be refunded, and by whom.
+struct Owed {
+    engine: Arc<Engine>,
+    pending: Pending,
+    unsettled: Unsettled,
+}
+
+/// A refund under way. Awaited or dropped, it is made: a shared store that does not take it now is offered
+/// it again by [`Engine::tend`].
+#[must_use = "a refund from a shared store is made when it is awaited, or else a little later"]
+pub struct Refunding(Option<Making>);
+
+/// A refund that its store is asked for.
+type Making = Pin<Box<dyn Future<Output = Result<(), StoreError>> + Send>>;
+
+/// What may be refunded of a take.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    ticket: Ticket,
+    at: Timestamp,
+    home: Home,
+    charged: SmallVec<[Charged; 1]>,
+}
+
+/// One charge.
+#[derive(Debug)]
+struct Charged {
+    rule: Arc<str>,
+    key: Box<str>,
+    cost: u64,
+    /// The outcomes that count; `None` if all do.
+    counts: Option<Statuses>,
+}
+
+/// A refund that a shared store is asked for. Unless it is settled it is offered again, even if its caller
+/// has gone.
+pub(crate) struct Refund<E: Deref<Target = Engine>> {
+    engine: E,
+    pending: Option<Pending>,
+}
+
+impl Taken {
+    /// What was taken by a decision.
+    pub(crate) fn new(
+        engine: &Arc<Engine>,
+        decision: &Decision<'_>,
+        lease: Option<Lease>,
+        unsettled: Unsettled,
+    ) -> Self {
+        let pending = Pending::of(decision, unsettled);
+        let owed = pending.map(|pending| Owed { engine: Arc::clone(engine), pending, unsettled });
+        Self { lease, owed: owed.map(Box::new) }
+    }
+
+    /// Keeps everything counted, however the attempt ends. What it holds ends as ever.
+    pub fn keep(&mut self) {
+        self.owed = None;
+    }
+
+    /// Tells how the attempt ended: what was charged by rules that do not count that is refunded, once.
+    pub fn settle(&mut self, outcome: u16) -> Refunding {
+        self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
+    }
+
+    /// Refunds everything.
+    pub fn refund(&mut self) -> Refunding {
+        self.refund_where(|_| true)
+    }
+
+    /// What it holds, for a caller to whom it lasts longer than the attempt.
+    pub fn lease(&mut self) -> Option<Lease> {
+        self.lease.take()
+    }
+
+    fn refund_where(&mut self, is_owed: impl Fn(Option<Statuses>) -> bool) -> Refunding {
+        let Some(owed) = self.owed.take() else { return Refunding(None) };
+        let Owed { engine, mut pending, .. } = *owed;
+        pending.charged.retain(|charged| is_owed(charged.counts));
+        if pending.charged.is_empty() { Refunding(None) } else { engine.begin_refund(pending) }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        if self.owed.as_ref().is_some_and(|owed| owed.unsettled == Unsettled::Refund) {
+            drop(self.refund());
+        }
+    }
+}
+
+impl std::fmt::Debug for Owed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.pending.fmt(f)
+    }
+}
+
+impl Pending {
+    /// What may be refunded of a decision: everything, or what some outcomes do not count.
+    fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
+        let all = unsettled == Unsettled::Refund;
+        if decision.outcome.taken == 0 || !(all || decision.policy().counts_answers()) {
+            return None;
+        }
+        let charged: SmallVec<[Charged; 1]> = decision
+            .lines()
+            .filter(|line| line.taken && (all || line.rule.count_when.is_some()))
+            .map(|line| Charged {
+                rule: Arc::clone(&line.rule.name),
+                key: line.key.into(),
+                cost: line.cost,
+                counts: line.rule.count_when,
+            })
+            .collect();
+        let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
+        (!charged.is_empty()).then(|| Self { ticket, at, home: Home::of(decision), charged })
+    }
+
+    /// The charges that are to be refunded, under the limits that hold now.
+    fn charges<'a>(&'a self, policies: &'a Policies) -> Charges<'a> {
+        let mut charges = Charges::new(self.ticket, 1, None);
+        for Charged { rule, key, cost, .. } in &self.charged {
+            if let Some(rule) = policies.rule(rule) {
+                charges.push_costing(rule.plan_at(key), key, true, *cost);
+            }
+        }
+        charges.calendar = charges.periods().map(|period| page(period, self.at)).collect();
+        charges
+    }
+}
+
+impl<E: Deref<Target = Engine>> Refund<E> {
+    pub(crate) fn new(engine: E, pending: Pending) -> Self {
+        Self { engine, pending: Some(pending) }
+    }
+
+    /// Asks the shared store.
+    pub(crate) async fn make(mut self) -> Result<(), StoreError> {
+        let Some(pending) = &self.pending else { return Ok(()) };
+        let engine = &*self.engine;
+        let pinned = engine.pin();
+        let charges = pending.charges(&pinned.policies);
+        let refunded = engine.ask(engine.store.refund(&charges, pending.at)).await;
+        engine.freed(&charges);
+        drop(charges);
+        // What is damaged cannot be refunded later either.
+        if refunded.as_ref().err().is_none_or(|error| !error.is_passing()) {
+            self.pending = None;
+        }
+        refunded.map(|_: Refunded| ())
+    }
+}
+
+impl<E: Deref<Target = Engine>> Drop for Refund<E> {
+    fn drop(&mut self) {
+        if let Some(pending) = self.pending.take()
+            && let Some(shared) = &self.engine.shared
+        {
+            shared.retries.push(Retry::Refund(pending), shared.gate.now());
+        }
+    }
+}
+
+impl Engine {
+    /// Refunds from a store of this process at once; a shared store is asked when that is awaited.
+    fn begin_refund(self: Arc<Self>, pending: Pending) -> Refunding {
+        if self.shared.is_some() && pending.home == Home::Store {
+            return Refunding(Some(Box::pin(Refund::new(self, pending).make())));
+        }
+        let mut refund = Box::pin(async move { self.refund_here(&pending).await });
+        match at_first_poll(refund.as_mut()) {
+            // A refund needs no room, and nothing else can be lacking in this process.
+            Some(_) => Refunding(None),
+            None => Refunding(Some(refund)),
+        }
+    }
+
+    /// Refunds from the counters of this process.
+    async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
+        let pinned = self.pin();
+        let charges = pending.charges(pinned.policies_of(pending.home));
+        let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;
+        self.freed(&charges);
+        refunded.map(|_: Refunded| ())
+    }
+}
+
+impl Refunding {
+    /// Whether it is made already: nothing had to be refunded, or the store is in this process.
+    pub fn is_made(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Future for Refunding {
+    type Output = Result<(), StoreError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(refund) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let refunded = refund.as_mut().poll(context);
+        if refunded.is_ready() {
+            self.0 = None;
+        }
+        refunded
+    }
+}
+
+impl Snapshot {
+    /// The policies under which something was taken.
+    pub(crate) fn policies_of(&self, home: Home) -> &Policies {
+        match home {
+            Home::Store => &self.policies,
+            Home::Local => self.local.as_ref().unwrap_or(&self.policies),
+        }
+    }
+}

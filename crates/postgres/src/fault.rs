@@ -1,0 +1,57 @@
+//! What an error of the database means to the engine.
+
+use tokio_postgres::error::SqlState;
+use tollgate_core::StoreError;
+
+/// The longest message of a server that is passed on.
+const MOST_SAID: usize = 300;
+
+/// Where in a transaction an error came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Before the commit was sent: nothing was done.
+    Open,
+    /// The commit was sent, and may have taken effect unless the server says otherwise.
+    Committing,
+}
+
+/// What an error means.
+pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError {
+    let Some(fault) = error.as_db_error() else {
+        return StoreError::Unavailable { reason: clipped(&with_cause(error)) };
+    };
+    let reason = clipped(&format!("{} ({})", fault.message(), fault.code().code()));
+    let code = fault.code();
+    match code.code().get(..2) {
+        _ if *code == SqlState::LOCK_NOT_AVAILABLE
+            || *code == SqlState::T_R_DEADLOCK_DETECTED
+            || *code == SqlState::T_R_SERIALIZATION_FAILURE =>
+        {
+            StoreError::Busy
+        }
+        _ if *code == SqlState::QUERY_CANCELED => StoreError::TimedOut,
+        _ if *code == SqlState::INSUFFICIENT_PRIVILEGE => StoreError::Forbidden { reason },
+        _ if *code == SqlState::DISK_FULL || *code == SqlState::OUT_OF_MEMORY => {
+            StoreError::OutOfMemory { reason }
+        }
+        // The connection ends: the server stops, crashed, or ended a transaction that was idle.
+        Some("57" | "08" | "58") if stage == Stage::Committing => StoreError::Unavailable { reason },
+        _ => StoreError::Refused { reason },
+    }
+}
+
+/// An error with what caused it, which is where the reason is.
+fn with_cause(error: &tokio_postgres::Error) -> String {
+    let cause = std::error::Error::source(error);
+    cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+fn clipped(text: &str) -> String {
+    text.chars().take(MOST_SAID).collect()
+}
+
+/// Something in the tables is not what this program writes.
+pub(crate) fn damaged(what: &str) -> StoreError {
+    let reason = "it is not what this program writes".into();
+    StoreError::Damaged { key: what.to_owned(), reason }
+}

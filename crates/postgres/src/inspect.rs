@@ -1,0 +1,211 @@
+//! Looks at the server for `tollgate doctor`: what it is, how it is set up, and whether it can be used.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tokio_postgres::Row;
+use tollgate_core::{Clock, Span, StoreError, Timestamp};
+
+use crate::codec::moment_of;
+use crate::fault::{Stage, meaning};
+use crate::pool::Pool;
+use crate::schema;
+use crate::settings::Settings;
+use crate::tls;
+
+/// One thing that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub grade: Grade,
+    /// What it is about.
+    pub about: &'static str,
+    /// What was found.
+    pub words: String,
+    /// What to do about it.
+    pub remedy: Option<String>,
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Grade {
+    /// As it should be.
+    Fine,
+    /// Worth knowing.
+    Note,
+    /// Something may go wrong.
+    Warning,
+    /// Something is wrong.
+    Problem,
+}
+
+/// The oldest server that is supported.
+const LEAST_SERVER: i32 = 140_000;
+/// A transaction older than this keeps dead rows from being removed.
+const LONG_TRANSACTION_SECS: f64 = 300.0;
+/// Fewer updates than these within their page mean that the table bloats.
+const LEAST_HOT: f64 = 0.8;
+/// Updates below this say nothing.
+const ENOUGH_UPDATES: i64 = 1_000;
+/// How far the clocks may be apart before it is told.
+const MOST_SKEW: Span = Span::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
+
+const FACTS: &str = "SELECT current_setting('server_version_num')::int, current_setting('server_version'), \
+    pg_is_in_recovery() OR current_setting('default_transaction_read_only')::boolean, \
+    current_setting('default_transaction_isolation'), current_setting('synchronous_commit'), \
+    (SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8 \
+     FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'), \
+    (SELECT coalesce(sum(n_tup_upd), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), \
+    (SELECT coalesce(sum(n_tup_hot_upd), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), \
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, \
+    (SELECT coalesce(sum(n_live_tup), 0)::bigint FROM pg_stat_all_tables WHERE schemaname = '@' AND relname = 'counter'), current_setting('max_connections')::int, \
+    inet_server_port(), \
+    ARRAY(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE n.nspname = '@' AND c.relkind = 'r' AND NOT (has_table_privilege(c.oid, 'SELECT') \
+     AND has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') \
+     AND has_table_privilege(c.oid, 'DELETE')) ORDER BY 1)";
+
+/// Looks at the server.
+pub async fn inspect(settings: &Settings, clock: &dyn Clock) -> Vec<Finding> {
+    match timeout(PATIENCE, look(settings, clock)).await {
+        Ok(Ok(findings)) => findings,
+        Ok(Err(error)) => vec![Finding::problem("connection", error.to_string(), remedy(&error))],
+        Err(_) => vec![Finding::problem(
+            "connection",
+            "the server does not answer".to_owned(),
+            "see whether it runs, and whether this machine can reach it",
+        )],
+    }
+}
+
+fn remedy(error: &StoreError) -> &'static str {
+    match error {
+        StoreError::Forbidden { .. } => "grant the user the right to use the schema and its tables",
+        StoreError::Refused { .. } => "see what the server's log says about this user and database",
+        _ => "see whether the server runs, and whether this machine can reach it",
+    }
+}
+
+async fn look(settings: &Settings, clock: &dyn Clock) -> Result<Vec<Finding>, StoreError> {
+    let tls = settings.tls.as_ref().map(tls::configuration).transpose();
+    let tls = tls.map_err(|reason| StoreError::Refused { reason })?;
+    let handle = tokio::runtime::Handle::current();
+    let pool = Pool::new(std::sync::Arc::new(settings.clone()), tls, handle);
+    let line = pool.dial().await?;
+    let version = schema::version(&line.client, &settings.schema).await?;
+    let before = clock.now();
+    let facts = FACTS.replace('@', &settings.schema);
+    let rows = line.client.query_typed(&facts, &[]).await;
+    let rows = rows.map_err(|error| meaning(&error, Stage::Open))?;
+    let after = clock.now();
+    let row = rows.first().ok_or_else(|| crate::fault::damaged("the server's answer"))?;
+    judge(settings, version, row, before, after).map_err(|error| meaning(&error, Stage::Open))
+}
+
+fn judge(
+    settings: &Settings,
+    version: Option<i32>,
+    row: &Row,
+    before: Timestamp,
+    after: Timestamp,
+) -> Result<Vec<Finding>, tokio_postgres::Error> {
+    let mut findings = vec![judge_version(row.try_get(0)?, row.try_get(1)?)];
+    let schema = &settings.schema;
+    let rows: i64 = row.try_get(9)?;
+    findings.push(match version {
+        None => Finding::note("schema", format!("{schema} has no tables yet: the first start makes them")),
+        Some(version) => {
+            Finding::fine("schema", format!("{schema}, version {version}, with about {rows} counters"))
+        }
+    });
+    if row.try_get(2)? {
+        let words = "the server cannot be written to".to_owned();
+        findings.push(Finding::problem("role", words, "point the address at the primary server"));
+    }
+    let isolation: &str = row.try_get(3)?;
+    if isolation != "read committed" {
+        let words =
+            format!("transactions are {isolation} by default; tollgate asks for read committed itself");
+        findings.push(Finding::note("isolation", words));
+    }
+    let sync: &str = row.try_get(4)?;
+    let words = match sync {
+        "off" => "synchronous_commit is off: a crash of the server may lose the counts of the last second",
+        _ => "a decision is durable before it is answered",
+    };
+    findings.push(Finding::note("durability", words.to_owned()));
+    findings.extend(judge_activity(row.try_get(5)?, row.try_get(6)?, row.try_get(7)?));
+    let skew = row
+        .try_get::<_, i64>(8)
+        .ok()
+        .and_then(|now| moment_of(now).ok())
+        .map_or(Span::ZERO, |now| if now < before { before.since(now) } else { now.since(after) });
+    if skew > MOST_SKEW {
+        let words = format!("the server's clock and this machine's are {skew} apart; the server's counts");
+        findings.push(Finding::note("clock", words));
+    }
+    let most: i32 = row.try_get(10)?;
+    if i64::from(most) < 2 * settings.connections as i64 {
+        let words = format!("max_connections is {most}, and one node uses up to {}", settings.connections);
+        findings.push(Finding::warning("connections", words, "raise max_connections, or use pgbouncer"));
+    }
+    let port: Option<i32> = row.try_get(11)?;
+    let asked = settings.server.get_ports().first().copied().unwrap_or(5432);
+    if port.is_some_and(|port| port != i32::from(asked)) {
+        let words = "the server listens on another port than was asked: there is a pooler between".to_owned();
+        findings.push(Finding::note("pooler", words));
+    }
+    let forbidden: Vec<String> = row.try_get(12)?;
+    if !forbidden.is_empty() {
+        let words = format!("the user may not read and change {}", forbidden.join(", "));
+        let remedy = format!(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {}",
+            settings.user().unwrap_or("the user")
+        );
+        findings.push(Finding { remedy: Some(remedy), ..Finding::problem("permissions", words, "") });
+    }
+    Ok(findings)
+}
+
+fn judge_version(number: i32, text: &str) -> Finding {
+    if number < LEAST_SERVER {
+        let words = format!("PostgreSQL {text} is older than 14");
+        return Finding::problem("server", words, "use PostgreSQL 14 or later");
+    }
+    Finding::fine("server", format!("PostgreSQL {text}"))
+}
+
+fn judge_activity(oldest: f64, updates: i64, hot: i64) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if oldest > LONG_TRANSACTION_SECS {
+        let words = format!("a transaction has been open for {oldest:.0} s, and keeps dead rows in place");
+        let remedy = "find it in pg_stat_activity, and end it";
+        findings.push(Finding::warning("transactions", words, remedy));
+    }
+    let ratio = hot as f64 / updates.max(1) as f64;
+    if updates >= ENOUGH_UPDATES && ratio < LEAST_HOT {
+        let words = format!("only {:.0} % of the updates stayed in their page (HOT)", ratio * 100.0);
+        let remedy = "add no index to the table counter, and see that autovacuum runs";
+        findings.push(Finding::warning("updates", words, remedy));
+    }
+    findings
+}
+
+impl Finding {
+    fn fine(about: &'static str, words: String) -> Self {
+        Self { grade: Grade::Fine, about, words, remedy: None }
+    }
+
+    fn note(about: &'static str, words: String) -> Self {
+        Self { grade: Grade::Note, about, words, remedy: None }
+    }
+
+    fn warning(about: &'static str, words: String, remedy: &str) -> Self {
+        Self { grade: Grade::Warning, about, words, remedy: Some(remedy.to_owned()) }
+    }
+
+    fn problem(about: &'static str, words: String, remedy: &str) -> Self {
+        Self { grade: Grade::Problem, about, words, remedy: Some(remedy.to_owned()) }
+    }
+}

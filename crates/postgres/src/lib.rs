@@ -1,0 +1,25 @@
+//! Counters that several nodes share on PostgreSQL.
+//!
+//! The database stores, this process settles: a transaction locks the counters of an attempt in one order
+//! and loads them, `Charges::settle` decides, and the same transaction writes what changed.
+
+mod codec;
+mod counter;
+mod database;
+mod fault;
+pub mod inspect;
+mod key_hash;
+mod lanes;
+mod load;
+mod name;
+mod pool;
+mod schema;
+mod settings;
+mod store;
+mod tls;
+mod transaction;
+mod work;
+mod write;
+
+pub use settings::{Password, Settings, Tls, UrlError};
+pub use store::PostgresStore;

@@ -1,0 +1,87 @@
+//! The tables, and how they came to be: migrations by number, each applied once, under one lock.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use tollgate_core::StoreError;
+
+use crate::fault::{Stage, meaning};
+
+/// Each migration takes the tables from its index to the next number. `@` stands for the schema. None
+/// may destroy what an older program still reads.
+const MIGRATIONS: [&str; 1] = [include_str!("schema/1.sql")];
+
+/// The version of the tables that this program uses.
+pub(crate) const VERSION: i32 = MIGRATIONS.len() as i32;
+
+/// The first of the two numbers of the lock that migrations are made under.
+const MIGRATION_LOCKS: i32 = 0x70_6c_67_74;
+
+/// Brings the tables to the version of this program.
+///
+/// # Errors
+///
+/// If the tables are newer, or the server refuses.
+pub(crate) async fn migrate(client: &Client, schema: &str) -> Result<(), StoreError> {
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    if version(client, schema).await? == Some(VERSION) {
+        return Ok(());
+    }
+    let begin = "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '10s'";
+    client.batch_execute(begin).await.map_err(fails)?;
+    let lock = "SELECT pg_advisory_xact_lock($1, hashtext($2))";
+    client
+        .query_typed(lock, &[(&MIGRATION_LOCKS, Type::INT4), (&schema, Type::TEXT)])
+        .await
+        .map_err(fails)?;
+    let found = version(client, schema).await?;
+    let from = match found {
+        None => 0,
+        Some(number @ 0..=VERSION) => number,
+        Some(newer) => {
+            let _ = client.batch_execute("ROLLBACK").await;
+            return Err(too_new(schema, newer));
+        }
+    };
+    if found.is_none() {
+        // Where the schema was made for this user, the right to make schemas is not needed.
+        let known = "SELECT 1 FROM pg_namespace WHERE nspname = $1";
+        let known = client.query_typed(known, &[(&schema, Type::TEXT)]).await.map_err(fails)?;
+        if known.is_empty() {
+            client.batch_execute(&format!("CREATE SCHEMA {schema}")).await.map_err(fails)?;
+        }
+    }
+    for (index, migration) in MIGRATIONS.iter().enumerate().skip(from as usize) {
+        client.batch_execute(&migration.replace('@', schema)).await.map_err(fails)?;
+        let set = format!("UPDATE {schema}.version SET number = {}", index + 1);
+        client.batch_execute(&set).await.map_err(fails)?;
+    }
+    client.batch_execute("COMMIT").await.map_err(|error| meaning(&error, Stage::Committing))
+}
+
+/// The version of the tables; `None` if there are none.
+pub(crate) async fn version(client: &Client, schema: &str) -> Result<Option<i32>, StoreError> {
+    let fails = |error: tokio_postgres::Error| meaning(&error, Stage::Open);
+    let table = format!("{schema}.version");
+    // Not by `to_regclass`, which may remember from before the lock that there was none.
+    let known = "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+                 WHERE n.nspname = $1 AND c.relname = 'version'";
+    let known = client.query_typed(known, &[(&schema, Type::TEXT)]).await.map_err(fails)?;
+    if known.is_empty() {
+        return Ok(None);
+    }
+    let rows = client.query_typed(&format!("SELECT number FROM {table}"), &[]).await.map_err(fails)?;
+    let number = rows.first().and_then(|row| row.try_get(0).ok());
+    let number = number.ok_or_else(|| crate::fault::damaged(&table))?;
+    if number > VERSION {
+        return Err(too_new(schema, number));
+    }
+    Ok(Some(number))
+}
+
+fn too_new(schema: &str, found: i32) -> StoreError {
+    let reason = format!(
+        "schema {schema} has version {found}, and this program knows up to {VERSION}: \
+         start a newer version of this program, or use another schema"
+    );
+    StoreError::Refused { reason }
+}

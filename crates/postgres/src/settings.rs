@@ -1,0 +1,244 @@
+//! What a PostgreSQL store is told: where the database is, who asks, and how long that may take; and how
+//! it is read from an address.
+//!
+//! `postgres://[user[:password]@]host[:port][,host[:port]…][/database][?sslmode=…]`. Several hosts are tried
+//! in turn for the one that can be written to. A connection is encrypted and verified, unless all hosts are
+//! loopback addresses or sockets, or `sslmode=disable` says otherwise. No error repeats what may be a
+//! password.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio_postgres::Config;
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
+
+/// What a store on PostgreSQL is told.
+///
+/// # Defaults
+///
+/// What an address leaves out: port 5432, the database of the user's name, the schema `tollgate`, one second
+/// to connect, 250 milliseconds for a decision, and eight connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Where it is, and who asks.
+    pub server: Config,
+    /// How it is encrypted, if it is.
+    pub tls: Option<Tls>,
+    /// The schema that holds all tables of this store.
+    pub schema: String,
+    /// What keys of secret rules are hashed with; the store's own secret if nothing is said. All nodes
+    /// that share the store say the same.
+    pub key_secret: Option<Password>,
+    /// How long making a connection may take.
+    pub connect_timeout: Duration,
+    /// How long a decision may take, with all waiting for locks.
+    pub command_timeout: Duration,
+    /// How often the server is asked for its health.
+    pub health_check_interval: Duration,
+    /// The most connections.
+    pub connections: usize,
+    /// How often idle rows are removed.
+    pub sweep_interval: Duration,
+}
+
+/// How a connection is encrypted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// The file with the authorities that vouch for the server; those of the system if there is none.
+    pub authorities: Option<PathBuf>,
+    /// Whether any certificate is accepted, without an authority that vouches for it.
+    pub unverified: bool,
+}
+
+/// A password, or another secret. It does not show itself.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Password(pub String);
+
+/// Why an address cannot be used. Its author's fault, always.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlError {
+    /// It does not begin with `postgres://` or `postgresql://`.
+    NoScheme,
+    /// It cannot be read.
+    Malformed,
+    /// The host is missing.
+    NoHost,
+    /// The value of `sslmode` is not one of those that are supported.
+    BadSslMode,
+    /// There is a parameter that this store sets itself, or does not know.
+    UnknownParameter,
+}
+
+/// The parameters of an address that are passed on.
+const PARAMETERS: [&str; 6] = [
+    "application_name",
+    "channel_binding",
+    "keepalives",
+    "keepalives_idle",
+    "target_session_attrs",
+    "tcp_user_timeout",
+];
+
+impl Settings {
+    /// The settings that an address stands for.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be used. The error holds no password.
+    pub fn parse(url: &str) -> Result<Self, UrlError> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(UrlError::NoScheme);
+        }
+        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        let (mut ssl_mode, mut passed) = (None, Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("sslmode", mode)) => ssl_mode = Some(mode),
+                Some((name, _)) if PARAMETERS.contains(&name) => passed.push(pair),
+                _ => return Err(UrlError::UnknownParameter),
+            }
+        }
+        let address = format!("{address}?{}", passed.join("&"));
+        let server: Config = address.parse().map_err(|_| UrlError::Malformed)?;
+        if server.get_hosts().is_empty() {
+            return Err(UrlError::NoHost);
+        }
+        let encrypted = match ssl_mode {
+            None => !server.get_hosts().iter().all(is_local),
+            Some("disable") => false,
+            Some("require" | "verify-full") => true,
+            Some(_) => return Err(UrlError::BadSslMode),
+        };
+        let mut settings = Self::new(server);
+        settings.tls = encrypted.then(Tls::default);
+        Ok(settings)
+    }
+
+    /// The defaults for a server.
+    #[must_use]
+    pub fn new(mut server: Config) -> Self {
+        if server.get_hosts().len() > 1 {
+            server.target_session_attrs(TargetSessionAttrs::ReadWrite);
+        }
+        if server.get_application_name().is_none() {
+            server.application_name("tollgate");
+        }
+        Self {
+            server,
+            tls: None,
+            schema: "tollgate".to_owned(),
+            key_secret: None,
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_millis(250),
+            health_check_interval: Duration::from_secs(10),
+            connections: 8,
+            sweep_interval: Duration::from_secs(10),
+        }
+    }
+
+    /// The user that asks, if one is named.
+    #[must_use]
+    pub fn user(&self) -> Option<&str> {
+        self.server.get_user().filter(|user| !user.is_empty())
+    }
+
+    /// Where the server is, and which database, without user and password.
+    #[must_use]
+    pub fn address(&self) -> String {
+        let ports = self.server.get_ports();
+        let port = |index: usize| ports.get(index).or(ports.first()).copied().unwrap_or(5432);
+        let host = |(index, host): (usize, &Host)| match host {
+            Host::Tcp(name) if name.contains(':') => format!("[{name}]:{}", port(index)),
+            Host::Tcp(name) => format!("{name}:{}", port(index)),
+            Host::Unix(path) => path.display().to_string(),
+        };
+        let hosts: Vec<String> = self.server.get_hosts().iter().enumerate().map(host).collect();
+        let database = self.server.get_dbname().or(self.user()).unwrap_or_default();
+        format!("{}/{database}", hosts.join(","))
+    }
+
+    /// The server's configuration as connections are made with it.
+    pub(crate) fn connecting(&self) -> Config {
+        let mut server = self.server.clone();
+        server.ssl_mode(if self.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        server.connect_timeout(self.connect_timeout);
+        server
+    }
+
+    /// Whether a name can be that of a schema, without quoting it.
+    #[must_use]
+    pub fn is_schema_name(name: &str) -> bool {
+        let mut chars = name.chars();
+        let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
+        chars.next().is_some_and(|c| c.is_ascii_lowercase() || c == '_')
+            && chars.all(fits)
+            && name.len() <= 63
+            && !name.starts_with("pg_")
+    }
+}
+
+fn is_local(host: &Host) -> bool {
+    match host {
+        Host::Tcp(name) => {
+            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        }
+        Host::Unix(_) => true,
+    }
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+impl fmt::Display for UrlError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoScheme => "an address begins with `postgres://`, as in `postgres://tollgate@db.example/limits`",
+            Self::Malformed => {
+                "the address cannot be read: write it as in `postgres://user@host:5432/database`; a `/`, `?`, `#`, `@` or `%` in a user or a password is written as `%2F`, `%3F`, `%23`, `%40` or `%25`"
+            }
+            Self::NoHost => "the host is missing: write it, as in `postgres://tollgate@localhost/limits`",
+            Self::BadSslMode => {
+                "`sslmode` is `disable`, `require` or `verify-full`: the last two mean the same, encrypted and verified"
+            }
+            Self::UnknownParameter => {
+                "a parameter after `?` is not known: use `sslmode`, `application_name`, `channel_binding`, `keepalives`, `keepalives_idle`, `target_session_attrs` or `tcp_user_timeout`"
+            }
+        })
+    }
+}
+
+impl std::error::Error for UrlError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_encrypted_unless_it_is_local_or_says_otherwise() {
+        let tls = |url: &str| Settings::parse(url).unwrap().tls.is_some();
+        assert!(tls("postgres://a:b@db.example/limits"));
+        assert!(tls("postgres://a@127.0.0.1,db.example/limits"));
+        assert!(tls("postgres://a@localhost/limits?sslmode=require"));
+        assert!(!tls("postgresql://a@localhost:5433/limits"));
+        assert!(!tls("postgres://a@[::1]/limits"));
+        assert!(!tls("postgres://a@db.example/limits?sslmode=disable"));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_without_repeating_it() {
+        let error = |url: &str| Settings::parse(url).unwrap_err();
+        assert_eq!(error("mysql://a:secret@b"), UrlError::NoScheme);
+        assert_eq!(error("postgres://a:secret@b:x/c"), UrlError::Malformed);
+        assert_eq!(error("postgres:///c"), UrlError::NoHost);
+        assert_eq!(Settings::parse("postgres://b/c").unwrap().user(), None);
+        assert_eq!(error("postgres://a:secret@b/c?sslmode=prefer"), UrlError::BadSslMode);
+        assert_eq!(error("postgres://a:secret@b/c?options=-cx"), UrlError::UnknownParameter);
+        let shown = format!("{:?}", Settings::parse("postgres://a:hidden@b/c").unwrap());
+        assert!(!shown.contains("hidden"), "{shown}");
+    }
+}

@@ -1,0 +1,192 @@
+//! The store: what the engine asks becomes work for a transaction.
+
+mod forgetting;
+mod probing;
+mod records;
+mod sweeping;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::{Charges, Clock, Outcome, Plan, Store, StoreError, Timestamp};
+
+use crate::database::Database;
+use crate::lanes::Lanes;
+use crate::name::Names;
+use crate::pool::{Haste, Pool};
+use crate::settings::Settings;
+use crate::tls;
+use crate::work::{Attempt, Order, Reply, Work};
+use sweeping::Sweeper;
+
+/// A store on PostgreSQL.
+pub struct PostgresStore {
+    settings: Arc<Settings>,
+    pub(crate) database: Arc<Database>,
+    lanes: Arc<Lanes>,
+    pub(crate) names: Arc<Names>,
+    handle: Handle,
+}
+
+impl PostgresStore {
+    /// A store on this server. It connects when it has to; as long as the server cannot be reached, its
+    /// answers are that it cannot be used.
+    ///
+    /// # Errors
+    ///
+    /// If the settings cannot be followed, or the tables of a server that answers cannot be used: they are
+    /// newer than this program, or it may not make them.
+    pub async fn start(settings: Settings) -> Result<Self, String> {
+        if !Settings::is_schema_name(&settings.schema) {
+            return Err(format!(
+                "`{}` cannot be the name of a schema: use small letters, digits and `_`",
+                settings.schema.escape_debug()
+            ));
+        }
+        let settings = Arc::new(settings);
+        let tls = settings.tls.as_ref().map(tls::configuration).transpose()?;
+        let handle = Handle::current();
+        let pool = Pool::new(Arc::clone(&settings), tls, handle.clone());
+        let database = Arc::new(Database::new(pool, &settings));
+        let lanes = Lanes::new(Arc::clone(&database), handle.clone(), settings.connections.max(1));
+        match database.pool.line(Haste::Try).await {
+            Ok(line) => database.pool.give_back(line),
+            Err(error @ (StoreError::Refused { .. } | StoreError::Forbidden { .. })) => {
+                return Err(error.to_string());
+            }
+            // It is tried again when it is needed.
+            Err(_) => {}
+        }
+        let names = Arc::new(Names::new(&settings));
+        let sweeper = Sweeper::new(&settings, Arc::clone(&names));
+        sweeper.start(Arc::downgrade(&database), &handle);
+        Ok(Self { settings, database, lanes: Arc::new(lanes), names, handle })
+    }
+
+    /// The same store by another clock than the server's. For tests.
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        self.database.set_clock(clock);
+        self
+    }
+
+    /// Removes all rows that say no more than none, as it is done by itself every sweep interval. Answers
+    /// how many counters were removed. It must be called on the runtime that the store was started on.
+    ///
+    /// # Errors
+    ///
+    /// If the server cannot be used.
+    pub async fn sweep(&self) -> Result<u64, StoreError> {
+        Sweeper::new(&self.settings, Arc::clone(&self.names)).sweep(&self.database).await
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.settings.command_timeout
+    }
+
+    /// Until when to wait for what no decision waits for.
+    pub(crate) fn patience(&self) -> Instant {
+        Instant::now() + self.settings.command_timeout.max(Duration::from_secs(1))
+    }
+
+    /// Learns what secret keys are hashed with, unless that is known or there are none.
+    async fn know_secret(&self, mut plans: impl Iterator<Item = &Plan>) -> Result<(), StoreError> {
+        if plans.any(Plan::is_secret) && !self.names.key_hash.is_ready() {
+            self.read_secret().await?;
+        }
+        Ok(())
+    }
+
+    async fn attempt(&self, charges: &Charges<'_>) -> Result<Attempt, StoreError> {
+        self.know_secret(charges.iter().map(|charge| &**charge.plan)).await?;
+        Attempt::new(charges, &self.names)
+    }
+
+    async fn decide(
+        &self,
+        charges: &Charges<'_>,
+        work: fn(Attempt) -> Work,
+        outcome: &mut Outcome,
+    ) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            *outcome = Outcome { now: self.ask_time().await?, allowed: true, ..Outcome::default() };
+            return Ok(());
+        }
+        let work = work(self.attempt(charges).await?);
+        match self.lanes.run(work, self.deadline()).await? {
+            Reply::Outcome(settled) => *outcome = *settled,
+            _ => unreachable!("an attempt is answered with an outcome"),
+        }
+        Ok(())
+    }
+
+    async fn refund_all(&self, charges: &Charges<'_>, taken_at: Timestamp) -> Result<Refunded, StoreError> {
+        if charges.is_empty() {
+            return Ok(Refunded::TooOld);
+        }
+        let work = Work::Refund(self.attempt(charges).await?, taken_at);
+        match self.lanes.run(work, self.deadline()).await? {
+            Reply::Refunded(refunded) => Ok(refunded),
+            _ => unreachable!("a refund is answered as one"),
+        }
+    }
+
+    async fn take_back(&self, charges: &Charges<'_>) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let work = Work::Retract(self.attempt(charges).await?);
+        self.lanes.run(work, self.deadline()).await.map(|_| ())
+    }
+
+    async fn order(&self, counter: &Counter<'_>, order: HoldsOrder<'_>) -> Result<HoldsReport, StoreError> {
+        self.know_secret(std::iter::once(&**counter.plan)).await?;
+        let name = self.names.counter(counter.plan, counter.key)?;
+        let order = Order::new(order);
+        // No decision waits for an order about all, or about many.
+        let deadline =
+            if order.is_about_all() || order.ids().len() > 1 { self.patience() } else { self.deadline() };
+        let work = Work::Holds { plan: Arc::clone(counter.plan), name, order };
+        match self.lanes.run(work, deadline).await? {
+            Reply::Holds(report) => Ok(report),
+            _ => unreachable!("an order is answered with a report"),
+        }
+    }
+}
+
+impl Store for PostgresStore {
+    fn now(&self) -> Answer<'_, Timestamp> {
+        Answer::Later(Box::pin(self.ask_time()))
+    }
+
+    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.decide(charges, Work::Take, outcome)))
+    }
+
+    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.decide(charges, Work::Peek, outcome)))
+    }
+
+    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
+        Answer::Later(Box::pin(self.refund_all(charges, taken_at)))
+    }
+
+    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
+        Answer::Later(Box::pin(self.order(counter, order)))
+    }
+
+    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.forget_now(what)))
+    }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        Answer::Later(Box::pin(self.take_back(charges)))
+    }
+
+    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
+        Answer::Later(Box::pin(self.ping()))
+    }
+}

@@ -1,0 +1,144 @@
+//! Asking the server whether it can be used, for what, and what time it is.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use tollgate_core::store::{Impairment, ImpairmentKind};
+use tollgate_core::{StoreError, Timestamp};
+
+use super::PostgresStore;
+use crate::codec::moment_of;
+use crate::fault::damaged;
+use crate::pool::Haste;
+use crate::transaction::{Statement, ask};
+
+/// What an errand does with a connection.
+pub(crate) type Errand<'c, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'c>>;
+
+const TIME: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+
+const STANDING: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
+    ARRAY(SELECT t FROM unnest(ARRAY['counter', 'entry', 'hold', 'spent', 'forgotten', 'record', 'record_space', 'secret']) t \
+    WHERE NOT has_table_privilege('@.' || t, 'SELECT, INSERT, UPDATE, DELETE') \
+    OR NOT has_table_privilege('@.' || t, 'INSERT') OR NOT has_table_privilege('@.' || t, 'UPDATE') \
+    OR NOT has_table_privilege('@.' || t, 'DELETE'))";
+
+impl PostgresStore {
+    /// A statement with the schema filled in.
+    pub(crate) fn sql(&self, text: &str) -> String {
+        text.replace('@', &self.settings.schema)
+    }
+
+    /// Does something with a connection of its own, on the runtime of this store.
+    pub(crate) async fn errand<T: Send + 'static>(
+        &self,
+        haste: Haste,
+        errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        self.errand_for(self.settings.command_timeout.max(Duration::from_secs(1)), haste, errand).await
+    }
+
+    /// As [`PostgresStore::errand`], for as long as this.
+    pub(crate) async fn errand_for<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        haste: Haste,
+        errand: impl for<'c> FnOnce(&'c Client) -> Errand<'c, T> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (database, deadline) = (Arc::clone(&self.database), Instant::now() + patience);
+        let running = async move {
+            let line = database.pool.line(haste).await?;
+            let result = errand(&line.client).await;
+            match &result {
+                Ok(_) => database.pool.give_back(line),
+                // The connection may be broken, or in the middle of something.
+                Err(error) if error.is_uncertain() => drop(line),
+                Err(_) => database.abandon(line).await,
+            }
+            result
+        };
+        let timed = async move {
+            let done = tokio::time::timeout_at(deadline, running).await;
+            done.unwrap_or(Err(StoreError::TimedOut))
+        };
+        let stopped = || StoreError::Unavailable { reason: "the store was stopped".into() };
+        self.handle.spawn(timed).await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    pub(super) async fn ask_time(&self) -> Result<Timestamp, StoreError> {
+        if let Some(now) = self.database.own_time() {
+            return Ok(now);
+        }
+        self.errand(Haste::FailFast, |client| {
+            Box::pin(async move {
+                let rows = ask(client, None, &[Statement { sql: TIME, params: Vec::new() }]).await?;
+                let time = rows.iter().flatten().next().and_then(|row| row.try_get(0).ok());
+                time.and_then(|time| moment_of(time).ok()).ok_or_else(|| damaged("the server's time"))
+            })
+        })
+        .await
+    }
+
+    /// Asks whether the server does what decisions need. A server that cannot be written to is an error.
+    pub(super) async fn ping(&self) -> Result<Vec<Impairment>, StoreError> {
+        let sql = self.sql(STANDING);
+        let (read_only, forbidden) = self
+            .errand(Haste::Try, move |client| {
+                Box::pin(async move {
+                    let rows = ask(client, None, &[Statement { sql: &sql, params: Vec::new() }]).await?;
+                    let row = rows.first().and_then(|rows| rows.first());
+                    let standing = row.and_then(|row| {
+                        Some((row.try_get::<_, bool>(0).ok()?, row.try_get::<_, Vec<String>>(1).ok()?))
+                    });
+                    standing.ok_or_else(|| damaged("the server's standing"))
+                })
+            })
+            .await?;
+        if read_only {
+            return Err(StoreError::Refused { reason: "the server cannot be written to".into() });
+        }
+        if forbidden.is_empty() {
+            return Ok(Vec::new());
+        }
+        let schema = &self.settings.schema;
+        let detail = format!(
+            "the user may not change {}; grant it: GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN \
+             SCHEMA {schema} TO {}",
+            forbidden.join(", "),
+            self.settings.server.get_user().unwrap_or("its user"),
+        );
+        Ok(vec![Impairment { kind: ImpairmentKind::Forbidden, detail }])
+    }
+
+    /// The secret that is there, or one that is there from now on. Secret keys are hashed with it, unless
+    /// another is configured.
+    pub(crate) async fn read_secret(&self) -> Result<[u8; 32], StoreError> {
+        let own = self.names.key_hash.stored().unwrap_or_else(|| {
+            let mut fresh = [0; 32];
+            getrandom::fill(&mut fresh).expect("the system gives random numbers");
+            fresh
+        });
+        let put = self.sql("INSERT INTO @.secret (bytes) VALUES ($1) ON CONFLICT DO NOTHING");
+        let find = self.sql("SELECT bytes FROM @.secret");
+        let secret = self
+            .errand(Haste::FailFast, move |client| {
+                Box::pin(async move {
+                    let own = &own[..];
+                    let put = Statement { sql: &put, params: vec![(&own as _, Type::BYTEA)] };
+                    let rows =
+                        ask(client, None, &[put, Statement { sql: &find, params: Vec::new() }]).await?;
+                    let bytes = rows.get(1).and_then(|rows| rows.first()?.try_get::<_, Vec<u8>>(0).ok());
+                    let secret = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
+                    secret.ok_or_else(|| damaged("the secret"))
+                })
+            })
+            .await?;
+        self.names.key_hash.learn(secret);
+        Ok(secret)
+    }
+}

@@ -1,0 +1,259 @@
+//! What callers ask, in a form that outlives them, and how it is settled over loaded counters.
+
+mod attempt;
+mod holding;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tollgate_core::charge::Stale;
+use tollgate_core::limit::{Draft, Entry, Limit, Refund, State};
+use tollgate_core::store::{HoldsReport, Refunded};
+use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
+
+pub(crate) use attempt::Attempt;
+pub(crate) use holding::Order;
+
+use crate::counter::Counter;
+use crate::load::{ALL_RULES, Scene, Want, Wants};
+use crate::name::{CounterId, Name, escape};
+use crate::write::Spent;
+
+/// What a caller asks.
+pub(crate) enum Work {
+    Take(Attempt),
+    Peek(Attempt),
+    Refund(Attempt, Timestamp),
+    Retract(Attempt),
+    Holds { plan: Arc<Plan>, name: Name, order: Order },
+    Forget { plan: Arc<Plan>, name: Name },
+}
+
+/// What is answered.
+pub(crate) enum Reply {
+    Outcome(Box<Outcome>),
+    Refunded(Refunded),
+    Holds(HoldsReport),
+    Done,
+}
+
+/// The counters of a transaction, and what is written besides them.
+pub(crate) struct Table {
+    pub(crate) now: Timestamp,
+    pub(crate) counters: HashMap<CounterId, Counter>,
+    pub(crate) spent: Vec<Spent>,
+    pub(crate) forgotten: Vec<(String, Timestamp)>,
+}
+
+impl Work {
+    /// The counters that it is about.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &Name> {
+        let (attempt, one) = match self {
+            Self::Take(attempt) | Self::Peek(attempt) | Self::Refund(attempt, _) | Self::Retract(attempt) => {
+                (Some(attempt), None)
+            }
+            Self::Holds { name, .. } | Self::Forget { name, .. } => (None, Some(name)),
+        };
+        attempt.into_iter().flat_map(Attempt::names).chain(one)
+    }
+
+    /// Whether it may share a transaction with others.
+    pub(crate) fn is_shareable(&self) -> bool {
+        matches!(self, Self::Take(_) | Self::Peek(_))
+    }
+
+    /// Adds what it needs to be loaded.
+    pub(crate) fn want(&self, wants: &mut Wants) {
+        match self {
+            Self::Take(attempt) | Self::Peek(attempt) => {
+                for part in &attempt.parts {
+                    let want = wants.of(&part.name, &part.plan);
+                    want.cost = want.cost.max(part.cost);
+                    want.ids.extend(attempt.id.as_deref().map(escape));
+                }
+            }
+            Self::Refund(attempt, taken_at) => attempt.want_all(wants, *taken_at),
+            Self::Retract(attempt) => attempt.want_all(wants, Timestamp::ZERO),
+            Self::Holds { plan, name, order } => {
+                let want = wants.of(name, plan);
+                want.all_holds |= order.is_about_all();
+                want.ids.extend(order.ids().map(escape));
+            }
+            Self::Forget { plan, name } => drop(wants.of(name, plan)),
+        }
+    }
+
+    /// Does it.
+    pub(crate) fn settle(&self, table: &mut Table, scene: &Scene) -> Result<Reply, StoreError> {
+        match self {
+            Self::Take(attempt) => table.take(attempt, |charges, states, now| charges.settle(states, now)),
+            Self::Peek(attempt) => table.take(attempt, |charges, states, now| charges.survey(states, now)),
+            Self::Refund(attempt, taken_at) => Ok(Reply::Refunded(table.refund(attempt, *taken_at, scene))),
+            Self::Retract(attempt) => {
+                table.retract(attempt);
+                Ok(Reply::Done)
+            }
+            Self::Holds { plan, name, order } => {
+                let now = table.now;
+                let Some(counter) = table.counters.get_mut(&name.id) else {
+                    return Ok(Reply::Holds(HoldsReport { found: false, now, holds: Vec::new() }));
+                };
+                counter.stand_under(plan, now);
+                let mut states = counter.states();
+                let report = order.borrowed(|order| holding::obey(plan, &mut states, order, now));
+                counter.put_back(states);
+                Ok(Reply::Holds(report))
+            }
+            Self::Forget { plan, name } => {
+                if let Some(counter) = table.counters.get_mut(&name.id) {
+                    counter.forget();
+                }
+                table.forgotten.push((escape(plan.rule()), table.now));
+                Ok(Reply::Done)
+            }
+        }
+    }
+}
+
+impl Wants {
+    fn of(&mut self, name: &Name, plan: &Arc<Plan>) -> &mut Want {
+        let want = self.counters.entry(name.id).or_insert_with(|| Want {
+            name: name.clone(),
+            plans: Vec::new(),
+            cost: 0,
+            ids: Default::default(),
+            all_holds: false,
+        });
+        if !want.plans.iter().any(|known| Arc::ptr_eq(known, plan)) {
+            want.plans.push(Arc::clone(plan));
+        }
+        want
+    }
+}
+
+impl Attempt {
+    /// What giving back needs: the entries of the ticket, and all holds, which do not know theirs.
+    fn want_all(&self, wants: &mut Wants, taken_at: Timestamp) {
+        wants.given = Some((self.ticket, taken_at));
+        for part in &self.parts {
+            let want = wants.of(&part.name, &part.plan);
+            want.cost = want.cost.max(part.cost);
+            want.all_holds = true;
+        }
+    }
+}
+
+impl Table {
+    /// Takes the states of all charges out, in their order.
+    fn states(&mut self, attempt: &Attempt, chosen: &[bool]) -> (Vec<State>, Vec<usize>) {
+        let (mut row, mut widths) = (Vec::new(), Vec::new());
+        for part in attempt.parts.iter().zip(chosen).filter_map(|(part, chosen)| chosen.then_some(part)) {
+            let counter = self.counters.get_mut(&part.name.id).expect("every counter is loaded");
+            counter.stand_under(&part.plan, self.now);
+            let states = counter.states();
+            widths.push(states.len());
+            row.extend(states);
+        }
+        (row, widths)
+    }
+
+    fn take(
+        &mut self,
+        attempt: &Attempt,
+        settle: impl FnOnce(&Charges<'_>, &mut [State], Timestamp) -> Result<Outcome, Stale>,
+    ) -> Result<Reply, StoreError> {
+        let all = vec![true; attempt.parts.len()];
+        let (mut row, widths) = self.states(attempt, &all);
+        let settled = settle(&attempt.charges(), &mut row, self.now);
+        let taken = settled.as_ref().map_or(0, |outcome| outcome.taken);
+        for (index, (part, width)) in attempt.parts.iter().zip(widths).enumerate() {
+            let rest = row.split_off(width);
+            let states = std::mem::replace(&mut row, rest);
+            let entry = Entry { at: self.now, ticket: attempt.ticket, cost: part.cost };
+            let entry = (taken & (1 << index) != 0).then_some(entry);
+            let counter = self.counters.get_mut(&part.name.id).expect("every counter is loaded");
+            match settled {
+                Ok(_) => counter.settled(states, entry, self.now),
+                Err(_) => counter.put_back(states),
+            }
+        }
+        settled
+            .map(|outcome| Reply::Outcome(Box::new(outcome)))
+            .map_err(|stale| StoreError::Stale { now: stale.now })
+    }
+
+    fn refund(&mut self, attempt: &Attempt, taken_at: Timestamp, scene: &Scene) -> Refunded {
+        let now = self.now;
+        let charges = attempt.charges();
+        if charges.ages_out().is_some_and(|span| taken_at + span <= now) {
+            return Refunded::TooOld;
+        }
+        let matters_for = attempt.parts.iter().map(|part| part.plan.matters_for()).max();
+        let until = taken_at.max(now) + matters_for.unwrap_or_default();
+        let mut given = Refunded::Already;
+        let mut chosen = Vec::with_capacity(attempt.parts.len());
+        let mut left = Charges::new(attempt.ticket, attempt.cost, None);
+        left.calendar = charges.calendar.clone();
+        for part in &attempt.parts {
+            let counter = part.name.id;
+            let known = scene.spent.contains(&counter) || self.spent.iter().any(|it| it.counter == counter);
+            let forgotten = [part.name.rule.as_str(), ALL_RULES]
+                .iter()
+                .any(|rule| scene.forgotten.get(*rule).is_some_and(|at| taken_at <= *at));
+            chosen.push(!known && !forgotten);
+            if known {
+                continue;
+            }
+            self.spent.push(Spent { counter, ticket: attempt.ticket, taken_at, until });
+            given = Refunded::TooOld;
+            if !forgotten {
+                left.push_taken(&part.plan, &part.key, part.cost, part.fate);
+            }
+        }
+        if left.is_empty() {
+            return given;
+        }
+        let (mut row, widths) = self.states(attempt, &chosen);
+        left.refund(&mut row, taken_at, now);
+        self.give_back(attempt, &chosen, row, widths);
+        Refunded::Done
+    }
+
+    /// Puts the states back after something was given back.
+    fn give_back(&mut self, attempt: &Attempt, chosen: &[bool], mut row: Vec<State>, widths: Vec<usize>) {
+        let parts = attempt.parts.iter().zip(chosen).filter_map(|(part, chosen)| chosen.then_some(part));
+        for (part, width) in parts.zip(widths) {
+            let rest = row.split_off(width);
+            let states = std::mem::replace(&mut row, rest);
+            let counter = self.counters.get_mut(&part.name.id).expect("every counter is loaded");
+            counter.given_back(states);
+        }
+    }
+
+    /// Undoes a take as far as states know it by its ticket.
+    fn retract(&mut self, attempt: &Attempt) {
+        let all = vec![true; attempt.parts.len()];
+        let (mut row, widths) = self.states(attempt, &all);
+        let charges = attempt.charges();
+        let mut states = row.iter_mut();
+        for charge in charges.iter() {
+            for limit in charge.plan.limits() {
+                let state = states.next().expect("there is a state for each limit");
+                let names_it = matches!(limit, Limit::Sliding(_) | Limit::Ladder(_) | Limit::InFlight(_));
+                // A draft needs no calendar here: none of these kinds goes by it.
+                let draft = Draft {
+                    cost: charge.cost,
+                    id: charges.id,
+                    ticket: charges.ticket,
+                    now: self.now,
+                    amounts: &[],
+                    calendar: &[],
+                };
+                if names_it {
+                    limit.refund(state, &draft, Refund { taken_at: self.now, amount: charge.cost });
+                }
+            }
+        }
+        self.give_back(attempt, &all, row, widths);
+    }
+}

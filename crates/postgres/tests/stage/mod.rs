@@ -1,0 +1,130 @@
+//! What the tests of this crate stand on: a store as one node has it, and short ways to ask it things.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    reason = "every test crate uses its own part of this"
+)]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::runtime::Runtime;
+use tollgate_core::store::Refunded;
+use tollgate_core::{Charges, Limit, Outcome, Plan, Store, StoreError, Ticket, Timestamp};
+use tollgate_postgres::{PostgresStore, Settings};
+use tollgate_testbed::{Postgres, pause};
+
+/// How long the server is waited for where it is in good health: a busy machine is not an outage.
+pub const PATIENT: Duration = Duration::from_secs(10);
+/// How long it is waited for where it is not.
+pub const HASTY: Duration = Duration::from_millis(250);
+
+/// A store, as one node has it.
+pub struct Node {
+    pub store: PostgresStore,
+}
+
+pub fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().unwrap())
+}
+
+/// A server that all tests of a file share; each has a schema of its own.
+pub fn shared() -> &'static Postgres {
+    static SERVER: OnceLock<Postgres> = OnceLock::new();
+    SERVER.get_or_init(Postgres::start)
+}
+
+pub fn settings(url: &str, schema: &str, patience: Duration) -> Settings {
+    Settings {
+        schema: schema.into(),
+        command_timeout: patience,
+        connect_timeout: patience.max(Duration::from_secs(1)),
+        ..Settings::parse(url).unwrap()
+    }
+}
+
+/// A ticket that no other attempt of this process has.
+pub fn ticket() -> Ticket {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    Ticket(NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+pub fn plan(rule: &str, limits: &str) -> Arc<Plan> {
+    let limits: Vec<Limit> = limits.split(", ").map(|limit| limit.parse().unwrap()).collect();
+    Arc::new(Plan::new(rule.into(), limits).unwrap())
+}
+
+pub fn charges<'a>(ticket: Ticket, parts: &'a [(Arc<Plan>, String)]) -> Charges<'a> {
+    let mut charges = Charges::new(ticket, 1, None);
+    for (plan, key) in parts {
+        charges.push(plan, key, true);
+    }
+    charges
+}
+
+impl Node {
+    pub fn new(url: &str, schema: &str, patience: Duration) -> Self {
+        Self::with(settings(url, schema, patience))
+    }
+
+    pub fn with(settings: Settings) -> Self {
+        Self { store: runtime().block_on(PostgresStore::start(settings)).unwrap() }
+    }
+
+    pub async fn take_all(&self, charges: &Charges<'_>) -> Result<Outcome, StoreError> {
+        let mut outcome = Outcome::default();
+        self.store.take(charges, &mut outcome).await?;
+        Ok(outcome)
+    }
+
+    /// Takes one of a plan at a key.
+    pub fn take(&self, plan: &Arc<Plan>, key: &str) -> Result<Outcome, StoreError> {
+        self.take_by(plan, key, ticket())
+    }
+
+    pub fn take_by(&self, plan: &Arc<Plan>, key: &str, ticket: Ticket) -> Result<Outcome, StoreError> {
+        let parts = [(Arc::clone(plan), key.to_owned())];
+        runtime().block_on(self.take_all(&charges(ticket, &parts)))
+    }
+
+    pub fn retract(&self, plan: &Arc<Plan>, key: &str, ticket: Ticket) -> Result<(), StoreError> {
+        let parts = [(Arc::clone(plan), key.to_owned())];
+        runtime().block_on(async { self.store.retract(&charges(ticket, &parts)).await })
+    }
+
+    pub fn refund(
+        &self,
+        plan: &Arc<Plan>,
+        key: &str,
+        ticket: Ticket,
+        at: Timestamp,
+    ) -> Result<Refunded, StoreError> {
+        let parts = [(Arc::clone(plan), key.to_owned())];
+        runtime().block_on(async { self.store.refund(&charges(ticket, &parts), at).await })
+    }
+
+    /// How much of the first limit is used.
+    pub fn used(&self, plan: &Arc<Plan>, key: &str) -> u64 {
+        let parts = [(Arc::clone(plan), key.to_owned())];
+        let mut outcome = Outcome::default();
+        runtime()
+            .block_on(async { self.store.peek(&charges(Ticket(0), &parts), &mut outcome).await })
+            .unwrap();
+        outcome.readings[0].capacity - outcome.readings[0].remaining
+    }
+
+    /// Waits until decisions are made again, for as long as that may take.
+    pub fn recovers(&self) {
+        let plan = plan("recovery", "1000000/hour");
+        for _ in 0..300 {
+            if self.take(&plan, "k").is_ok() {
+                return;
+            }
+            pause(Duration::from_millis(10));
+        }
+        panic!("the store has not recovered: {:?}", self.take(&plan, "k"));
+    }
+}

@@ -1,0 +1,49 @@
+//! Rows that say no more than none go by themselves, and rows that count stay.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::sync::Arc;
+
+use stage::{Node, PATIENT, charges, plan, runtime, settings, shared, ticket};
+use tollgate_core::{Span, Store, Timestamp};
+use tollgate_postgres::PostgresStore;
+use tollgate_store::ManualClock;
+
+/// How many rows each table of a schema has.
+fn rows(schema: &str) -> String {
+    let count = |table: &str| format!("(SELECT count(*) FROM {schema}.{table})");
+    let tables = ["counter", "entry", "hold", "spent"].map(count);
+    shared().sql(&format!("SELECT {}", tables.join(", ")))
+}
+
+#[test]
+fn idle_rows_go_and_others_stay() {
+    let schema = "swept";
+    let now = shared().sql("SELECT (extract(epoch FROM now()) * 1000000)::bigint").parse().unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_micros(now)));
+    let starting = PostgresStore::start(settings(&shared().url(), schema, PATIENT));
+    let node = Node { store: runtime().block_on(starting).unwrap().with_clock(clock.clone()) };
+    let brief = plan("brief", "5/min, 5/min sliding, 5 at once for 1m");
+    let lasting = plan("lasting", "5/day, 5/day sliding, 5 at once for 1h");
+    let eternal = plan("eternal", "5 in total");
+    for plan in [&brief, &lasting, &eternal] {
+        for key in 0..150 {
+            node.take(plan, &key.to_string()).unwrap();
+        }
+        let ticket = ticket();
+        let at = node.take_by(plan, "given", ticket).unwrap().now;
+        node.refund(plan, "given", ticket, at).unwrap();
+    }
+    assert_eq!(rows(schema), "453|300|300|3");
+    assert_eq!(runtime().block_on(node.store.sweep()).unwrap(), 1, "only what was given back in full");
+    clock.set(Timestamp::from_micros(now) + Span::from_secs(3_500));
+    let removed = runtime().block_on(node.store.sweep()).unwrap();
+    assert_eq!(removed, 151, "all of `brief`");
+    // The window of `lasting` that was given back keeps its end.
+    assert_eq!(rows(schema), "301|150|150|3");
+    let parts = [(Arc::clone(&lasting), "1".to_owned())];
+    let mut outcome = Default::default();
+    runtime().block_on(async { node.store.peek(&charges(ticket(), &parts), &mut outcome).await }).unwrap();
+    assert_eq!(outcome.readings[0].remaining, 4);
+}

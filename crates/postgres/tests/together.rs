@@ -1,0 +1,106 @@
+//! Many callers at once, on one node and on several: exactly the limit is admitted, and no two callers
+//! wait for each other for ever.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use stage::{Node, PATIENT, charges, plan, runtime, shared, ticket};
+use tollgate_core::Plan;
+use tollgate_testbed::{Pgbouncer, Postgres, pause};
+
+/// How long callers press on.
+fn time() -> Duration {
+    Duration::from_secs(if std::env::var_os("TOLLGATE_LONG").is_some() { 60 } else { 10 })
+}
+
+/// Admits as much as it can at all keys in turn, with this many callers, every second one in the opposite
+/// order. Answers what was admitted.
+fn press(nodes: &[Node], plans: &[Arc<Plan>], callers: usize, time: Duration) -> u64 {
+    let (admitted, over) = (AtomicU64::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let (admitted, over) = (&admitted, &over);
+            scope.spawn(move || {
+                let node = &nodes[caller % nodes.len()];
+                let mut turn = caller;
+                while !over.load(Ordering::Relaxed) {
+                    turn += 1;
+                    let mut parts: Vec<_> = (0..3)
+                        .map(|step| {
+                            (Arc::clone(&plans[(turn + step) % plans.len()]), format!("k{}", turn % 2))
+                        })
+                        .collect();
+                    if caller % 2 == 0 {
+                        parts.reverse();
+                    }
+                    // All attempts pass the one limit that is exact.
+                    parts.push((Arc::clone(&plans[0]), "all".to_owned()));
+                    let outcome = runtime().block_on(node.take_all(&charges(ticket(), &parts))).unwrap();
+                    admitted.fetch_add(u64::from(outcome.allowed), Ordering::Relaxed);
+                }
+            });
+        }
+        pause(time);
+        over.store(true, Ordering::Relaxed);
+    });
+    admitted.into_inner()
+}
+
+#[test]
+fn callers_with_opposite_orders_never_deadlock_and_admit_exactly_the_limit() {
+    let nodes: Vec<Node> = (0..4).map(|_| Node::new(&shared().url(), "opposite", PATIENT)).collect();
+    let mut plans: Vec<_> =
+        (1..7).map(|n| plan(&format!("rule{n}"), "1000000/day, 100000/hour sliding")).collect();
+    plans.insert(0, plan("all", "300/day"));
+    let admitted = press(&nodes, &plans, 32, time());
+    assert_eq!(admitted, 300);
+    assert_eq!(nodes[0].used(&plans[0], "all"), 300);
+    let log = shared().log();
+    assert!(!log.contains("deadlock detected"), "{log}");
+    assert_eq!(shared().sql("SELECT sum(deadlocks) FROM pg_stat_database"), "0");
+}
+
+#[test]
+fn three_nodes_behind_pgbouncer_admit_exactly_the_limit() {
+    let pooler = Pgbouncer::start(shared(), 6);
+    let nodes: Vec<Node> = (0..3).map(|_| Node::new(&pooler.url(), "pooled", PATIENT)).collect();
+    let plans =
+        [plan("all", "200/day sliding"), plan("a", "1000000/hour"), plan("b", "1000000/s burst 1000000")];
+    assert_eq!(press(&nodes, &plans, 24, Duration::from_secs(3)), 200);
+    assert_eq!(nodes[1].used(&plans[0], "all"), 200);
+}
+
+/// How many transactions have written anything on a server so far.
+fn writes(server: &Postgres) -> u64 {
+    server.sql("SELECT pg_snapshot_xmax(pg_current_snapshot())").parse().unwrap()
+}
+
+#[test]
+fn callers_of_one_node_settle_together_and_denials_write_nothing() {
+    let server = Postgres::start_with("autovacuum = off");
+    let node = Node::new(&server.url(), "grouped", PATIENT);
+    let plan = plan("hot", "1001/day, 5000/day sliding");
+    assert!(node.take(&plan, "k").unwrap().allowed);
+    let before = writes(&server);
+    let take_1000 = || {
+        runtime().block_on(async {
+            let parts = [(Arc::clone(&plan), "k".to_owned())];
+            let takes = (0..1_000).map(|_| async {
+                let charges = charges(ticket(), &parts);
+                node.take_all(&charges).await.unwrap().allowed
+            });
+            let allowed = tollgate_core::together::join_all(takes).await;
+            allowed.into_iter().filter(|allowed| *allowed).count()
+        })
+    };
+    assert_eq!(take_1000(), 1_000);
+    assert_eq!(node.used(&plan, "k"), 1_001);
+    let after = writes(&server);
+    assert!((1..50).contains(&(after - before)), "1000 takes in {} writing transactions", after - before);
+    assert_eq!(take_1000(), 0);
+    assert_eq!(writes(&server), after, "a denial wrote something");
+}

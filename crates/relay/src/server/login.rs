@@ -1,0 +1,157 @@
+//! Logins: a guard decides whether an attempt is made at all, and learns how it ended.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::Guard;
+use tollgate_core::Span;
+use tollgate_engine::guard::{Ending, FinishFault};
+use tollgate_engine::{Engine, Snapshot};
+
+use super::Shared;
+use super::settings::Settings;
+use crate::session::{Identity, Login, LoginOutcome};
+
+/// The longest delay of a ladder that a session waits out. Beyond that the client is told to come back.
+const MOST_DELAY: Span = Span::from_secs(10);
+/// After how long it is tried again to tell the guard how a login ended.
+const AGAIN: [Duration; 3] = [Duration::from_secs(1), Duration::from_secs(5), Duration::from_secs(30)];
+
+/// Whether the guard lets an attempt be made.
+enum Guarded {
+    /// It does. The ticket ends the attempt; there is none if nothing was counted.
+    Begun(Option<String>),
+    Refused(LoginOutcome),
+}
+
+/// Finds out who logs in.
+pub(super) async fn log_in(
+    shared: &Shared,
+    settings: &Settings,
+    client: IpAddr,
+    login: Login,
+) -> LoginOutcome {
+    let ticket = match &settings.guard {
+        None => None,
+        Some(guard) => match begin(&shared.admissions.engine, guard, client, &login.user).await {
+            Guarded::Begun(ticket) => ticket,
+            Guarded::Refused(outcome) => return outcome,
+        },
+    };
+    let user = login.user.clone();
+    let identity = verify(shared, settings, login).await;
+    let ending = match &identity {
+        Ok(Some(_)) => Ending::Success,
+        Ok(None) => Ending::Failure,
+        Err(Unverified) => Ending::Abandoned,
+    };
+    if let Some(ticket) = ticket {
+        finish(&shared.admissions.engine, ticket, ending).await;
+    }
+    match identity {
+        Ok(Some(identity)) => LoginOutcome::Identified(identity),
+        Ok(None) => {
+            tracing::info!(component = "relay", %client, user, "login failed");
+            LoginOutcome::Wrong
+        }
+        Err(Unverified) => LoginOutcome::Unavailable,
+    }
+}
+
+/// The password could not be checked.
+struct Unverified;
+
+/// Checks a password on a thread that nobody waits for: that takes a while on purpose.
+async fn verify(shared: &Shared, settings: &Settings, login: Login) -> Result<Option<Identity>, Unverified> {
+    let Ok(_turn) = shared.hashing.acquire().await else { return Err(Unverified) };
+    let users = Arc::clone(&settings.users);
+    let checked = tokio::task::spawn_blocking(move || users.identify(&login.user, &login.password)).await;
+    checked.map_err(|_| Unverified)
+}
+
+/// Begins an attempt, if need be after the delay that the guard's ladders ask for.
+async fn begin(engine: &Engine, guard: &str, client: IpAddr, user: &str) -> Guarded {
+    let address = client.to_string();
+    let mut left = MOST_DELAY;
+    loop {
+        let pinned = Guard::into_inner(engine.pin());
+        if !pinned.policies.enabled {
+            return Guarded::Begun(None);
+        }
+        let wait = match try_to_begin(engine, &pinned, guard, &address, user).await {
+            Ok(Attempted::Begun(ticket)) => return Guarded::Begun(ticket),
+            Ok(Attempted::Delayed(wait)) if wait <= left => wait,
+            Ok(Attempted::Delayed(wait)) => {
+                return Guarded::Refused(LoginOutcome::Locked { seconds: Some(wait.as_secs_ceil()) });
+            }
+            Ok(Attempted::Locked(seconds)) => return Guarded::Refused(LoginOutcome::Locked { seconds }),
+            Err(fault) => {
+                tracing::error!(component = "relay", guard, fault, "logins cannot be guarded");
+                return Guarded::Refused(LoginOutcome::Unavailable);
+            }
+        };
+        drop(pinned);
+        left = Span::from_micros(left.as_micros() - wait.as_micros());
+        // Never nothing, so that nobody asks again and again within a moment.
+        tokio::time::sleep(Duration::from_micros(wait.as_micros().max(1_000))).await;
+    }
+}
+
+enum Attempted {
+    Begun(Option<String>),
+    Delayed(Span),
+    Locked(Option<u64>),
+}
+
+async fn try_to_begin(
+    engine: &Engine,
+    pinned: &Snapshot,
+    guard: &str,
+    address: &str,
+    user: &str,
+) -> Result<Attempted, String> {
+    let found = pinned.policies.find_guard(guard).map_err(|mistake| mistake.to_string())?;
+    let policy = pinned.policies.find(&found.policy).map_err(|mistake| mistake.to_string())?;
+    let value = |field: &str| match field {
+        "ip" | "client_ip" => Some(address),
+        "user" | "account" => Some(user),
+        _ => None,
+    };
+    let fields: Vec<(&str, &str)> =
+        policy.fields().filter_map(|field| Some((field, value(field)?))).collect();
+    let mut begun = engine.begin_guarded(pinned, found, &fields).await.map_err(|fault| fault.to_string())?;
+    if begun.allowed() {
+        return Ok(Attempted::Begun(begun.ticket.take()));
+    }
+    let now = begun.decision.outcome.now;
+    let advice = begun.advice();
+    Ok(match (advice.locked_until, begun.decision.wait()) {
+        (Some(until), _) => Attempted::Locked(Some(until.since(now).as_secs_ceil())),
+        (None, Some(wait)) => Attempted::Delayed(wait),
+        (None, None) => Attempted::Locked(None),
+    })
+}
+
+/// Tells the guard how an attempt ended. What it is never told stays a failure.
+async fn finish(engine: &Arc<Engine>, ticket: String, ending: Ending) {
+    if try_to_finish(engine, &ticket, ending).await {
+        return;
+    }
+    let engine = Arc::clone(engine);
+    tokio::spawn(async move {
+        for pause in AGAIN {
+            tokio::time::sleep(pause).await;
+            if try_to_finish(&engine, &ticket, ending).await {
+                return;
+            }
+        }
+        tracing::warn!(component = "relay", "the store was not told how a login ended");
+    });
+}
+
+/// Answers whether there is nothing left to tell.
+async fn try_to_finish(engine: &Engine, ticket: &str, ending: Ending) -> bool {
+    let pinned = Guard::into_inner(engine.pin());
+    !matches!(engine.finish_guarded(&pinned, ticket, ending).await, Err(FinishFault::Store(_)))
+}

@@ -1,0 +1,133 @@
+//! The settings of a server.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::crypto::ring;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tollgate_core::Net;
+
+use super::users::Users;
+use crate::session::{Identity, Terms};
+
+/// The settings of a server.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The name of this server.
+    pub hostname: String,
+    /// The certificate, if there is one.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The policy over `ip` that every connection passes.
+    pub connect: Option<Arc<str>>,
+    /// The policy over `sender`, `domain`, `ip`, `user` and `recipients` that every message passes.
+    pub accept: Option<Arc<str>>,
+    /// The guard over `ip` and `user` of failed logins.
+    pub guard: Option<Arc<str>>,
+    /// The networks whose clients may send without a login.
+    pub networks: Vec<Net>,
+    /// Whom the mail of these networks belongs to.
+    pub network_tenant: Arc<str>,
+    /// The proxies that must send a PROXY header, and whose word on the client's address is taken.
+    pub proxies: Vec<Net>,
+    /// Who may log in.
+    pub users: Arc<Users>,
+    /// The largest message, in bytes.
+    pub max_size: u64,
+    /// The most recipients of one message.
+    pub max_recipients: usize,
+    /// The most connections that are open at once, whatever the policy says.
+    pub max_connections: usize,
+    /// How long clients may take.
+    pub timeouts: Timeouts,
+}
+
+/// How long clients may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// For the PROXY header, and for each TLS handshake.
+    pub handshake: Duration,
+    /// For one command, and for reading our replies.
+    pub command: Duration,
+    /// Between two pieces of a text.
+    pub piece: Duration,
+    /// For a whole text.
+    pub message: Duration,
+}
+
+impl Default for Timeouts {
+    /// RFC 5321 asks for five minutes for a command and three for a piece.
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(30),
+            command: Duration::from_secs(300),
+            piece: Duration::from_secs(180),
+            message: Duration::from_secs(3_600),
+        }
+    }
+}
+
+impl Settings {
+    /// A server that nobody may send through yet.
+    pub fn new(hostname: impl Into<String>) -> Self {
+        Self {
+            hostname: hostname.into(),
+            tls: None,
+            connect: None,
+            accept: None,
+            guard: None,
+            networks: Vec::new(),
+            network_tenant: "default".into(),
+            proxies: Vec::new(),
+            users: Arc::default(),
+            max_size: 50 << 20,
+            max_recipients: 1_000,
+            max_connections: 10_000,
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// What sessions offer.
+    pub(super) fn terms(&self) -> Terms {
+        Terms {
+            hostname: self.hostname.clone(),
+            max_size: self.max_size,
+            max_recipients: self.max_recipients,
+            tls: self.tls.is_some(),
+            users: !self.users.is_empty(),
+        }
+    }
+
+    /// Whose mail a client at this address sends without a login, if it may.
+    pub(super) fn network_identity(&self, client: IpAddr) -> Option<Identity> {
+        let known = self.networks.iter().any(|net| net.contains(client));
+        let tenant = || Arc::clone(&self.network_tenant);
+        known.then(|| Identity { user: None, tenant: tenant(), senders: Arc::new([]) })
+    }
+
+    /// Whether a peer is a proxy whose word is taken.
+    pub(super) fn trusts(&self, peer: IpAddr) -> bool {
+        self.proxies.iter().any(|net| net.contains(peer))
+    }
+}
+
+/// TLS with a certificate and its key, both as PEM, or in words what is wrong with them.
+pub fn tls(certificates: &[u8], key: &[u8]) -> Result<Arc<ServerConfig>, String> {
+    let certificates = CertificateDer::pem_slice_iter(certificates)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|error| format!("the certificates cannot be read: {error}"))?;
+    if certificates.is_empty() {
+        return Err("there is no certificate".to_owned());
+    }
+    let key =
+        PrivateKeyDer::from_pem_slice(key).map_err(|error| format!("the key cannot be read: {error}"))?;
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_no_client_auth()
+        .with_single_cert(certificates, key)
+        .map_err(|error| format!("the certificate and the key cannot be used: {error}"))?;
+    Ok(Arc::new(config))
+}

@@ -1,0 +1,169 @@
+//! Users who may log in, and their passwords, of which only hashes are kept.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use data_encoding::BASE64;
+use ring::pbkdf2;
+
+use crate::session::Identity;
+use crate::session::address::normal_domain;
+
+/// A user.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// The name by which it logs in, and by which rules count it.
+    pub name: Arc<str>,
+    /// Whom its mail belongs to.
+    pub tenant: Arc<str>,
+    /// The domains that its senders may have; any if there are none.
+    pub senders: Vec<String>,
+    /// Its password.
+    pub password: PasswordHash,
+}
+
+/// All users.
+#[derive(Debug)]
+pub struct Users {
+    by_name: HashMap<Arc<str>, (Identity, PasswordHash)>,
+    /// What the password of an unknown user is compared with, so that it takes as long.
+    decoy: PasswordHash,
+}
+
+/// A password as PBKDF2 (HMAC-SHA-256) hashed it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash {
+    rounds: NonZeroU32,
+    salt: Vec<u8>,
+    hash: [u8; 32],
+}
+
+/// Why there are no such users. The fault of the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadUsers {
+    /// Two have the same name.
+    Twice {
+        /// The name.
+        name: Arc<str>,
+    },
+    /// One may send from what is no domain.
+    NotADomain {
+        /// The user.
+        name: Arc<str>,
+        /// What is written there.
+        domain: String,
+    },
+}
+
+/// Where a hash begins that is written down.
+const PREFIX: &str = "pbkdf2-sha256";
+/// How often passwords that the configuration has in clear are hashed: the hash stays in this process.
+const ROUNDS: NonZeroU32 = NonZeroU32::new(4_096).expect("it is not zero");
+/// The most rounds of a hash: more would keep a processor busy for seconds.
+const MOST_ROUNDS: u32 = 10_000_000;
+
+impl Users {
+    /// These users.
+    pub fn new(users: Vec<User>) -> Result<Self, BadUsers> {
+        let mut by_name = HashMap::with_capacity(users.len());
+        // The decoy takes as long as the slowest.
+        let rounds = users.iter().map(|user| user.password.rounds).max().unwrap_or(ROUNDS);
+        for User { name, tenant, senders, password } in users {
+            let normal = |domain: &String| {
+                let bad = || BadUsers::NotADomain { name: Arc::clone(&name), domain: domain.clone() };
+                normal_domain(domain).ok_or_else(bad)
+            };
+            let senders = senders.iter().map(normal).collect::<Result<Vec<_>, _>>()?;
+            let identity = Identity { user: Some(Arc::clone(&name)), tenant, senders: senders.into() };
+            if by_name.insert(Arc::clone(&name), (identity, password)).is_some() {
+                return Err(BadUsers::Twice { name });
+            }
+        }
+        Ok(Self { by_name, decoy: PasswordHash { rounds, salt: vec![0; 16], hash: [0; 32] } })
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    /// Who logs in with this name and password. It takes the same time whether or not there is such a user, and
+    /// that may be long: not to be called where others wait.
+    pub fn identify(&self, name: &str, password: &str) -> Option<Identity> {
+        match self.by_name.get(name) {
+            Some((identity, hash)) => hash.matches(password).then(|| identity.clone()),
+            None => {
+                self.decoy.matches(password);
+                None
+            }
+        }
+    }
+}
+
+impl PasswordHash {
+    /// Hashes a password.
+    ///
+    /// # Panics
+    ///
+    /// If the system gives no random numbers.
+    pub fn of(password: &str) -> Self {
+        let mut salt = vec![0; 16];
+        getrandom::fill(&mut salt).expect("the system gives random numbers");
+        let mut hash = [0; 32];
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ROUNDS, &salt, password.as_bytes(), &mut hash);
+        Self { rounds: ROUNDS, salt, hash }
+    }
+
+    /// Reads a hash that is written as `pbkdf2-sha256$ROUNDS$SALT$HASH`, salt and hash in base64.
+    pub fn read(text: &str) -> Option<Self> {
+        let mut parts = text.split('$');
+        let (PREFIX, rounds, salt, hash, None) =
+            (parts.next()?, parts.next()?, parts.next()?, parts.next()?, parts.next())
+        else {
+            return None;
+        };
+        let rounds = rounds.parse().ok().filter(|rounds: &NonZeroU32| rounds.get() <= MOST_ROUNDS)?;
+        let hash = BASE64.decode(hash.as_bytes()).ok()?.try_into().ok()?;
+        Some(Self { rounds, salt: BASE64.decode(salt.as_bytes()).ok()?, hash })
+    }
+
+    /// As [`PasswordHash::read`] reads it, for the configuration.
+    pub fn written(&self) -> String {
+        let Self { rounds, salt, hash } = self;
+        format!("{PREFIX}${rounds}${}${}", BASE64.encode(salt), BASE64.encode(hash))
+    }
+
+    fn matches(&self, password: &str) -> bool {
+        let Self { rounds, salt, hash } = self;
+        // Compares in constant time.
+        pbkdf2::verify(pbkdf2::PBKDF2_HMAC_SHA256, *rounds, salt, password.as_bytes(), hash).is_ok()
+    }
+}
+
+impl Default for Users {
+    fn default() -> Self {
+        Self::new(Vec::new()).expect("nothing is wrong with no users")
+    }
+}
+
+/// Shows nothing of the hash.
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash(…)")
+    }
+}
+
+impl fmt::Display for BadUsers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Twice { name } => write!(f, "there are two users with the name `{name}`"),
+            Self::NotADomain { name, domain } => {
+                write!(f, "`{domain}` is no domain that `{name}` could send from")
+            }
+        }
+    }
+}
+
+impl std::error::Error for BadUsers {}

@@ -1,0 +1,141 @@
+//! The bytes of one connection: reading with bounds and time-outs, and replies that are sent together.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_rustls::TlsAcceptor;
+
+use crate::session::lines::Lines;
+use crate::session::reply::Reply;
+
+/// A connection, with TLS or without.
+pub trait Io: AsyncRead + AsyncWrite + Unpin + Send + Sync {}
+
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + Sync> Io for T {}
+
+/// One connection.
+pub(super) struct Wire {
+    /// `None` after a failed handshake.
+    stream: Option<Box<dyn Io>>,
+    pub(super) lines: Lines,
+    /// Replies that were not sent yet.
+    out: Vec<u8>,
+    patience: Duration,
+}
+
+/// Why a connection is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// The client has gone, or its connection is broken.
+    Gone,
+    /// It took too long.
+    Late,
+}
+
+/// How much is read at once while commands come, and while a text does.
+const COMMANDS: usize = 4 * 1024;
+const TEXT: usize = 64 * 1024;
+/// How many replies are collected before they are sent.
+const MOST_OUT: usize = 16 * 1024;
+/// For how long, and how much, is read on after the last reply: a system that closes a connection on which unread
+/// bytes lie resets it, and the client may lose the reply.
+const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_BYTES: usize = 256 * 1024;
+
+impl Wire {
+    pub(super) fn new(stream: Box<dyn Io>, patience: Duration) -> Self {
+        Self { stream: Some(stream), lines: Lines::default(), out: Vec::new(), patience }
+    }
+
+    fn stream(&mut self) -> Result<&mut Box<dyn Io>, Over> {
+        self.stream.as_mut().ok_or(Over::Gone)
+    }
+
+    /// Adds a reply to those that are to be sent.
+    pub(super) async fn reply(&mut self, reply: &Reply) -> Result<(), Over> {
+        reply.write(&mut self.out);
+        if self.out.len() > MOST_OUT { self.flush().await } else { Ok(()) }
+    }
+
+    /// Sends all replies. A client that does not read them is late.
+    pub(super) async fn flush(&mut self) -> Result<(), Over> {
+        if self.out.is_empty() {
+            return Ok(());
+        }
+        let out = std::mem::take(&mut self.out);
+        let patience = self.patience;
+        let stream = self.stream()?;
+        let sent = async {
+            stream.write_all(&out).await?;
+            stream.flush().await
+        };
+        timeout(patience, sent).await.map_err(|_| Over::Late)?.map_err(|_| Over::Gone)?;
+        self.out = out;
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Reads more commands. Can be given up at any time without losing anything.
+    pub(super) async fn read_commands(&mut self, deadline: Instant) -> Result<(), Over> {
+        self.lines.shrink(COMMANDS);
+        self.read(COMMANDS, deadline).await
+    }
+
+    /// Reads more of a text.
+    pub(super) async fn read_text(&mut self, deadline: Instant) -> Result<(), Over> {
+        self.flush().await?;
+        self.read(TEXT, deadline).await
+    }
+
+    async fn read(&mut self, size: usize, deadline: Instant) -> Result<(), Over> {
+        let Self { stream: Some(stream), lines, .. } = self else { return Err(Over::Gone) };
+        let buffer = lines.buffer();
+        buffer.reserve(size);
+        let mut room = stream.take(size as u64);
+        let read = timeout_at(deadline, room.read_buf(buffer)).await;
+        match read.map_err(|_| Over::Late)? {
+            Ok(0) | Err(_) => Err(Over::Gone),
+            Ok(_) => Ok(()),
+        }
+    }
+
+    /// Begins TLS. All that was read before is thrown away.
+    pub(super) async fn secure(
+        &mut self,
+        config: &Arc<ServerConfig>,
+        patience: Duration,
+    ) -> Result<(), Over> {
+        self.flush().await?;
+        self.lines.clear();
+        let stream = self.stream.take().ok_or(Over::Gone)?;
+        let accepting = TlsAcceptor::from(Arc::clone(config)).accept(stream);
+        let stream = timeout(patience, accepting).await.map_err(|_| Over::Gone)?.map_err(|_| Over::Gone)?;
+        self.stream = Some(Box::new(stream));
+        Ok(())
+    }
+
+    /// Sends what is left to be sent, and closes the connection in order.
+    pub(super) async fn close(mut self) {
+        if self.flush().await.is_err() {
+            return;
+        }
+        let Some(stream) = &mut self.stream else { return };
+        let lingering = async {
+            stream.shutdown().await?;
+            let mut scrap = [0; 4 * 1024];
+            let mut discarded = 0;
+            while discarded < LINGER_BYTES {
+                match stream.read(&mut scrap).await? {
+                    0 => break,
+                    count => discarded += count,
+                }
+            }
+            io::Result::Ok(())
+        };
+        let _ = timeout(LINGER_TIME, lingering).await;
+    }
+}

@@ -1,0 +1,152 @@
+//! The header of a message on its way in: adds what is missing, removes Bcc, and finds loops.
+//!
+//! Only the header is kept until it is complete. The body passes through.
+
+use memchr::memmem;
+
+/// Rewrites the header of one message, which comes in pieces.
+#[derive(Debug)]
+pub struct HeaderRewriter {
+    additions: Additions,
+    /// The header so far; empty once it was written.
+    block: Vec<u8>,
+    /// Where in the block the line begins that is not complete yet.
+    line: usize,
+    written: bool,
+    /// Whether the header contains bytes beyond ASCII.
+    eight_bit: bool,
+}
+
+/// The header fields that a message gets, each with the CR LF at its end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Additions {
+    /// `Received`, which every message gets.
+    pub received: String,
+    /// `Date`, for a message that has none.
+    pub date: String,
+    /// `Message-ID`, for a message that has none.
+    pub message_id: String,
+}
+
+/// Why a message is refused for its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeaderFault {
+    /// It has more than [`HeaderRewriter::MOST_BYTES`].
+    TooLarge,
+    /// It came through more than [`HeaderRewriter::MOST_HOPS`] servers: it loops.
+    Loop,
+}
+
+impl HeaderRewriter {
+    /// The longest header.
+    pub const MOST_BYTES: usize = 256 * 1024;
+    /// The most `Received` fields. RFC 5321 asks for at least 100.
+    pub const MOST_HOPS: usize = 100;
+
+    /// A message that gets these fields.
+    pub fn new(additions: Additions) -> Self {
+        Self { additions, block: Vec::new(), line: 0, written: false, eight_bit: false }
+    }
+
+    /// Takes the next piece of the message and appends what is known of the rewritten one.
+    pub fn push(&mut self, piece: &[u8], out: &mut Vec<u8>) -> Result<(), HeaderFault> {
+        if self.written {
+            out.extend_from_slice(piece);
+            return Ok(());
+        }
+        self.block.extend_from_slice(piece);
+        while let Some(length) = memmem::find(&self.block[self.line..], b"\r\n") {
+            let line = &self.block[self.line..self.line + length];
+            if !continues(line, self.line) {
+                return self.write(out);
+            }
+            self.line += length + 2;
+            if self.line > Self::MOST_BYTES {
+                return Err(HeaderFault::TooLarge);
+            }
+        }
+        if self.block.len() > Self::MOST_BYTES { Err(HeaderFault::TooLarge) } else { Ok(()) }
+    }
+
+    /// Appends the header of a message that ended before its body began.
+    pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), HeaderFault> {
+        if self.written { Ok(()) } else { self.write(out) }
+    }
+
+    /// Whether the message's own header contains bytes beyond ASCII.
+    pub fn is_eight_bit(&self) -> bool {
+        self.eight_bit
+    }
+
+    /// Writes the header, which is complete, and the part of the body that came with it.
+    fn write(&mut self, out: &mut Vec<u8>) -> Result<(), HeaderFault> {
+        let block = std::mem::take(&mut self.block);
+        let (header, rest) = block.split_at(self.line);
+        self.written = true;
+        self.eight_bit = !header.is_ascii();
+        let (mut hops, mut dated, mut named) = (0, false, false);
+        out.extend_from_slice(self.additions.received.as_bytes());
+        for field in fields(header) {
+            let name = name_of(field);
+            let is = |known: &str| name.eq_ignore_ascii_case(known.as_bytes());
+            hops += usize::from(is("received"));
+            dated |= is("date");
+            named |= is("message-id");
+            if !is("bcc") && !is("resent-bcc") {
+                out.extend_from_slice(field);
+            }
+        }
+        if hops > Self::MOST_HOPS {
+            return Err(HeaderFault::Loop);
+        }
+        if !dated {
+            out.extend_from_slice(self.additions.date.as_bytes());
+        }
+        if !named {
+            out.extend_from_slice(self.additions.message_id.as_bytes());
+        }
+        // A text that does not begin with a header, or has no line between header and body, gets that line.
+        if !rest.starts_with(b"\r\n") {
+            out.extend_from_slice(b"\r\n");
+        }
+        out.extend_from_slice(rest);
+        Ok(())
+    }
+}
+
+/// Whether a line belongs to the header: a field, or the next line of one.
+fn continues(line: &[u8], at: usize) -> bool {
+    match line.first() {
+        None => false,
+        Some(b' ' | b'\t') => at > 0,
+        Some(_) => {
+            let name = name_of(line);
+            !name.is_empty() && line.contains(&b':') && name.iter().all(u8::is_ascii_graphic)
+        }
+    }
+}
+
+/// The name of a field; the whole line if there is no colon.
+fn name_of(field: &[u8]) -> &[u8] {
+    let name = field.split(|byte| *byte == b':').next().unwrap_or_default();
+    name.trim_ascii_end()
+}
+
+/// The fields of a header, each with its continuation lines.
+fn fields(header: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = header;
+    std::iter::from_fn(move || {
+        let mut end = 0;
+        loop {
+            let length = memmem::find(rest.get(end..)?, b"\r\n");
+            let Some(length) = length else { break };
+            end += length + 2;
+            if !matches!(rest.get(end), Some(b' ' | b'\t')) {
+                break;
+            }
+        }
+        let (field, after) = rest.split_at(end);
+        rest = after;
+        (!field.is_empty()).then_some(field)
+    })
+}

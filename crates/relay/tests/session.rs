@@ -1,0 +1,142 @@
+//! Laws of sessions: whatever comes, in whatever pieces, is answered line by line and well-formed.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use tollgate_relay::session::data::DataReceiver;
+use tollgate_relay::session::lines::Lines;
+use tollgate_relay::session::reply::Reply;
+use tollgate_relay::session::{Identity, LoginOutcome, Session, Step, Terms};
+
+struct Player {
+    session: Session,
+    lines: Lines,
+    receiving: Option<DataReceiver>,
+    sent: Vec<u8>,
+    closed: bool,
+}
+
+impl Player {
+    fn new() -> Self {
+        let terms =
+            Terms { hostname: "r.test".to_owned(), max_size: 50, max_recipients: 2, tls: true, users: true };
+        let network = Identity { user: None, tenant: "t".into(), senders: Arc::new([]) };
+        let session = Session::new(Arc::new(terms), Some(network), true);
+        Self { session, lines: Lines::default(), receiving: None, sent: Vec::new(), closed: false }
+    }
+
+    fn hear(&mut self, piece: &[u8]) {
+        self.lines.buffer().extend_from_slice(piece);
+        while !self.closed {
+            if let Some(receiver) = &mut self.receiving {
+                let progress = receiver.push(self.lines.unread(), &mut Vec::new());
+                self.lines.consume(progress.consumed);
+                if !progress.ended {
+                    return;
+                }
+                self.receiving = None;
+                let step = self.session.received(Reply::new(250, "2.0.0", "Ok"));
+                self.take(step);
+            } else {
+                let Some(line) = self.lines.next_line() else { return };
+                let step = self.session.line(line);
+                self.take(step);
+            }
+        }
+    }
+
+    fn take(&mut self, step: Step) {
+        match step {
+            Step::Reply(reply) => reply.write(&mut self.sent),
+            Step::Close(reply) => {
+                reply.write(&mut self.sent);
+                self.closed = true;
+            }
+            Step::StartTls(_) => unreachable!("TLS is in use"),
+            Step::LogIn(_) => {
+                let step = self.session.logged_in(LoginOutcome::Wrong);
+                self.take(step);
+            }
+            Step::Sender => {
+                let step = self.session.sender_known(None);
+                self.take(step);
+            }
+            Step::Admit => {
+                let step = self.session.admitted(Ok(()));
+                self.take(step);
+            }
+            Step::Receive(reply) => {
+                reply.write(&mut self.sent);
+                self.receiving = Some(DataReceiver::new(50));
+            }
+        }
+    }
+}
+
+fn input() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        3 => Just(b"EHLO c\r\n".to_vec()),
+        3 => Just(b"MAIL FROM:<a@x.test>\r\n".to_vec()),
+        3 => Just(b"RCPT TO:<b@x.test>\r\n".to_vec()),
+        3 => Just(b"DATA\r\n".to_vec()),
+        2 => Just(b"text\r\n.\r\n".to_vec()),
+        1 => Just(b"AUTH LOGIN\r\n".to_vec()),
+        1 => Just(b"AUTH PLAIN AGEAYg==\r\n".to_vec()),
+        1 => Just(b"RSET\r\n".to_vec()),
+        1 => Just(vec![b'x'; 13_000]),
+        1 => "[A-Z]{4} [ -~]{0,30}\r\n".prop_map(String::into_bytes),
+        1 => "(MAIL FROM:|RCPT TO:)<[^\r\n]{0,20}>( [A-Z]{3,8}=[^ \r\n]{0,9})?\r\n".prop_map(String::into_bytes),
+        1 => proptest::collection::vec(any::<u8>(), 0..20),
+    ];
+    proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    #[test]
+    fn any_split_gives_the_same_replies(input in input(), size in 1..5_000_usize) {
+        let (mut whole, mut split) = (Player::new(), Player::new());
+        whole.hear(&input);
+        input.chunks(size).for_each(|piece| split.hear(piece));
+        prop_assert_eq!(String::from_utf8_lossy(&whole.sent), String::from_utf8_lossy(&split.sent));
+        prop_assert_eq!(whole.closed, split.closed);
+    }
+
+    #[test]
+    fn replies_are_well_formed(input in input()) {
+        let mut player = Player::new();
+        player.hear(&input);
+        let sent = String::from_utf8(player.sent).unwrap();
+        for line in sent.split_inclusive("\r\n") {
+            prop_assert!(line.ends_with("\r\n") && line.len() <= 512, "{}", line);
+            let (code, rest) = line.split_at(3);
+            prop_assert!(code.parse::<u16>().is_ok_and(|code| (200..600).contains(&code)), "{}", line);
+            prop_assert!(rest.starts_with([' ', '-']), "{}", line);
+            prop_assert!(rest.trim_end_matches("\r\n").chars().all(|c| matches!(c, ' '..='~')), "{}", line);
+        }
+    }
+
+    #[test]
+    fn an_accepted_address_can_be_sent_on(text in "(\"[^\r\n]{0,12}\"|[ -~é]{1,9})@[a-z.é]{1,8}") {
+        // What was accepted is one path: with its brackets it reads as itself, and nothing follows it.
+        if let Some(address) = tollgate_relay::session::address::Address::read(&text) {
+            let mut player = Player::new();
+            player.hear(b"EHLO c\r\nMAIL FROM:<> SMTPUTF8\r\n");
+            player.hear(format!("RCPT TO:<{}>\r\n", address.text).as_bytes());
+            let recipients = player.session.transaction().unwrap().recipients();
+            prop_assert_eq!(&recipients[0].address, &text);
+        }
+    }
+}
+
+#[test]
+fn a_line_that_does_not_end_is_noticed() {
+    let mut lines = Lines::default();
+    for _ in 0..10 {
+        lines.buffer().extend_from_slice(&[b'x'; 10_000]);
+        assert_eq!(lines.next_line(), None);
+        assert!(lines.buffer().len() <= Lines::MOST_BYTES, "no more is kept than one line may have");
+    }
+    assert!(lines.is_endless());
+}

@@ -1,0 +1,285 @@
+//! A PostgreSQL server, and a pgbouncer before one, which a test can stop, kill, pause and start again.
+//!
+//! Neither runs as root. Where the tests do, both run as Debian's user `postgres`.
+
+mod pgbouncer;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+pub use pgbouncer::Pgbouncer;
+
+use crate::guard::{self, Guarded};
+use crate::patience::{PATIENCE, now, pause, wait_until};
+use crate::port::Port;
+
+/// How often another port is tried when another process took the one that was claimed.
+const TRIES: usize = 5;
+
+/// A PostgreSQL server. It ends when this is dropped, and its directory goes with it.
+#[derive(Debug)]
+pub struct Postgres {
+    /// Before the directory, so that it ends before that goes.
+    process: Option<Guarded>,
+    port: Port,
+    config: String,
+    directory: TempDir,
+}
+
+/// The user that servers run as where the tests run as root.
+#[derive(Clone, Copy, Debug)]
+struct User {
+    uid: u32,
+    gid: u32,
+}
+
+impl Postgres {
+    /// Starts a server with one superuser, `postgres`, who needs no password. It does not wait for the
+    /// disk, so that many tests can run beside each other.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; the message has its log.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::start_with("fsync = off\nsynchronous_commit = off\n")
+    }
+
+    /// Starts a server with more lines for its `postgresql.conf`.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; the message has its log.
+    #[must_use]
+    pub fn start_with(config: &str) -> Self {
+        let directory = own_directory();
+        let data = directory.path().join("data");
+        let mut command = program("initdb", directory.path());
+        command.arg("-D").arg(&data);
+        command.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        let output = command.output().expect("initdb runs");
+        assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
+        let mut server = Self { process: None, port: Port::claim(), config: config.to_owned(), directory };
+        for _ in 0..TRIES {
+            match server.try_start() {
+                Ok(()) => return server,
+                Err(log) if log.contains("Address already in use") => server.port = Port::claim(),
+                Err(log) => panic!("PostgreSQL does not start: {log}"),
+            }
+        }
+        panic!("every port that is claimed is taken");
+    }
+
+    /// Starts it again where it was stopped or killed: same port, same data.
+    ///
+    /// # Panics
+    ///
+    /// If it runs, or does not start.
+    pub fn restart(&mut self) {
+        assert!(self.process.is_none(), "the server runs");
+        if let Err(log) = self.try_start() {
+            panic!("PostgreSQL does not start: {log}");
+        }
+    }
+
+    fn try_start(&mut self) -> Result<(), String> {
+        let home = self.directory.path();
+        let config = format!(
+            "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{}'\n\
+             max_connections = 200\nautovacuum_naptime = 5s\n{}\n",
+            self.port(),
+            home.display(),
+            self.config,
+        );
+        let path = home.join("test.conf");
+        fs::write(&path, config).expect("the directory can be written to");
+        let log = File::create(home.join("log")).expect("the directory can be written to");
+        let mut command = program("postgres", home);
+        command.arg("-D").arg(home.join("data")).arg(format!("--config_file={}", path.display()));
+        command.arg(format!("--hba_file={}", home.join("data/pg_hba.conf").display()));
+        command.stdin(Stdio::null()).stderr(log.try_clone().expect("a file can be shared")).stdout(log);
+        let mut process = Guarded::spawn(&mut command);
+        let start = now();
+        loop {
+            if process.has_ended() {
+                return Err(self.log());
+            }
+            if self.answers() {
+                self.process = Some(process);
+                return Ok(());
+            }
+            assert!(start.elapsed() < PATIENCE, "PostgreSQL does not answer: {}", self.log());
+            pause(Duration::from_millis(20));
+        }
+    }
+
+    fn answers(&self) -> bool {
+        let mut command = program("pg_isready", self.directory.path());
+        command.args(["-q", "-h", "127.0.0.1", "-p", &self.port().to_string()]);
+        command.status().is_ok_and(|status| status.success())
+    }
+
+    /// The port it listens on.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// Its address for the superuser, as the configuration writes it.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
+    }
+
+    /// Runs SQL as the superuser. Answers what it selects: a line for each row, columns separated by `|`.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses it.
+    pub fn sql(&self, sql: &str) -> String {
+        self.try_sql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+    }
+
+    /// As [`Postgres::sql`]; the error of the server if it refuses.
+    ///
+    /// # Errors
+    ///
+    /// What `psql` says.
+    pub fn try_sql(&self, sql: &str) -> Result<String, String> {
+        let mut command = program("psql", self.directory.path());
+        command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-h"]);
+        command.arg(self.directory.path()).args(["-p", &self.port().to_string(), "-c", sql]);
+        let output = command.output().expect("psql runs");
+        if output.status.success() {
+            Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    }
+
+    /// What it has written to its log since it was started last.
+    #[must_use]
+    pub fn log(&self) -> String {
+        log(self.directory.path())
+    }
+
+    fn running(&self) -> &Guarded {
+        self.process.as_ref().expect("the server runs")
+    }
+
+    /// The process that accepts connections.
+    ///
+    /// # Panics
+    ///
+    /// If it does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.running().pid()
+    }
+
+    /// Keeps the server and all its connections from doing anything.
+    pub fn pause(&self) {
+        self.signal_all(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal_all(Signal::CONT);
+    }
+
+    fn signal_all(&self, signal: Signal) {
+        self.running().signal(signal);
+        let pid = self.pid();
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        for child in children.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            // A connection may have ended meanwhile.
+            let _ = rustix::process::Pid::from_raw(child)
+                .map(|child| rustix::process::kill_process(child, signal));
+        }
+    }
+
+    /// Ends it as `pg_ctl stop -m fast` does, and waits for that. The port stays claimed.
+    pub fn stop(&mut self) {
+        self.end(Signal::INT);
+    }
+
+    /// Ends it as `pg_ctl stop -m immediate` does, which is as good as a crash. The port stays claimed.
+    pub fn stop_immediately(&mut self) {
+        self.end(Signal::QUIT);
+    }
+
+    fn end(&mut self, signal: Signal) {
+        self.resume();
+        let mut process = self.process.take().expect("the server runs");
+        process.signal(signal);
+        wait_until("the server's end", || process.has_ended());
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        // Killed alone, the first process would leave the others and their memory to end later.
+        if self.process.as_mut().is_some_and(|process| !process.has_ended()) {
+            self.stop_immediately();
+        }
+    }
+}
+
+/// A directory that the servers' user owns.
+fn own_directory() -> TempDir {
+    // Other users may pass through, and read nothing.
+    fs::set_permissions(guard::home(), Permissions::from_mode(0o711)).expect("the directory is ours");
+    let directory = TempDir::new_in(guard::home()).expect("a directory for the server");
+    if let Some(User { uid, gid }) = server_user() {
+        chown(directory.path(), Some(uid), Some(gid)).expect("root may give a directory away");
+    }
+    directory
+}
+
+/// The user `postgres` where the tests run as root.
+fn server_user() -> Option<User> {
+    if !rustix::process::getuid().is_root() {
+        return None;
+    }
+    let users = fs::read_to_string("/etc/passwd").expect("there are users");
+    let line = users.lines().find(|line| line.starts_with("postgres:"));
+    let line = line.expect("there is no user postgres: run `./test`, or `apt-get install postgresql`");
+    let mut numbers = line.split(':').skip(2).map(|number| number.parse().expect("a number"));
+    let mut number = || numbers.next().expect("a user has two numbers");
+    Some(User { uid: number(), gid: number() })
+}
+
+/// A program of PostgreSQL's, run by the servers' user.
+fn program(name: &str, home: &Path) -> Command {
+    run_as_server_user(&binary(name), home)
+}
+
+fn run_as_server_user(binary: &Path, home: &Path) -> Command {
+    let mut command = Command::new(binary);
+    command.current_dir(home).env("HOME", home).env("LC_ALL", "C");
+    if let Some(User { uid, gid }) = server_user() {
+        command.uid(uid).gid(gid);
+    }
+    command
+}
+
+fn binary(name: &str) -> PathBuf {
+    let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let mut found: Vec<PathBuf> =
+        versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.exists()).collect();
+    found.sort();
+    found
+        .pop()
+        .unwrap_or_else(|| panic!("{name} is not installed: run `./test`, or `apt-get install postgresql`"))
+}
+
+fn log(home: &Path) -> String {
+    fs::read(home.join("log")).map(|log| String::from_utf8_lossy(&log).into_owned()).unwrap_or_default()
+}
