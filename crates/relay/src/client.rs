@@ -4,6 +4,7 @@ mod connection;
 mod handshake;
 mod reply;
 mod stuffing;
+mod tls;
 mod transaction;
 
 use std::collections::HashMap;
@@ -41,6 +42,8 @@ pub enum TlsMode {
     StartTls,
     /// From the first byte.
     Implicit,
+    /// From STARTTLS on if the server offers it. Certificates are not verified: only passive listeners are kept out.
+    Opportunistic,
 }
 
 /// A user and a password.
@@ -119,22 +122,25 @@ pub struct ConnectError {
 /// Connects, and keeps connections for reuse.
 pub struct Client {
     options: ClientOptions,
-    places: Mutex<HashMap<Destination, Place>>,
+    /// For servers whose certificates are not verified.
+    unverified: Arc<rustls::ClientConfig>,
+    pools: Mutex<HashMap<Destination, DestinationPool>>,
 }
 
 /// The connections of one destination.
-struct Place {
+struct DestinationPool {
     permits: Arc<Semaphore>,
     idle: Vec<(Instant, Connection)>,
 }
 
 /// How many destinations are remembered before unused ones are forgotten.
-const MOST_PLACES: usize = 10_000;
+const MOST_POOLS: usize = 10_000;
 
 impl Client {
     /// A client without connections.
     pub fn new(options: ClientOptions) -> Self {
-        Self { options, places: Mutex::default() }
+        let unverified = tls::unverified(&options.tls);
+        Self { options, unverified, pools: Mutex::default() }
     }
 
     /// How it behaves.
@@ -145,8 +151,8 @@ impl Client {
     /// A connection that is open already, if there is one.
     pub fn idle(&self, destination: &Destination) -> Option<Connection> {
         let permit = {
-            let places = self.places.lock();
-            Arc::clone(&places.get(destination)?.permits).try_acquire_owned().ok()?
+            let pools = self.pools.lock();
+            Arc::clone(&pools.get(destination)?.permits).try_acquire_owned().ok()?
         };
         self.pop_idle(destination, permit).ok()
     }
@@ -157,11 +163,11 @@ impl Client {
         destination: &Destination,
         permit: OwnedSemaphorePermit,
     ) -> Result<Connection, OwnedSemaphorePermit> {
-        let mut places = self.places.lock();
-        let Some(place) = places.get_mut(destination) else { return Err(permit) };
+        let mut pools = self.pools.lock();
+        let Some(pool) = pools.get_mut(destination) else { return Err(permit) };
         let idle = self.options.idle;
-        place.idle.retain(|(since, _)| since.elapsed() < idle);
-        match place.idle.pop() {
+        pool.idle.retain(|(since, _)| since.elapsed() < idle);
+        match pool.idle.pop() {
             Some((_, connection)) => Ok(Connection { permit: Some(permit), ..connection }),
             None => Err(permit),
         }
@@ -174,7 +180,10 @@ impl Client {
         // A transaction may have ended while this waited.
         match self.pop_idle(destination, permit) {
             Ok(connection) => Ok(connection),
-            Err(permit) => handshake::connect(&self.options, destination, Some(permit)).await,
+            Err(permit) => {
+                let connection = handshake::connect(&self.options, &self.unverified, destination).await?;
+                Ok(Connection { permit: Some(permit), ..connection })
+            }
         }
     }
 
@@ -185,28 +194,28 @@ impl Client {
         }
         // Unused connections need no permit: a new one is made only where none is unused.
         let permit = connection.permit.take();
-        if let Some(place) = self.places.lock().get_mut(&connection.destination) {
-            place.idle.push((Instant::now(), connection));
+        if let Some(pool) = self.pools.lock().get_mut(&connection.destination) {
+            pool.idle.push((Instant::now(), connection));
         }
         drop(permit);
     }
 
-    /// Closes connections that nobody has used for a while.
+    /// Closes connections that were not used for a while.
     pub fn close_idle(&self) {
         let idle = self.options.idle;
-        for place in self.places.lock().values_mut() {
-            place.idle.retain(|(since, _)| since.elapsed() < idle);
+        for pool in self.pools.lock().values_mut() {
+            pool.idle.retain(|(since, _)| since.elapsed() < idle);
         }
     }
 
     fn permits(&self, destination: &Destination) -> Arc<Semaphore> {
         let most = self.options.per_destination;
-        let mut places = self.places.lock();
-        if places.len() >= MOST_PLACES && !places.contains_key(destination) {
-            places.retain(|_, place| !place.idle.is_empty() || place.permits.available_permits() < most);
+        let mut pools = self.pools.lock();
+        if pools.len() >= MOST_POOLS && !pools.contains_key(destination) {
+            pools.retain(|_, pool| !pool.idle.is_empty() || pool.permits.available_permits() < most);
         }
-        let fresh = || Place { permits: Arc::new(Semaphore::new(most)), idle: Vec::new() };
-        Arc::clone(&places.entry(destination.clone()).or_insert_with(fresh).permits)
+        let fresh = || DestinationPool { permits: Arc::new(Semaphore::new(most)), idle: Vec::new() };
+        Arc::clone(&pools.entry(destination.clone()).or_insert_with(fresh).permits)
     }
 }
 

@@ -153,7 +153,7 @@ impl Lanes {
             self.refresh(number, now);
         }
         while let Some((number, bound)) = self.parks.due(now) {
-            self.send_scout(number, bound);
+            self.send_probe(number, bound);
             self.refresh(number, now);
         }
         if self.in_flight >= self.options.in_total {
@@ -239,8 +239,8 @@ impl Lanes {
         if lane.parked.as_ref() == Some(&bound) {
             self.parks.put_off(&bound, until, now);
         } else if lane.parked.is_none() {
-            if lane.scouts.as_ref() == Some(&bound) {
-                lane.scouts = None;
+            if lane.probes.as_ref() == Some(&bound) {
+                lane.probes = None;
             }
             lane.parked = Some(Arc::clone(&bound));
             self.parks.join(&bound, number, until, now);
@@ -255,17 +255,17 @@ impl Lanes {
         }
     }
 
-    /// Wakes the lane that follows a scout.
+    /// Wakes the lane that follows a probe.
     fn follow(&mut self, number: LaneNumber, now: Timestamp) -> Option<LaneNumber> {
-        let bound = self.lanes.get_mut(&number)?.scouts.take()?;
+        let bound = self.lanes.get_mut(&number)?.probes.take()?;
         let next = self.parks.follow(&bound, number, now)?;
-        self.send_scout(next, bound);
+        self.send_probe(next, bound);
         Some(next)
     }
 
-    fn send_scout(&mut self, number: LaneNumber, bound: Arc<str>) {
+    fn send_probe(&mut self, number: LaneNumber, bound: Arc<str>) {
         if let Some(lane) = self.lanes.get_mut(&number) {
-            (lane.parked, lane.scouts, lane.sleep) = (None, Some(bound), None);
+            (lane.parked, lane.probes, lane.sleep) = (None, Some(bound), None);
         }
     }
 
@@ -343,7 +343,7 @@ impl Lanes {
             if let Some(lane) = self.lanes.get_mut(&number) {
                 lane.advance(now);
             }
-            let idle = self.lanes.get(&number).is_some_and(|lane| lane.is_idle_scout(per_lane));
+            let idle = self.lanes.get(&number).is_some_and(|lane| lane.is_idle_probe(per_lane));
             next = if idle { self.follow(number, now) } else { None };
             self.place(number);
         }

@@ -4,6 +4,7 @@
 
 pub mod accounts;
 pub mod client;
+pub mod direct;
 pub mod dsn;
 pub mod lanes;
 pub mod limits;

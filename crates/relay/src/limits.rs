@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tollgate_core::{Attempt, Decision, Field, Limit, Line, Span, Timestamp, Verdict};
+use tollgate_core::{Attempt, Decision, Field, Limit, Line, Policy, Span, Timestamp, Verdict};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{ChangeFault, Engine, Fault, Snapshot};
 
@@ -29,7 +29,7 @@ pub struct Limits {
 pub struct Load<'a> {
     /// Whose mail it is.
     pub tenant: &'a str,
-    /// The account.
+    /// The account; empty if the mail goes directly to the recipients' hosts.
     pub account: &'a str,
     /// The recipient domain.
     pub domain: &'a str,
@@ -157,7 +157,7 @@ impl Limits {
         let policy = pinned.policies.find(&self.policy).map_err(|mistake| fault(mistake.to_string(), now))?;
         // A field that no rule of the policy uses would be a mistake.
         let used: Vec<(&str, &str)> =
-            known.into_iter().filter(|(name, _)| policy.fields().any(|field| field == *name)).collect();
+            known.into_iter().filter(|(name, value)| uses(policy, name) && !value.is_empty()).collect();
         let attempt = Attempt { policy: &self.policy, fields: &used, cost: 1, id: None };
         let decision = match aim {
             Aim::Look => self.engine.peek(pinned, &attempt).await,
@@ -187,6 +187,10 @@ enum Answer {
     Taken(Taken),
     /// With how many recipients would be allowed, if any.
     Refused(Refusal, Option<u32>),
+}
+
+fn uses(policy: &Policy, name: &str) -> bool {
+    policy.fields().any(|field| field == name)
 }
 
 /// How many recipients every limit allows now, if that is at least one.

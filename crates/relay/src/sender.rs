@@ -16,6 +16,7 @@ use tollgate_core::{Clock, Timestamp};
 
 use crate::accounts::Accounts;
 use crate::client::Client;
+use crate::direct::Direct;
 use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry, Turn};
 use crate::limits::Limits;
 use crate::message::MessageId;
@@ -31,6 +32,8 @@ pub struct SenderParts {
     pub limits: Limits,
     /// Where mail is handed on.
     pub accounts: Arc<Accounts>,
+    /// How mail of tenants without an account is delivered; `None` if it waits for an account.
+    pub direct: Option<Direct>,
     /// The relay's time.
     pub clock: Arc<dyn Clock>,
     /// How failures are retried.
@@ -108,7 +111,7 @@ impl Sender {
             }
             Err(error) => error,
         };
-        // A message that the relay fails on is retried like any other: it stops nobody, and expires.
+        // A message that the relay fails on is retried like any other: it delays no other message, and it expires.
         tracing::error!(component = "relay", %error, "an attempt failed inside the relay");
         let (sender, reason) = (Arc::clone(self), error.to_string());
         match turns.remove(&error.id()) {

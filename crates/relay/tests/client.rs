@@ -63,6 +63,28 @@ async fn a_message_goes_out_with_the_options_that_the_server_offers() {
 }
 
 #[tokio::test]
+async fn wishes_about_reports_are_passed_on() {
+    let server = Scripted::start(polite()).await;
+    let client = Client::new(client_options(server.roots.clone()));
+    let mut envelope = envelope(1, &["a@there.example", "b@there.example"]);
+    envelope.report.full = true;
+    envelope.report.envelope_id = Some("QQ+314=159".to_owned());
+    envelope.recipients[0].original = Some("rfc822;old+name@there.example".to_owned());
+    envelope.recipients[0].notify.success = true;
+    envelope.recipients[1].original = Some("utf-8;\\x{E4}+@there.example".to_owned());
+    envelope.recipients[1].notify.failure = false;
+    transact(&client, &plain(server.port), &envelope).await;
+    let heard = server.heard.lock().join("\n");
+    for part in [
+        " RET=FULL ENVID=QQ+2B314+3D159\n",
+        "<a@there.example> NOTIFY=SUCCESS,FAILURE ORCPT=rfc822;old+2Bname@there.example\n",
+        "<b@there.example> NOTIFY=NEVER ORCPT=utf-8;\\x{E4}+@there.example\n",
+    ] {
+        assert!(heard.contains(part), "{part:?} is missing in {heard}");
+    }
+}
+
+#[tokio::test]
 async fn each_recipient_gets_its_own_answer() {
     let (delivery, server) = against(with(&[("RCPT TO:<b@", Act::Say("550 5.1.1 gone\r\n"))])).await;
     assert_eq!(delivery.progress, Progress::Answered);

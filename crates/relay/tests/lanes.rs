@@ -207,14 +207,14 @@ fn lanes_that_wait_far_ahead_look_now_and_then() {
         lanes.done(key(number), together("account main", 86_400), START);
     }
     assert_eq!(lanes.wake_at(), Some(at(60)), "the limit may have been raised");
-    let scout = lanes.next(at(60)).unwrap();
+    let probe = lanes.next(at(60)).unwrap();
     assert_eq!(lanes.next(at(60)), None);
-    lanes.admitted(&scout.lane, at(60));
+    lanes.admitted(&probe.lane, at(60));
     let second = lanes.next(at(60)).unwrap();
     lanes.remove(second.item, at(60));
     lanes.admitted(&second.lane, at(60));
     let third = lanes.next(at(60)).unwrap();
-    for turn in [scout, second, third] {
+    for turn in [probe, second, third] {
         lanes.done(turn.item, End::Settled, at(60));
     }
     assert_eq!(lanes.next(at(60)), None);
@@ -222,7 +222,7 @@ fn lanes_that_wait_far_ahead_look_now_and_then() {
 }
 
 #[test]
-fn a_scout_without_anything_to_ask_for_hands_on() {
+fn a_probe_without_anything_to_ask_for_hands_on() {
     let mut lanes = lanes(5, 50);
     for number in 0..3 {
         let domain = format!("d{number}.example");

@@ -67,6 +67,7 @@ fn accept_and_send(directory: &Path, port: u16) {
             client: Client::new(patient_options(rustls::RootCertStore::empty())),
             limits: Limits::new(engine, "mail.deliver"),
             accounts: Arc::new(Accounts::new([account("main", port, 0)])),
+            direct: None,
             clock: Arc::clone(&clock),
             retry: Retry::default(),
             lanes: LaneOptions::default(),

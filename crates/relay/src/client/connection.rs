@@ -66,11 +66,7 @@ pub(super) enum Silence {
 }
 
 impl Connection {
-    pub(super) fn new(
-        stream: Box<dyn Stream>,
-        destination: Destination,
-        permit: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub(super) fn new(stream: Box<dyn Stream>, destination: Destination) -> Self {
         Self {
             stream,
             buffer: Vec::new(),
@@ -78,7 +74,7 @@ impl Connection {
             destination,
             used: 0,
             reusable: true,
-            permit,
+            permit: None,
         }
     }
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use data_encoding::BASE64;
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
@@ -17,8 +17,26 @@ use super::{ClientOptions, ConnectError, Destination, Login, Stage, TlsMode};
 /// Connects to a destination and gets ready for transactions.
 pub(super) async fn connect(
     options: &ClientOptions,
+    unverified: &Arc<ClientConfig>,
     destination: &Destination,
-    permit: Option<OwnedSemaphorePermit>,
+) -> Result<Connection, ConnectError> {
+    if destination.tls != TlsMode::Opportunistic {
+        return connect_by(options, &options.tls, destination, destination.tls).await;
+    }
+    match connect_by(options, unverified, destination, TlsMode::Opportunistic).await {
+        // Broken encryption is worth no more than none.
+        Err(error) if error.stage == Stage::Tls => {
+            connect_by(options, unverified, destination, TlsMode::None).await
+        }
+        connected => connected,
+    }
+}
+
+async fn connect_by(
+    options: &ClientOptions,
+    config: &Arc<ClientConfig>,
+    destination: &Destination,
+    mode: TlsMode,
 ) -> Result<Connection, ConnectError> {
     let times = &options.timeouts;
     let address = (&*destination.host, destination.port);
@@ -29,16 +47,17 @@ pub(super) async fn connect(
     };
     // Commands are small and wait for replies.
     let _ = tcp.set_nodelay(true);
-    let stream: Box<dyn Stream> = match destination.tls {
-        TlsMode::Implicit => encrypt(options, destination, Box::new(tcp)).await?,
-        TlsMode::None | TlsMode::StartTls => Box::new(tcp),
-    };
-    let mut connection = Connection::new(stream, destination.clone(), permit);
+    let mut stream: Box<dyn Stream> = Box::new(tcp);
+    if mode == TlsMode::Implicit {
+        stream = encrypt(config, times.greeting, destination, stream).await?;
+    }
+    let mut connection = Connection::new(stream, destination.clone());
     let greeting = connection.reply(times.greeting).await.map_err(ConnectError::silent(Stage::Greeting))?;
     expect_ok(&greeting, Stage::Greeting)?;
     hello(&mut connection, options).await?;
-    if destination.tls == TlsMode::StartTls {
-        connection = start_tls(connection, options).await?;
+    let offered = connection.extensions.starttls;
+    if mode == TlsMode::StartTls || mode == TlsMode::Opportunistic && offered {
+        connection = start_tls(connection, options, config).await?;
         hello(&mut connection, options).await?;
     }
     if let Some(login) = &destination.login {
@@ -64,7 +83,11 @@ async fn hello(connection: &mut Connection, options: &ClientOptions) -> Result<(
     expect_ok(&reply, Stage::Hello)
 }
 
-async fn start_tls(mut connection: Connection, options: &ClientOptions) -> Result<Connection, ConnectError> {
+async fn start_tls(
+    mut connection: Connection,
+    options: &ClientOptions,
+    config: &Arc<ClientConfig>,
+) -> Result<Connection, ConnectError> {
     if !connection.extensions.starttls {
         let reason = "the server does not offer STARTTLS, and the account requires it".to_owned();
         return Err(ConnectError::local(Stage::Tls, reason));
@@ -72,24 +95,25 @@ async fn start_tls(mut connection: Connection, options: &ClientOptions) -> Resul
     let reply = connection.command("STARTTLS", options.timeouts.command).await;
     expect_ok(&reply.map_err(ConnectError::silent(Stage::Tls))?, Stage::Tls)?;
     if !connection.buffer.is_empty() {
-        // Whoever sits between could have put replies there that would be taken for encrypted ones.
+        // An attacker in between could inject replies here that would count as encrypted ones.
         let reason = "the server sent something between its reply to STARTTLS and TLS".to_owned();
         return Err(ConnectError::local(Stage::Tls, reason));
     }
-    let Connection { stream, destination, permit, .. } = connection;
-    let stream = encrypt(options, &destination, stream).await?;
-    Ok(Connection::new(stream, destination, permit))
+    let Connection { stream, destination, .. } = connection;
+    let stream = encrypt(config, options.timeouts.greeting, &destination, stream).await?;
+    Ok(Connection::new(stream, destination))
 }
 
 async fn encrypt(
-    options: &ClientOptions,
+    config: &Arc<ClientConfig>,
+    time: Duration,
     destination: &Destination,
     stream: Box<dyn Stream>,
 ) -> Result<Box<dyn Stream>, ConnectError> {
     let failed = |reason: String| ConnectError::local(Stage::Tls, reason);
     let name = ServerName::try_from(destination.host.clone()).map_err(|error| failed(error.to_string()))?;
-    let connector = TlsConnector::from(Arc::clone(&options.tls));
-    match timeout(options.timeouts.greeting, connector.connect(name, stream)).await {
+    let connector = TlsConnector::from(Arc::clone(config));
+    match timeout(time, connector.connect(name, stream)).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(error)) => Err(failed(format!("TLS failed: {error}"))),
         Err(_) => Err(failed("TLS timed out".to_owned())),

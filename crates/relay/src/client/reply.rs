@@ -167,6 +167,16 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..3_000)) {
+            let mut gathering = Gathering::default();
+            let mut buffer = bytes;
+            while let Ok(Some(reply)) = gathering.feed(&mut buffer) {
+                prop_assert!((200..600).contains(&reply.code));
+            }
+            prop_assert!(buffer.len() <= 3_000);
+        }
+
+        #[test]
         fn pieces_make_the_same_reply_as_the_whole(bytes in "(2[0-9]{2}[- ][a-z]{0,5}\r\n){0,4}", at in 0..40_usize) {
             let whole = read(bytes.as_bytes());
             let (one, two) = bytes.split_at(at.min(bytes.len()));

@@ -25,7 +25,7 @@ pub enum Progress {
     BeforeDot,
     /// The server got the final dot, and answered.
     Answered,
-    /// The server got the final dot, and nobody knows whether it took the message.
+    /// The server got the final dot, and did not answer. It may have taken the message.
     Unknown,
 }
 
@@ -89,8 +89,8 @@ impl Connection {
             let answers = recipients.iter().map(answer).collect();
             return Delivery { progress: Progress::BeforeMail, answers, throttled: false };
         }
-        let mut course = Course { recipients: recipients.len(), throttled: false };
-        let answers = match self.announce(envelope, recipients, text.size, times, &mut course).await {
+        let mut notes = Notes { recipients: recipients.len(), throttled: false };
+        let answers = match self.announce(envelope, recipients, text.size, times, &mut notes).await {
             Ok(answers) => answers,
             Err(delivery) => return delivery,
         };
@@ -98,43 +98,43 @@ impl Connection {
         if accepted == 0 {
             // The transaction is open: the next one begins with a clean state.
             self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
-            return course.end(Progress::BeforeData, answers, Answer::Another);
+            return notes.end(Progress::BeforeData, answers, Answer::Another);
         }
         match self.command("DATA", times.data_start).await {
             Ok(reply) if reply.code == 354 => {}
             Ok(reply) => {
                 self.reusable &= self.command("RSET", times.command).await.is_ok_and(|reply| reply.is_ok());
-                let answer = course.answer(&reply);
-                return course.end(Progress::BeforeData, answers, answer);
+                let answer = notes.answer(&reply);
+                return notes.end(Progress::BeforeData, answers, answer);
             }
-            Err(silence) => return self.broken(&course, Progress::BeforeData, answers, &silence),
+            Err(silence) => return self.broken(&notes, Progress::BeforeData, answers, &silence),
         }
         if let Err(stopped) = self.send_text(text, times).await {
             self.reusable = false;
             let answer = match stopped {
                 Stopped::Silence(silence) => match self.reply(times.last_words).await {
-                    Ok(reply) if !reply.is_ok() => course.answer(&reply),
+                    Ok(reply) if !reply.is_ok() => notes.answer(&reply),
                     _ => Answer::Temporary(Reason::own("4.4.2", silence.to_string())),
                 },
                 Stopped::Text(reason) => Answer::Temporary(Reason::own("4.3.0", reason)),
             };
-            return course.end(Progress::BeforeDot, answers, answer);
+            return notes.end(Progress::BeforeDot, answers, answer);
         }
         if let Err(silence) = self.send(b".\r\n", times.data_piece).await {
-            return self.broken(&course, Progress::Unknown, answers, &silence);
+            return self.broken(&notes, Progress::Unknown, answers, &silence);
         }
         match self.reply(times.data_end).await {
             Ok(reply) if reply.code / 100 != 3 => {
-                let answer = course.answer(&reply);
+                let answer = notes.answer(&reply);
                 self.reusable &= reply.code != 421;
-                course.end(Progress::Answered, answers, answer)
+                notes.end(Progress::Answered, answers, answer)
             }
             Ok(reply) => {
                 self.reusable = false;
                 let reason = Reason { remote: true, ..Reason::own("4.5.0", reply.to_string()) };
-                course.end(Progress::Unknown, answers, Answer::Temporary(reason))
+                notes.end(Progress::Unknown, answers, Answer::Temporary(reason))
             }
-            Err(silence) => self.broken(&course, Progress::Unknown, answers, &silence),
+            Err(silence) => self.broken(&notes, Progress::Unknown, answers, &silence),
         }
     }
 
@@ -166,7 +166,7 @@ impl Connection {
         recipients: &[&Recipient],
         size: u64,
         times: &Timeouts,
-        course: &mut Course,
+        notes: &mut Notes,
     ) -> Result<Vec<Option<Answer>>, Delivery> {
         let mail = mail_line(envelope, size, &self.extensions);
         let lines: Vec<String> =
@@ -176,31 +176,31 @@ impl Connection {
         let mut answers: Vec<Option<Answer>> = vec![None; recipients.len()];
         let early = Progress::BeforeMail;
         if let Err(silence) = self.send(first.as_bytes(), times.command).await {
-            return Err(self.broken(course, early, answers, &silence));
+            return Err(self.broken(notes, early, answers, &silence));
         }
         let mail = match self.reply(times.command).await {
             Ok(reply) => reply,
-            Err(silence) => return Err(self.broken(course, early, answers, &silence)),
+            Err(silence) => return Err(self.broken(notes, early, answers, &silence)),
         };
         if !mail.is_ok() {
-            let answer = course.answer(&mail);
-            // Replies to pipelined commands follow, which nobody reads.
+            let answer = notes.answer(&mail);
+            // Replies to pipelined commands follow, which are not read.
             self.reusable = false;
-            return Err(course.end(Progress::BeforeData, answers, answer));
+            return Err(notes.end(Progress::BeforeData, answers, answer));
         }
         for (index, line) in lines.iter().enumerate() {
             if !pipelining && let Err(silence) = self.send(line.as_bytes(), times.command).await {
-                return Err(self.broken(course, Progress::BeforeData, answers, &silence));
+                return Err(self.broken(notes, Progress::BeforeData, answers, &silence));
             }
             let reply = match self.reply(times.command).await {
                 Ok(reply) => reply,
-                Err(silence) => return Err(self.broken(course, Progress::BeforeData, answers, &silence)),
+                Err(silence) => return Err(self.broken(notes, Progress::BeforeData, answers, &silence)),
             };
             let full = reply.code == 452 && answers[..index].iter().any(Option::is_none);
             answers[index] = match reply.is_ok() {
                 true => None,
                 false if full => Some(Answer::Another),
-                false => Some(course.answer(&reply)),
+                false => Some(notes.answer(&reply)),
             };
         }
         Ok(answers)
@@ -241,14 +241,14 @@ impl Connection {
     /// What is known when the server falls silent.
     fn broken(
         &mut self,
-        course: &Course,
+        notes: &Notes,
         progress: Progress,
         answers: Vec<Option<Answer>>,
         silence: &Silence,
     ) -> Delivery {
         self.reusable = false;
         let reason = Reason::own("4.4.2", silence.to_string());
-        course.end(progress, answers, Answer::Temporary(reason))
+        notes.end(progress, answers, Answer::Temporary(reason))
     }
 }
 
@@ -259,12 +259,12 @@ enum Stopped {
 }
 
 /// What is noted on the way.
-struct Course {
+struct Notes {
     recipients: usize,
     throttled: bool,
 }
 
-impl Course {
+impl Notes {
     fn answer(&mut self, reply: &Reply) -> Answer {
         self.throttled |= reply.is_throttling();
         let reason = Reason { status: reply.status(), text: reply.to_string(), remote: true };
@@ -320,7 +320,10 @@ fn rcpt_line(recipient: &Recipient, dsn: bool) -> String {
         let _ = write!(line, " NOTIFY={}", if wishes.is_empty() { "NEVER".into() } else { wishes.join(",") });
         if let Some(original) = &recipient.original {
             let (kind, address) = original.split_once(';').unwrap_or(("rfc822", original));
-            let _ = write!(line, " ORCPT={kind};{}", xtext(address.trim_start()));
+            // An address of type utf-8 has an encoding of its own, which it still has (RFC 6533).
+            let encoded = kind.eq_ignore_ascii_case("utf-8");
+            let address = if encoded { address.to_owned() } else { xtext(address.trim_start()) };
+            let _ = write!(line, " ORCPT={kind};{address}");
         }
     }
     line.push_str("\r\n");

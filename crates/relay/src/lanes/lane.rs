@@ -80,7 +80,7 @@ pub(super) struct Lane {
     /// What it waits for together with others.
     pub(super) parked: Option<Arc<str>>,
     /// What it asks for, while others wait.
-    pub(super) scouts: Option<Arc<str>>,
+    pub(super) probes: Option<Arc<str>>,
     /// Whether it is in its tenant's ring.
     pub(super) in_ring: bool,
     /// Its entry among the timers.
@@ -97,7 +97,7 @@ impl Lane {
             sleep: None,
             throttled: 0,
             parked: None,
-            scouts: None,
+            probes: None,
             in_ring: false,
             timer: None,
         }
@@ -131,8 +131,8 @@ impl Lane {
     }
 
     /// Whether it asks for others and has nothing to ask for.
-    pub(super) fn is_idle_scout(&self, per_lane: u32) -> bool {
-        self.scouts.is_some() && self.in_flight == 0 && !self.is_active(per_lane)
+    pub(super) fn is_idle_probe(&self, per_lane: u32) -> bool {
+        self.probes.is_some() && self.in_flight == 0 && !self.is_active(per_lane)
     }
 
     /// Sleeps. A lane that sleeps already keeps the later moment for what a server said, and the earlier one for

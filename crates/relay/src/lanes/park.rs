@@ -27,7 +27,7 @@ struct Park {
     until: Timestamp,
     timer: Option<Timestamp>,
     /// The lane that asks for all.
-    scout: Option<LaneNumber>,
+    probe: Option<LaneNumber>,
 }
 
 impl Parks {
@@ -37,11 +37,11 @@ impl Parks {
             members: VecDeque::new(),
             until,
             timer: None,
-            scout: None,
+            probe: None,
         });
         park.until = until;
-        if park.scout == Some(lane) {
-            park.scout = None;
+        if park.probe == Some(lane) {
+            park.probe = None;
             // It keeps its turn: it asks again first.
             park.members.push_front(lane);
         } else {
@@ -63,14 +63,14 @@ impl Parks {
         while let Some((at, bound)) = self.timers.first().cloned()
             && at <= now
         {
-            if let Some(lane) = self.send_scout(&bound, now) {
+            if let Some(lane) = self.send_probe(&bound, now) {
                 return Some((lane, bound));
             }
         }
         None
     }
 
-    /// Notes that a scout got something, or has nothing to ask for. The next lane follows, if there is one.
+    /// Notes that a probe got something, or has nothing to ask for. The next lane follows, if there is one.
     pub(super) fn follow(
         &mut self,
         bound: &Arc<str>,
@@ -78,22 +78,22 @@ impl Parks {
         now: Timestamp,
     ) -> Option<LaneNumber> {
         let park = self.parks.get_mut(bound)?;
-        if park.scout != Some(lane) {
+        if park.probe != Some(lane) {
             return None;
         }
-        park.scout = None;
-        self.send_scout(bound, now)
+        park.probe = None;
+        self.send_probe(bound, now)
     }
 
-    fn send_scout(&mut self, bound: &Arc<str>, now: Timestamp) -> Option<LaneNumber> {
+    fn send_probe(&mut self, bound: &Arc<str>, now: Timestamp) -> Option<LaneNumber> {
         let park = self.parks.get_mut(bound)?;
         let Some(lane) = park.members.pop_front() else {
             self.set_timer(bound, None);
             self.parks.remove(bound);
             return None;
         };
-        park.scout = Some(lane);
-        // Whatever becomes of this one, the others are not forgotten.
+        park.probe = Some(lane);
+        // If the probe never ends, the next one follows after this time.
         self.set_timer(bound, Some(now + LOOK_EVERY));
         Some(lane)
     }

@@ -17,16 +17,16 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
 
 /// Something that is kept as a row.
 pub(crate) trait Row: Sized {
-    fn write(&self, out: &mut Pen);
-    fn read(from: &mut Eye<'_>) -> Option<Self>;
+    fn write(&self, out: &mut RowWriter);
+    fn read(from: &mut RowReader<'_>) -> Option<Self>;
 
     /// The row's bytes.
     fn encode(&self) -> Vec<u8> {
-        let mut pen = Pen(Vec::with_capacity(128));
-        self.write(&mut pen);
-        let sum = checksum(&pen.0);
-        pen.u64(sum);
-        pen.0
+        let mut writer = RowWriter(Vec::with_capacity(128));
+        self.write(&mut writer);
+        let sum = checksum(&writer.0);
+        writer.u64(sum);
+        writer.0
     }
 
     /// Reads a row; `None` if it is damaged.
@@ -35,19 +35,19 @@ pub(crate) trait Row: Sized {
         if checksum(row) != u64::from_le_bytes(*sum) {
             return None;
         }
-        let mut eye = Eye(row);
-        let value = Self::read(&mut eye)?;
-        eye.0.is_empty().then_some(value)
+        let mut reader = RowReader(row);
+        let value = Self::read(&mut reader)?;
+        reader.0.is_empty().then_some(value)
     }
 }
 
 /// Writes the parts of a row.
-pub(crate) struct Pen(Vec<u8>);
+pub(crate) struct RowWriter(Vec<u8>);
 
 /// Reads the parts of a row.
-pub(crate) struct Eye<'a>(&'a [u8]);
+pub(crate) struct RowReader<'a>(&'a [u8]);
 
-impl Pen {
+impl RowWriter {
     fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
@@ -85,7 +85,7 @@ impl Pen {
     }
 }
 
-impl<'a> Eye<'a> {
+impl<'a> RowReader<'a> {
     fn take(&mut self, count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;
@@ -133,12 +133,12 @@ impl<'a> Eye<'a> {
 }
 
 impl Row for Kept {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         let envelope = &self.envelope;
         out.0.extend_from_slice(&envelope.id.0.to_le_bytes());
         out.text(&envelope.tenant);
-        out.maybe(envelope.account.as_deref(), Pen::text);
-        out.maybe(envelope.sender.as_deref(), Pen::text);
+        out.maybe(envelope.account.as_deref(), RowWriter::text);
+        out.maybe(envelope.sender.as_deref(), RowWriter::text);
         out.count(envelope.recipients.len());
         for recipient in &envelope.recipients {
             out.text(&recipient.address);
@@ -146,13 +146,13 @@ impl Row for Kept {
             out.flag(recipient.notify.success);
             out.flag(recipient.notify.failure);
             out.flag(recipient.notify.delay);
-            out.maybe(recipient.original.as_deref(), Pen::text);
+            out.maybe(recipient.original.as_deref(), RowWriter::text);
         }
         out.time(envelope.accepted);
         out.flag(envelope.needs.eight_bit);
         out.flag(envelope.needs.utf8);
         out.flag(envelope.report.full);
-        out.maybe(envelope.report.envelope_id.as_deref(), Pen::text);
+        out.maybe(envelope.report.envelope_id.as_deref(), RowWriter::text);
         out.u8(match self.place {
             Place::Table => 0,
             Place::File => 1,
@@ -161,22 +161,22 @@ impl Row for Kept {
         out.u64(self.size);
         out.u64(self.checksum);
         out.u32(self.open_items);
-        out.maybe(self.finished, Pen::time);
+        out.maybe(self.finished, RowWriter::time);
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
         let id = MessageId(u128::from_le_bytes(from.take(16)?.try_into().ok()?));
         let tenant = from.text()?;
-        let account = from.maybe(Eye::text)?;
-        let sender = from.maybe(Eye::text)?;
+        let account = from.maybe(RowReader::text)?;
+        let sender = from.maybe(RowReader::text)?;
         let recipients = from.many(|from| {
             let (address, domain) = (from.text()?, from.text()?);
             let notify = Notify { success: from.flag()?, failure: from.flag()?, delay: from.flag()? };
-            Some(Recipient { address, domain, notify, original: from.maybe(Eye::text)? })
+            Some(Recipient { address, domain, notify, original: from.maybe(RowReader::text)? })
         })?;
         let accepted = from.time()?;
         let needs = Needs { eight_bit: from.flag()?, utf8: from.flag()? };
-        let report = ReportWish { full: from.flag()?, envelope_id: from.maybe(Eye::text)? };
+        let report = ReportWish { full: from.flag()?, envelope_id: from.maybe(RowReader::text)? };
         let place = match from.u8()? {
             0 => Place::Table,
             1 => Place::File,
@@ -193,13 +193,13 @@ impl Row for Kept {
             size: from.u64()?,
             checksum: from.u64()?,
             open_items: from.u32()?,
-            finished: from.maybe(Eye::time)?,
+            finished: from.maybe(RowReader::time)?,
         })
     }
 }
 
 impl Row for Item {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         out.text(&self.domain);
         out.count(self.recipients.len());
         for recipient in &self.recipients {
@@ -226,7 +226,7 @@ impl Row for Item {
         out.flag(self.possible_duplicate);
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
         let domain = from.text()?;
         let recipients = from.many(|from| {
             let index = from.u32()?;
@@ -251,33 +251,37 @@ impl Row for Item {
 }
 
 impl Row for Final {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         out.time(self.at);
         out.text(&self.status);
         out.text(&self.reply);
-        out.maybe(self.remote.as_deref(), Pen::text);
+        out.maybe(self.remote.as_deref(), RowWriter::text);
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
         Some(Self {
             at: from.time()?,
             status: from.text()?,
             reply: from.text()?,
-            remote: from.maybe(Eye::text)?,
+            remote: from.maybe(RowReader::text)?,
         })
     }
 }
 
 impl Row for OpenAttempt {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         out.time(self.at);
-        out.maybe(self.account.as_deref(), Pen::text);
+        out.maybe(self.account.as_deref(), RowWriter::text);
         out.count(self.recipients.len());
         self.recipients.iter().for_each(|index| out.u32(*index));
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
-        Some(Self { at: from.time()?, account: from.maybe(Eye::text)?, recipients: from.many(Eye::u32)? })
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
+        Some(Self {
+            at: from.time()?,
+            account: from.maybe(RowReader::text)?,
+            recipients: from.many(RowReader::u32)?,
+        })
     }
 }
 
@@ -294,27 +298,27 @@ const KINDS: [EventKind; 9] = [
 ];
 
 impl Row for Event {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         out.time(self.at);
         let number = KINDS.iter().position(|kind| *kind == self.kind).unwrap_or(0);
         out.u8(u8::try_from(number).unwrap_or(0));
         out.text(&self.domain);
-        out.maybe(self.account.as_deref(), Pen::text);
-        out.maybe(self.remote.as_deref(), Pen::text);
+        out.maybe(self.account.as_deref(), RowWriter::text);
+        out.maybe(self.remote.as_deref(), RowWriter::text);
         out.text(&self.text);
-        out.maybe(self.until, Pen::time);
+        out.maybe(self.until, RowWriter::time);
         out.u32(self.recipients);
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
         Some(Self {
             at: from.time()?,
             kind: *KINDS.get(usize::from(from.u8()?))?,
             domain: from.text()?,
-            account: from.maybe(Eye::text)?,
-            remote: from.maybe(Eye::text)?,
+            account: from.maybe(RowReader::text)?,
+            remote: from.maybe(RowReader::text)?,
             text: from.text()?,
-            until: from.maybe(Eye::time)?,
+            until: from.maybe(RowReader::time)?,
             recipients: from.u32()?,
         })
     }
@@ -329,13 +333,13 @@ pub(crate) struct Used {
 }
 
 impl Row for Used {
-    fn write(&self, out: &mut Pen) {
+    fn write(&self, out: &mut RowWriter) {
         out.0.extend_from_slice(&self.digest);
         out.0.extend_from_slice(&self.message.0.to_le_bytes());
         out.time(self.until);
     }
 
-    fn read(from: &mut Eye<'_>) -> Option<Self> {
+    fn read(from: &mut RowReader<'_>) -> Option<Self> {
         Some(Self {
             digest: from.take(32)?.try_into().ok()?,
             message: MessageId(u128::from_le_bytes(from.take(16)?.try_into().ok()?)),
@@ -343,3 +347,6 @@ impl Row for Used {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ pub(super) struct Fullness {
     /// Bytes inside the database that can be used again, when they were counted last.
     reusable: AtomicU64,
     counted: AtomicU64,
-    /// Whether space was low when somebody asked last.
+    /// Whether space was low at the last check.
     low: AtomicBool,
 }
 

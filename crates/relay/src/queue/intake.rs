@@ -119,7 +119,7 @@ impl IncomingText {
         let write: Write = Box::new(move |tables| {
             let accepted = tables.accept(envelope, text, most)?;
             Ok(Box::new(move |done: Result<(), String>| {
-                // After a failed commit nobody knows whether a row names the file: the next start looks.
+                // After a failed commit a row may or may not name the file: recovery decides at the next start.
                 if is_file && done.is_ok() && !matches!(accepted, Ok(Accepted::Now(_))) {
                     disk.remove(&file_name(id));
                 }

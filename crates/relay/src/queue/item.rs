@@ -88,7 +88,7 @@ pub struct AttemptResult {
     pub spent: Span,
     /// Whether this was a transaction that counts as an attempt.
     pub counts: bool,
-    /// Whether the remote server may have taken the message though nobody knows.
+    /// Whether the remote server may have taken the message: its answer is unknown.
     pub uncertain: bool,
     /// What the timeline shows.
     pub event: Event,

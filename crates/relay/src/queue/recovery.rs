@@ -170,7 +170,7 @@ fn read_messages(tables: &mut Tables<'_>, disk: &dyn Disk, found: &mut Found) ->
     Ok(())
 }
 
-/// Marks items whose attempt was open: nobody knows whether the next hop took the message.
+/// Marks items whose attempt was open: the next hop may have taken the message.
 fn reopen_attempts(tables: &mut Tables<'_>, now: Timestamp, found: &mut Found) -> Result<(), OpenError> {
     let mut open = Vec::new();
     for row in tables.attempts.iter().map_err(redb::Error::from)? {

@@ -75,7 +75,7 @@ impl Writer {
             tracing::error!(component = "relay", reason, "the queue cannot be written");
             *self.shared.database.write() = None;
         }
-        // Callers whose write was not even tried notice that nobody answers.
+        // Writes that were not tried are dropped, and their callers get an error.
         for answer in answers {
             answer(done.clone());
         }

@@ -6,9 +6,10 @@ use std::time::Duration;
 use tollgate_core::{Span, Timestamp};
 
 use super::Sender;
-use super::outcome::{self, Circumstances};
+use super::outcome::{self, AttemptContext};
 use crate::accounts::{Account, OnLimit};
-use crate::client::{Connection, Delivery, Progress};
+use crate::client::{Connection, Delivery, Destination, Progress, TlsMode};
+use crate::direct::{Direct, Host, Route};
 use crate::lanes::{Cause, End, Sleep, Turn};
 use crate::limits::{Load, Refusal, RefusedBy, Taken};
 use crate::message::Recipient;
@@ -53,7 +54,20 @@ impl Sender {
             Ok(None) => return End::Settled,
             Err(error) => return self.disk_failed(&error),
         };
-        let accounts = self.parts.accounts.of(&job.turn.lane.tenant, job.turn.lane.account.as_deref());
+        let mut accounts = self.parts.accounts.of(&job.turn.lane.tenant, job.turn.lane.account.as_deref());
+        if accounts.is_empty()
+            && job.turn.lane.account.is_none()
+            && let Some(direct) = &self.parts.direct
+        {
+            let about = self.context(&job, &job.waiting);
+            match direct.route(&job.item.domain).await {
+                Route::Hosts(hosts) => accounts = hosts_as_accounts(direct, &job, &hosts),
+                Route::Never { status, reason } => {
+                    return self.record(&job, outcome::of_refusal(status, reason, &about)).await;
+                }
+                Route::Later(reason) => return self.record(&job, outcome::of_failure(&reason, &about)).await,
+            }
+        }
         match self.find(&job, &accounts).await {
             Ok(ready) => self.deliver(&job, ready).await,
             Err(obstacles) => self.give_way(&job, obstacles).await,
@@ -64,7 +78,7 @@ impl Sender {
     pub(super) async fn after_fault(&self, turn: Turn, reason: &str) -> End {
         match self.job(turn).await {
             Ok(Some(job)) => {
-                let about = self.circumstances(&job, &job.waiting);
+                let about = self.context(&job, &job.waiting);
                 self.record(&job, outcome::of_failure(reason, &about)).await
             }
             Ok(None) => End::Settled,
@@ -72,7 +86,7 @@ impl Sender {
         }
     }
 
-    /// Reads an item; `None` if nobody waits any more.
+    /// Reads an item; `None` if no recipient waits any more.
     async fn job(&self, turn: Turn) -> Result<Option<Job>, QueueError> {
         let (queue, key) = (self.parts.queue.clone(), turn.item);
         let read = tokio::task::spawn_blocking(move || queue.item(key)).await;
@@ -150,11 +164,8 @@ impl Sender {
     async fn deliver(&self, job: &Job, ready: Ready) -> End {
         let Ready { account, mut connection, taken } = ready;
         let recipients = &job.waiting[..job.waiting.len().min(taken.recipients as usize)];
-        let opened = OpenAttempt {
-            at: self.now(),
-            account: Some(account.id.clone()),
-            recipients: recipients.to_vec(),
-        };
+        let opened =
+            OpenAttempt { at: self.now(), account: named(&account.id), recipients: recipients.to_vec() };
         if let Err(error) = self.parts.queue.begin_attempt(job.turn.item, opened).await {
             self.parts.limits.refund(&taken).await;
             self.parts.client.give_back(connection);
@@ -231,7 +242,7 @@ impl Sender {
         let rejects = |(account, refusal): &(Arc<Account>, Refusal)| {
             account.on_limit == OnLimit::Reject && refusal.by == RefusedBy::Account
         };
-        // Reports are never rejected: nobody would hear of them.
+        // Reports are never rejected: a report has no sender to tell.
         let is_report = job.kept.envelope.sender.is_none();
         if obstacles.paused.is_none() && !is_report && obstacles.refusals.iter().all(rejects) {
             let about = self.through(job, &job.waiting, account);
@@ -251,7 +262,7 @@ impl Sender {
         }
         let event = Event {
             domain: job.item.domain.clone(),
-            account: Some(account.id.clone()),
+            account: named(&account.id),
             text: reason.clone(),
             until: Some(until),
             recipients: job.turn.recipients,
@@ -299,13 +310,18 @@ impl Sender {
     }
 
     /// What a result is made of, through an account.
-    fn through<'a>(&'a self, job: &'a Job, recipients: &'a [u32], account: &'a Account) -> Circumstances<'a> {
+    fn through<'a>(
+        &'a self,
+        job: &'a Job,
+        recipients: &'a [u32],
+        account: &'a Account,
+    ) -> AttemptContext<'a> {
         let (account, remote) = (&*account.id, &*account.destination.host);
-        Circumstances { account, remote, ..self.circumstances(job, recipients) }
+        AttemptContext { account, remote, ..self.context(job, recipients) }
     }
 
-    fn circumstances<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> Circumstances<'a> {
-        Circumstances {
+    fn context<'a>(&'a self, job: &'a Job, recipients: &'a [u32]) -> AttemptContext<'a> {
+        AttemptContext {
             item: &job.item,
             recipients,
             account: "",
@@ -315,6 +331,30 @@ impl Sender {
             luck: fastrand::u64(..),
         }
     }
+}
+
+/// An account's name, if it has one.
+pub(super) fn named(account: &str) -> Option<String> {
+    (!account.is_empty()).then(|| account.to_owned())
+}
+
+/// Hosts of a domain, tried like accounts one after another. No rule about accounts applies to them.
+fn hosts_as_accounts(direct: &Direct, job: &Job, hosts: &[Host]) -> Vec<Arc<Account>> {
+    let account = |host: &Host| {
+        Arc::new(Account {
+            tenant: job.turn.lane.tenant.to_string(),
+            id: String::new(),
+            destination: Destination {
+                host: host.address.to_string(),
+                port: direct.port,
+                tls: TlsMode::Opportunistic,
+                login: None,
+            },
+            on_limit: OnLimit::Defer,
+            priority: 0,
+        })
+    };
+    hosts.iter().map(account).collect()
 }
 
 /// Whether a kept connection was dead before the transaction began.

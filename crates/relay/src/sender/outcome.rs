@@ -2,12 +2,13 @@
 
 use tollgate_core::Timestamp;
 
+use super::attempt::named;
 use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{Next, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
 
 /// What the result is made of besides the delivery.
-pub(super) struct Circumstances<'a> {
+pub(super) struct AttemptContext<'a> {
     pub(super) item: &'a Item,
     /// The recipients of the transaction, by their places in the envelope.
     pub(super) recipients: &'a [u32],
@@ -19,7 +20,7 @@ pub(super) struct Circumstances<'a> {
 }
 
 /// What a transaction changes.
-pub(super) fn of_delivery(delivery: &Delivery, about: &Circumstances<'_>) -> AttemptResult {
+pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> AttemptResult {
     let mut settled = Vec::new();
     let mut failed_for_now = Vec::new();
     for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
@@ -46,22 +47,27 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &Circumstances<'_>) -> Att
     AttemptResult { settled, due, spent, counts: true, uncertain, event }
 }
 
-/// What a failure before any transaction changes: nobody is settled, unless the lifetime is over.
-pub(super) fn of_failure(reason: &str, about: &Circumstances<'_>) -> AttemptResult {
+/// What a failure before any transaction changes: no recipient is settled, unless the lifetime is over.
+pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     let answer = Answer::Temporary(Reason::own("4.4.1", reason.to_owned()));
     let answers = vec![answer; about.recipients.len()];
     of_delivery(&Delivery { progress: Progress::BeforeMail, answers, throttled: false }, about)
 }
 
 /// All recipients fail because a limit says so.
-pub(super) fn of_rejection(reason: &str, about: &Circumstances<'_>) -> AttemptResult {
-    let reason = Reason::own("5.7.1", format!("rate limit exceeded: {reason}"));
+pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
+    of_refusal("5.7.1", format!("rate limit exceeded: {reason}"), about)
+}
+
+/// All recipients fail without an attempt.
+pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_>) -> AttemptResult {
+    let reason = Reason::own(status, reason);
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
     let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false };
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
 }
 
-fn last(reason: &Reason, about: &Circumstances<'_>) -> Final {
+fn last(reason: &Reason, about: &AttemptContext<'_>) -> Final {
     Final {
         at: about.now,
         status: reason.status.clone(),
@@ -70,13 +76,18 @@ fn last(reason: &Reason, about: &Circumstances<'_>) -> Final {
     }
 }
 
-fn expire(reason: &Reason, about: &Circumstances<'_>) -> RecipientState {
+fn expire(reason: &Reason, about: &AttemptContext<'_>) -> RecipientState {
     let last = last(reason, about);
     let reply = format!("not delivered in time; last: {}", last.reply);
     RecipientState::Failed(Final { status: "5.4.7".to_owned(), reply, remote: None, ..last })
 }
 
-fn event(delivery: &Delivery, about: &Circumstances<'_>, uncertain: bool, until: Option<Timestamp>) -> Event {
+fn event(
+    delivery: &Delivery,
+    about: &AttemptContext<'_>,
+    uncertain: bool,
+    until: Option<Timestamp>,
+) -> Event {
     let any = |wanted: fn(&Answer) -> bool| delivery.answers.iter().any(wanted);
     let kind = if uncertain {
         EventKind::Unknown
@@ -102,8 +113,8 @@ fn event(delivery: &Delivery, about: &Circumstances<'_>, uncertain: bool, until:
     };
     Event {
         domain: about.item.domain.clone(),
-        account: Some(about.account.to_owned()),
-        remote: Some(about.remote.to_owned()),
+        account: named(about.account),
+        remote: named(about.remote),
         text,
         until,
         recipients: u32::try_from(about.recipients.len()).unwrap_or(u32::MAX),
@@ -138,7 +149,7 @@ mod tests {
 
     fn result(item: &Item, progress: Progress, answers: Vec<Answer>) -> AttemptResult {
         let retry = Retry { jitter: 0, ..Retry::default() };
-        let about = Circumstances {
+        let about = AttemptContext {
             item,
             recipients: &[0, 4, 7],
             account: "main",

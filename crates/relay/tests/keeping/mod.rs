@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "shared by several tests, each of which uses a part")]
 
+pub(crate) mod dns;
 pub(crate) mod forgetful;
 pub(crate) mod script;
 pub(crate) mod stand;

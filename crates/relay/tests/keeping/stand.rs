@@ -12,6 +12,7 @@ use tollgate_core::{
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::{Account, Accounts, OnLimit};
 use tollgate_relay::client::Client;
+use tollgate_relay::direct::Direct;
 use tollgate_relay::lanes::{LaneOptions, Retry};
 use tollgate_relay::limits::Limits;
 use tollgate_relay::queue::disk::Disk;
@@ -101,6 +102,16 @@ impl Stand {
         limited: Limited,
         accounts: Vec<Account>,
     ) -> Self {
+        Self::start_direct(disk, clock, limited, accounts, None).await
+    }
+
+    pub(crate) async fn start_direct(
+        disk: Arc<dyn Disk>,
+        clock: Arc<ManualClock>,
+        limited: Limited,
+        accounts: Vec<Account>,
+        direct: Option<Direct>,
+    ) -> Self {
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
         let parts = Parts {
             store: Arc::clone(&store) as Arc<dyn Store>,
@@ -115,6 +126,7 @@ impl Stand {
             client: Client::new(patient_options(rustls::RootCertStore::empty())),
             limits: Limits::new(Arc::clone(&engine), "mail.deliver"),
             accounts: Arc::clone(&accounts),
+            direct,
             clock: Arc::clone(&clock) as Arc<dyn Clock>,
             retry: Retry { jitter: 0, ..Retry::default() },
             lanes: LaneOptions::default(),
