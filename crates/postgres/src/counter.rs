@@ -211,7 +211,7 @@ impl Counter {
         for (track, state) in self.tracks.iter_mut().zip(&states) {
             let Some(track) = track else { continue };
             let length = log_of(state).map_or(0, |log| log.entries().len());
-            let gone = track.places.len() + usize::from(taken.is_some()) - length;
+            let gone = (track.places.len() + usize::from(taken.is_some())).saturating_sub(length);
             for _ in 0..gone {
                 if let Some(Place::Row(seq)) = track.places.pop_front() {
                     track.born = seq + 1;

@@ -11,14 +11,14 @@ use crate::lanes::Job;
 use crate::load::{LoadSql, Scene, Wants};
 use crate::pool::{Haste, Line, Pool};
 use crate::settings::Settings;
-use crate::transaction::{begin, roll_back};
+use crate::transaction::{Begin, roll_back};
 use crate::work::{Reply, Table};
 use crate::write::{Edits, WriteSql};
 
 /// The database as transactions use it.
 pub(crate) struct Database {
     pub(crate) pool: Pool,
-    pub(crate) begin: String,
+    pub(crate) begin: Begin,
     load: LoadSql,
     write: WriteSql,
     /// Goes before the server's clock, where tests move time.
@@ -32,7 +32,7 @@ impl Database {
     pub(crate) fn new(pool: Pool, settings: &Settings) -> Self {
         Self {
             pool,
-            begin: begin(settings),
+            begin: Begin::new(settings),
             load: LoadSql::new(&settings.schema),
             write: WriteSql::new(&settings.schema),
             clock: parking_lot::RwLock::new(None),

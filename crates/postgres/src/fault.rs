@@ -34,8 +34,10 @@ pub(crate) fn meaning(error: &tokio_postgres::Error, stage: Stage) -> StoreError
         _ if *code == SqlState::DISK_FULL || *code == SqlState::OUT_OF_MEMORY => {
             StoreError::OutOfMemory { reason }
         }
-        // The connection ends: the server stops, crashed, or ended a transaction that was idle.
-        Some("57" | "08" | "58") if stage == Stage::Committing => StoreError::Unavailable { reason },
+        // The server stops, starts, crashed, has no connection left, or ended a transaction that was idle:
+        // a moment later all may be well.
+        Some("08" | "53" | "57" | "58") => StoreError::Unavailable { reason },
+        _ if stage == Stage::Committing => StoreError::Unavailable { reason },
         _ => StoreError::Refused { reason },
     }
 }

@@ -86,18 +86,8 @@ impl Lanes {
     fn start(self: &Arc<Self>) {
         loop {
             let Some((jobs, locks)) = self.queue.lock().next(self.most_running) else { return };
-            let lanes = Arc::clone(self);
-            self.handle.spawn(async move {
-                lanes.database.transact(jobs).await;
-                {
-                    let mut queue = lanes.queue.lock();
-                    queue.running -= 1;
-                    for lock in &locks {
-                        queue.busy.remove(lock);
-                    }
-                }
-                lanes.start();
-            });
+            let running = Running { lanes: Arc::clone(self), locks };
+            self.handle.spawn(async move { running.lanes.database.transact(jobs).await });
         }
     }
 
@@ -117,6 +107,25 @@ impl Lanes {
                 sleep_until(next).await;
             }
         });
+    }
+}
+
+/// A transaction that runs. Its counters are free for the next one however it ends.
+struct Running {
+    lanes: Arc<Lanes>,
+    locks: HashSet<i64>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        {
+            let mut queue = self.lanes.queue.lock();
+            queue.running -= 1;
+            for lock in &self.locks {
+                queue.busy.remove(lock);
+            }
+        }
+        self.lanes.start();
     }
 }
 

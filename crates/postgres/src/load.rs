@@ -14,7 +14,7 @@ use crate::counter::holds::FEW;
 use crate::counter::{Header, Loaded, LogRow};
 use crate::fault::damaged;
 use crate::name::{CounterId, Name, unescape};
-use crate::transaction::{Param, Statement, ask};
+use crate::transaction::{Begin, Param, Statement, ask};
 
 /// What a transaction needs of one counter.
 pub(crate) struct Want {
@@ -55,8 +55,7 @@ pub(crate) const ALL_RULES: &str = "%";
 
 /// The statements that load.
 pub(crate) struct LoadSql {
-    lock: String,
-    headers: String,
+    counters: String,
     logs: String,
     own: String,
     holds: String,
@@ -65,21 +64,10 @@ pub(crate) struct LoadSql {
     forgotten: String,
 }
 
-const LOCK: &str = "SELECT pg_advisory_xact_lock(l) FROM \
-    (SELECT l FROM unnest($1::bigint[]) WITH ORDINALITY u(l, n) ORDER BY n OFFSET 0) s";
+const COUNTERS: &str = "SELECT now, id, limits, states, born, used, seq, holds, held, oldest, newest, last_at \
+    FROM @.lock_and_load($1, $2, $3, $4)";
 
-const HEADERS: &str = "SELECT t.now, c.id, c.limits, c.states, c.born, c.used, c.seq, c.holds, c.held, \
-    c.oldest, c.newest, e.at FROM \
-    (SELECT coalesce($2::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS now) t \
-    LEFT JOIN @.counter c ON c.id = ANY($1) \
-    LEFT JOIN LATERAL (SELECT at FROM @.entry WHERE counter = c.id AND cardinality(c.born) > 0 \
-    ORDER BY seq DESC LIMIT 1) e ON true";
-
-const LOGS: &str = "SELECT c.id, b.n, e.seq, e.at, e.ticket, e.cost \
-    FROM unnest($1::bytea[], $2::bigint[]) k(id, most) JOIN @.counter c ON c.id = k.id \
-    CROSS JOIN LATERAL unnest(c.born) WITH ORDINALITY b(born, n) \
-    CROSS JOIN LATERAL (SELECT seq, at, ticket, cost FROM @.entry \
-    WHERE counter = c.id AND seq >= b.born ORDER BY seq LIMIT k.most) e";
+const LOGS: &str = "SELECT counter, log, seq, at, ticket, cost FROM @.oldest_entries($1, $2)";
 
 // From the newest on: most tickets are given back soon.
 const OWN: &str = "SELECT k.id, 0::bigint, e.seq, e.at, e.ticket, e.cost FROM unnest($1::bytea[]) k(id) \
@@ -103,8 +91,7 @@ impl LoadSql {
     pub(crate) fn new(schema: &str) -> Self {
         let sql = |text: &str| text.replace('@', schema);
         Self {
-            lock: LOCK.to_owned(),
-            headers: sql(HEADERS),
+            counters: sql(COUNTERS),
             logs: sql(LOGS),
             own: sql(OWN),
             holds: sql(HOLDS),
@@ -119,7 +106,7 @@ impl LoadSql {
     pub(crate) async fn load(
         &self,
         client: &Client,
-        begin: &str,
+        begin: &Begin,
         wants: &Wants,
         now: Option<Timestamp>,
     ) -> Result<Scene, StoreError> {
@@ -133,12 +120,15 @@ impl LoadSql {
         let ticket = wants.given.map(|(ticket, _)| ticket.0.cast_signed());
         let taken_at = wants.given.map(|(_, at)| at.as_micros().cast_signed());
         let rules: Vec<&str> = wants.counters.values().map(|want| &*want.name.rule).collect();
-        let headers: Vec<Param<'_>> = vec![(&ids, Type::BYTEA_ARRAY), (&now, Type::INT8)];
-        let mut statements = vec![
-            Statement { sql: &self.lock, params: vec![(&locks, Type::INT8_ARRAY)] },
-            Statement { sql: &self.headers, params: headers },
+        let time_outs = &begin.time_outs[..];
+        let counters: Vec<Param<'_>> = vec![
+            (&time_outs, Type::TEXT_ARRAY),
+            (&locks, Type::INT8_ARRAY),
+            (&ids, Type::BYTEA_ARRAY),
+            (&now, Type::INT8),
         ];
-        let mut kinds = vec![Kind::Lock, Kind::Headers];
+        let mut statements = vec![Statement { sql: &self.counters, params: counters }];
+        let mut kinds = vec![Kind::Counters];
         let mut add = |kind, sql, params| {
             kinds.push(kind);
             statements.push(Statement { sql, params });
@@ -162,7 +152,7 @@ impl LoadSql {
             add(Kind::Spent, &self.spent, params);
             add(Kind::Forgotten, &self.forgotten, vec![(&rules, Type::TEXT_ARRAY)]);
         }
-        let answers = ask(client, Some(begin), &statements).await?;
+        let answers = ask(client, Some(&begin.plain), &statements).await?;
         let mut scene = Scene::empty();
         for (kind, rows) in kinds.into_iter().zip(answers) {
             scene.read(kind, &rows).map_err(|Garbled| damaged("a row of the store"))?;
@@ -215,8 +205,7 @@ impl LoadSql {
 /// What the rows of a statement are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Lock,
-    Headers,
+    Counters,
     Logs,
     Own,
     Holds,
@@ -304,8 +293,7 @@ impl Scene {
 
     fn read(&mut self, kind: Kind, rows: &[Row]) -> Result<(), Garbled> {
         rows.iter().try_for_each(|row| match kind {
-            Kind::Lock => Ok(()),
-            Kind::Headers => self.read_header(row),
+            Kind::Counters => self.read_header(row),
             Kind::Logs | Kind::Own => self.read_entry(kind, row),
             Kind::Holds => self.read_hold(row),
             Kind::Spent => self.spent.insert(id_of(row, 0)?).then_some(()).ok_or(Garbled),

@@ -20,15 +20,28 @@ pub(crate) struct Statement<'p> {
 
 /// What every transaction begins with. The isolation level does not depend on how the role is set up; the
 /// time-outs bound how long this node can keep others waiting, also when it is paused.
-pub(crate) fn begin(settings: &Settings) -> String {
-    let millis = settings.command_timeout.as_millis().max(5);
-    // A lock that comes too late must be told from a server that does not answer.
-    let lock_millis = millis * 4 / 5;
-    format!(
-        "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {lock_millis}; \
-         SET LOCAL statement_timeout = {millis}; SET LOCAL idle_in_transaction_session_timeout = {}",
-        millis * 2
-    )
+pub(crate) struct Begin {
+    /// The beginning of a transaction whose first statement sets the time-outs.
+    pub(crate) plain: String,
+    /// In milliseconds: for a lock, for a statement, and for a pause within the transaction.
+    pub(crate) time_outs: [String; 3],
+    /// The beginning of a transaction with time-outs.
+    pub(crate) timed: String,
+}
+
+impl Begin {
+    pub(crate) fn new(settings: &Settings) -> Self {
+        let millis = settings.command_timeout.as_millis().max(5);
+        // A lock that comes too late must be told from a server that does not answer.
+        let time_outs = [millis * 4 / 5, millis, millis * 2].map(|millis| millis.to_string());
+        let plain = "BEGIN ISOLATION LEVEL READ COMMITTED".to_owned();
+        let [lock, statement, idle] = &time_outs;
+        let timed = format!(
+            "{plain}; SET LOCAL lock_timeout = {lock}; SET LOCAL statement_timeout = {statement}; \
+             SET LOCAL idle_in_transaction_session_timeout = {idle}"
+        );
+        Self { plain, time_outs, timed }
+    }
 }
 
 /// Sends statements one after the other without waiting in between, and answers the rows of each. With

@@ -44,21 +44,11 @@ pub(crate) struct WriteSql {
     forgotten: String,
 }
 
-const HEADERS: &str = "INSERT INTO @.counter AS c (id, rule, key, limits, states, born, used, seq, holds, \
-    held, oldest, newest, idle_at) SELECT id, rule, key, limits, states, born::bigint[], used::bigint[], seq, \
-    holds, held, oldest, newest, idle_at FROM unnest($1::bytea[], $2::text[], $3::text[], $4::text[], \
-    $5::bytea[], $6::text[], $7::text[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], \
-    $12::bigint[], $13::bigint[]) \
-    u(id, rule, key, limits, states, born, used, seq, holds, held, oldest, newest, idle_at) \
-    ON CONFLICT (id) DO UPDATE SET limits = excluded.limits, states = excluded.states, \
-    born = excluded.born, used = excluded.used, seq = excluded.seq, holds = excluded.holds, \
-    held = excluded.held, oldest = excluded.oldest, newest = excluded.newest, idle_at = excluded.idle_at";
+const HEADERS: &str = "SELECT @.put_counters($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)";
 
-const ADD: &str = "INSERT INTO @.entry (counter, seq, at, ticket, cost) \
-    SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[])";
+const ADD: &str = "SELECT @.add_entries($1, $2, $3, $4, $5)";
 
-const DROP: &str = "DELETE FROM @.entry e USING unnest($1::bytea[], $2::bigint[]) d(counter, below) \
-    WHERE e.counter = d.counter AND e.seq < d.below";
+const DROP: &str = "SELECT @.drop_entries($1, $2)";
 
 const CLAMP: &str = "UPDATE @.entry e SET at = d.at FROM unnest($1::bytea[], $2::bigint[]) d(counter, at) \
     WHERE e.counter = d.counter AND e.at > d.at";

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use stage::{HASTY, Node, PATIENT, plan, runtime, settings, shared, ticket};
 use tollgate_core::store::{ImpairmentKind, Refunded};
 use tollgate_core::{Store, StoreError};
-use tollgate_postgres::PostgresStore;
+use tollgate_postgres::{PostgresStore, Settings, Tls};
 use tollgate_testbed::{Postgres, Proxy, wait_until};
 
-fn refusal(settings: tollgate_postgres::Settings) -> String {
+fn refusal(settings: Settings) -> String {
     runtime().block_on(PostgresStore::start(settings)).err().unwrap()
 }
 
@@ -217,12 +217,11 @@ fn too_many_connections_are_an_outage_that_ends() {
         }
         hog
     });
-    let error = refusal(settings(&url, "tollgate", PATIENT));
-    assert!(error.contains("53300"), "{error}");
+    let node = Node::new(&url, "tollgate", HASTY);
+    let error = node.take(&plan("a", "5/min"), "k").unwrap_err();
+    assert!(error.is_outage() && error.to_string().contains("53300"), "{error}");
     drop(hog);
-    wait_until("there is room", || {
-        runtime().block_on(PostgresStore::start(settings(&url, "tollgate", PATIENT))).is_ok()
-    });
+    node.recovers();
 }
 
 #[test]
@@ -273,4 +272,51 @@ fn an_open_transaction_of_an_application_keeps_nobody_waiting() {
         assert!(node.take(&plan, "k").unwrap().allowed);
     }
     drop(client);
+}
+
+#[test]
+fn a_certificate_is_verified() {
+    let server = Postgres::start_with_tls();
+    let url = format!("{}?sslmode=require", server.url());
+    let with = |tls: Tls| {
+        let settings = Settings { tls: Some(tls), ..settings(&url, "tollgate", PATIENT) };
+        let node = Node::with(settings);
+        let answer = node.take(&plan("a", "100/min"), "k");
+        (node, answer)
+    };
+    let error = with(Tls::default()).1.unwrap_err();
+    assert!(error.is_outage() && error.to_string().contains("certificate"), "{error}");
+    let authorities = Some(server.authority().to_owned());
+    let (_verified, answer) = with(Tls { authorities, unverified: false });
+    assert!(answer.unwrap().allowed);
+    let (_unverified, answer) = with(Tls { authorities: None, unverified: true });
+    assert!(answer.unwrap().allowed);
+    let encrypted = "SELECT bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
+                     WHERE application_name = 'tollgate'";
+    assert_eq!(server.sql(encrypted), "t");
+    let plain = Postgres::start();
+    let node = Node::new(&format!("{}?sslmode=require", plain.url()), "tollgate", PATIENT);
+    let error = node.take(&plan("a", "100/min"), "k").unwrap_err();
+    assert!(error.is_outage(), "a server without TLS is not used: {error}");
+}
+
+#[test]
+fn a_failover_loses_no_count_that_a_replica_has_confirmed() {
+    let mut primary = Postgres::start_with("");
+    let replica = primary.replica();
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'");
+    primary.sql("SELECT pg_reload_conf()");
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", primary.port(), replica.port());
+    let node = Node::new(&format!("postgres://postgres@{hosts}/postgres"), "tollgate", PATIENT);
+    let plan = plan("a", "10/hour sliding");
+    for _ in 0..7 {
+        assert!(node.take(&plan, "k").unwrap().allowed);
+    }
+    primary.stop_immediately();
+    assert!(node.take(&plan, "k").unwrap_err().is_outage(), "the replica cannot be written to");
+    replica.promote();
+    node.recovers();
+    assert_eq!(node.used(&plan, "k"), 7);
+    let admitted = (0..10).filter(|_| node.take(&plan, "k").unwrap().allowed).count();
+    assert_eq!(admitted, 3);
 }

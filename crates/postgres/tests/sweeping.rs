@@ -47,3 +47,38 @@ fn idle_rows_go_and_others_stay() {
     runtime().block_on(async { node.store.peek(&charges(ticket(), &parts), &mut outcome).await }).unwrap();
     assert_eq!(outcome.readings[0].remaining, 4);
 }
+
+#[test]
+fn the_table_does_not_grow_from_round_to_round() {
+    let keys = if std::env::var_os("TOLLGATE_LONG").is_some() { 100_000 } else { 3_000 };
+    let start = Timestamp::from_micros(1_760_000_000_000_000);
+    let clock = Arc::new(ManualClock::at(start));
+    let starting = PostgresStore::start(settings(&shared().url(), "rounds", PATIENT));
+    let node = Node { store: runtime().block_on(starting).unwrap().with_clock(clock.clone()) };
+    let plan = plan("brief", "5/min, 5/min sliding");
+    let mut sizes = Vec::new();
+    for round in 0..3_u64 {
+        clock.set(start + Span::from_secs(round * 1_000));
+        // Other keys in each round.
+        for some in (0..keys).collect::<Vec<u64>>().chunks(1_000) {
+            let (node, plan) = (&node, &plan);
+            runtime().block_on(async {
+                let takes = some.iter().map(|key| async move {
+                    let parts = [(Arc::clone(plan), format!("{round} {key}"))];
+                    node.take_all(&charges(ticket(), &parts)).await.unwrap().allowed
+                });
+                assert!(tollgate_core::together::join_all(takes).await.into_iter().all(|allowed| allowed));
+            });
+        }
+        let size = "SELECT pg_table_size('rounds.counter') + pg_table_size('rounds.entry')";
+        sizes.push(shared().sql(size).parse::<u64>().unwrap());
+        clock.set(start + Span::from_secs(round * 1_000 + 500));
+        assert_eq!(runtime().block_on(node.store.sweep()).unwrap(), keys);
+        // What autovacuum does by itself, sooner or later.
+        for table in ["counter", "entry"] {
+            shared().sql(&format!("VACUUM rounds.{table}"));
+        }
+    }
+    assert!(sizes[2] <= sizes[0] + sizes[0] / 10, "{sizes:?}");
+    assert_eq!(rows("rounds"), "0|0|0|0");
+}

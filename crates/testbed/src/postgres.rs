@@ -16,6 +16,7 @@ use tempfile::TempDir;
 
 pub use pgbouncer::Pgbouncer;
 
+use crate::certificates::Certificates;
 use crate::guard::{self, Guarded};
 use crate::patience::{PATIENCE, now, pause, wait_until};
 use crate::port::Port;
@@ -30,6 +31,7 @@ pub struct Postgres {
     process: Option<Guarded>,
     port: Port,
     config: String,
+    certificates: Option<Certificates>,
     directory: TempDir,
 }
 
@@ -59,6 +61,21 @@ impl Postgres {
     /// If it does not start; the message has its log.
     #[must_use]
     pub fn start_with(config: &str) -> Self {
+        Self::first_start(config.to_owned(), None)
+    }
+
+    /// Starts a server that also encrypts, with a certificate for `localhost` and `127.0.0.1` by an
+    /// authority of its own.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; the message has its log.
+    #[must_use]
+    pub fn start_with_tls() -> Self {
+        Self::first_start("fsync = off\nssl = on\n".to_owned(), Some(Certificates::make()))
+    }
+
+    fn first_start(config: String, certificates: Option<Certificates>) -> Self {
         let directory = own_directory();
         let data = directory.path().join("data");
         let mut command = program("initdb", directory.path());
@@ -66,15 +83,54 @@ impl Postgres {
         command.args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
         let output = command.output().expect("initdb runs");
         assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
-        let mut server = Self { process: None, port: Port::claim(), config: config.to_owned(), directory };
+        if let Some(files) = &certificates {
+            for (from, to) in [(&files.certificate, "server.crt"), (&files.key, "server.key")] {
+                let to = data.join(to);
+                fs::copy(from, &to).expect("a file can be copied");
+                fs::set_permissions(&to, Permissions::from_mode(0o600)).expect("the file is ours");
+                give_away(&to);
+            }
+        }
+        Self { process: None, port: Port::claim(), config, certificates, directory }.started()
+    }
+
+    fn started(mut self) -> Self {
         for _ in 0..TRIES {
-            match server.try_start() {
-                Ok(()) => return server,
-                Err(log) if log.contains("Address already in use") => server.port = Port::claim(),
+            match self.try_start() {
+                Ok(()) => return self,
+                Err(log) if log.contains("Address already in use") => self.port = Port::claim(),
                 Err(log) => panic!("PostgreSQL does not start: {log}"),
             }
         }
         panic!("every port that is claimed is taken");
+    }
+
+    /// Starts a replica that follows this server, and answers once it does.
+    ///
+    /// # Panics
+    ///
+    /// If it does not start; the message has its log.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        let directory = own_directory();
+        let mut command = program("pg_basebackup", directory.path());
+        command.arg("-h").arg(self.directory.path()).args(["-p", &self.port().to_string()]);
+        command
+            .args(["-U", "postgres", "-R", "-c", "fast", "--no-sync", "-D"])
+            .arg(directory.path().join("data"));
+        let output = command.output().expect("pg_basebackup runs");
+        assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
+        let (port, config) = (Port::claim(), self.config.clone());
+        let replica = Self { process: None, port, config, certificates: None, directory }.started();
+        wait_until("the replica follows", || {
+            self.sql("SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'") != "0"
+        });
+        replica
+    }
+
+    /// Makes a replica the server that is written to.
+    pub fn promote(&self) {
+        self.sql("SELECT pg_promote()");
     }
 
     /// Starts it again where it was stopped or killed: same port, same data.
@@ -136,6 +192,16 @@ impl Postgres {
     #[must_use]
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port())
+    }
+
+    /// The certificate of the authority that vouches for it.
+    ///
+    /// # Panics
+    ///
+    /// If it was not started with TLS.
+    #[must_use]
+    pub fn authority(&self) -> &Path {
+        &self.certificates.as_ref().expect("the server was started with TLS").authority
     }
 
     /// Runs SQL as the superuser. Answers what it selects: a line for each row, columns separated by `|`.
@@ -237,10 +303,15 @@ fn own_directory() -> TempDir {
     // Other users may pass through, and read nothing.
     fs::set_permissions(guard::home(), Permissions::from_mode(0o711)).expect("the directory is ours");
     let directory = TempDir::new_in(guard::home()).expect("a directory for the server");
-    if let Some(User { uid, gid }) = server_user() {
-        chown(directory.path(), Some(uid), Some(gid)).expect("root may give a directory away");
-    }
+    give_away(directory.path());
     directory
+}
+
+/// Gives a file to the servers' user, where that is another one.
+fn give_away(path: &Path) {
+    if let Some(User { uid, gid }) = server_user() {
+        chown(path, Some(uid), Some(gid)).expect("root may give files away");
+    }
 }
 
 /// The user `postgres` where the tests run as root.

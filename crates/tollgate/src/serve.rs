@@ -105,15 +105,16 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
 
 /// Says so if the store is whoever answers for it.
 fn warn_of_trust(store: &StoreConfig) {
-    let (server, unverified) = match store {
-        StoreConfig::Redis(settings) => ("Redis", settings.tls.as_ref().is_some_and(|tls| tls.unverified)),
-        StoreConfig::Postgres(settings) => {
-            ("PostgreSQL", settings.tls.as_ref().is_some_and(|tls| tls.unverified))
-        }
+    let unverified = match store {
+        StoreConfig::Redis(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
+        StoreConfig::Postgres(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
         StoreConfig::Memory { .. } | StoreConfig::File { .. } => return,
     };
     if unverified {
-        tracing::warn!(component = "store", "the identity of {server} is not checked: `tls_insecure` is set");
+        tracing::warn!(
+            component = "store",
+            "the identity of the store is not checked: `tls_insecure` is set"
+        );
     }
 }
 

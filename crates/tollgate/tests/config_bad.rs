@@ -404,13 +404,16 @@ fn stores_are_of_one_kind_with_its_own_settings() {
     check_yaml(&[
         (
             "store: memry",
-            "t.yaml:1:8: store: `memry` is not a store: write `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`; did you mean `memory`?",
+            "t.yaml:1:8: store: `memry` is not a store: write `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379` or `postgres://user@localhost/database`; did you mean `memory`?",
         ),
         (
             "store: {}",
-            "t.yaml:1:8: store: name the store: `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379`",
+            "t.yaml:1:8: store: name the store: `memory`, `{ file: ./tollgate.redb }` or an address, as in `redis://localhost:6379` or `postgres://user@localhost/database`",
         ),
-        ("store: { memory: {}, file: x }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
+        (
+            "store: { memory: {}, file: x }",
+            "t.yaml:1:8: store: keep one of `memory`, `file`, `redis` and `postgres`",
+        ),
         (
             "store: { memory: {}, sync: always, max_keys: 5 }",
             "t.yaml:1:22: store.sync: this is a setting of file stores: memory is never written to disk

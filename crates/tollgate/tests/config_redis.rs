@@ -203,7 +203,7 @@ t.yaml:1:42: store.max_keys: Redis keeps as many keys as it has memory for: set 
             "store: { memory: {}, key_prefix: b }",
             "t.yaml:1:22: store.key_prefix: this is a setting of stores in Redis: add `redis` with its address",
         ),
-        ("store: { redis: redis://a, file: b }", "t.yaml:1:8: store: keep one of `memory`, `file` and `redis`"),
+        ("store: { redis: redis://a, file: b }", "t.yaml:1:8: store: keep one of `memory`, `file`, `redis` and `postgres`"),
     ]);
 }
 

@@ -19,8 +19,8 @@ use serde_json::{Value, json};
 use server::{Server, root};
 
 /// Languages that are only shown: answers beside their explanation, source, drawings.
-const SHOWN: [&str; 10] =
-    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python"];
+const SHOWN: [&str; 11] =
+    ["text", "json", "sh", "rust", "promql", "nginx", "caddy", "haproxy", "lua", "python", "sql"];
 
 /// How calls that log begin.
 const LEVELS: [&str; 3] = ["error!(", "warn!(", "info!("];
@@ -105,6 +105,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .env("TOLLGATE_TOKEN_SECRET", "a-secret-that-both-sides-of-a-token-know")
                 .env("TOLLGATE_KEY_SECRET", "a-secret-that-all-nodes-know")
                 .env("TOLLGATE_REDIS_PASSWORD", "a-password")
+                .env("TOLLGATE_DB_PASSWORD", "a-password")
                 .env("TOLLGATE_WEBHOOK_SECRET", "a-secret-that-a-webhook-knows")
                 .output()
                 .unwrap();

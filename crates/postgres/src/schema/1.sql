@@ -88,3 +88,71 @@ CREATE TABLE @.record (
 CREATE INDEX record_version ON @.record (space, version);
 CREATE INDEX record_removed ON @.record (space, version) WHERE bytes IS NULL;
 CREATE INDEX record_until ON @.record (space, until) WHERE until IS NOT NULL;
+
+-- What every decision runs is in functions, because a session plans their statements once. They decide
+-- nothing. Each statement in them sees what was committed before it began, so that the counters are read
+-- after their locks were taken. They never scan whole tables, whatever size those had when it was planned,
+-- and one plan fits all calls.
+CREATE FUNCTION @.lock_and_load(time_outs text[], locks bigint[], ids bytea[], own_time bigint)
+RETURNS TABLE (now bigint, id bytea, limits text, states bytea, born bigint[], used bigint[], seq bigint,
+  holds bigint, held bigint, oldest bigint, newest bigint, last_at bigint)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  one bigint;
+  t bigint;
+BEGIN
+  PERFORM set_config('lock_timeout', time_outs[1], true), set_config('statement_timeout', time_outs[2], true),
+    set_config('idle_in_transaction_session_timeout', time_outs[3], true);
+  FOREACH one IN ARRAY locks LOOP
+    PERFORM pg_advisory_xact_lock(one);
+  END LOOP;
+  t := coalesce(own_time, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint);
+  RETURN QUERY SELECT t, NULL::bytea, NULL::text, NULL::bytea, NULL::bigint[], NULL::bigint[], NULL::bigint,
+    NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint, NULL::bigint;
+  RETURN QUERY SELECT t, c.id, c.limits, c.states, c.born, c.used, c.seq, c.holds, c.held, c.oldest, c.newest,
+    (SELECT e.at FROM @.entry e WHERE cardinality(c.born) > 0 AND e.counter = c.id ORDER BY e.seq DESC LIMIT 1)
+    FROM @.counter c WHERE c.id = ANY(ids);
+END $$;
+
+CREATE FUNCTION @.oldest_entries(ids bytea[], mosts bigint[])
+RETURNS TABLE (counter bytea, log bigint, seq bigint, at bigint, ticket bigint, cost bigint)
+LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY SELECT c.id, b.n, e.seq, e.at, e.ticket, e.cost
+    FROM unnest(ids, mosts) k(id, most) JOIN @.counter c ON c.id = k.id
+    CROSS JOIN LATERAL unnest(c.born) WITH ORDINALITY b(born, n)
+    CROSS JOIN LATERAL (SELECT x.seq, x.at, x.ticket, x.cost FROM @.entry x
+      WHERE x.counter = c.id AND x.seq >= b.born ORDER BY x.seq LIMIT k.most) e;
+END $$;
+
+CREATE FUNCTION @.put_counters(ids bytea[], rules text[], keys text[], all_limits text[], all_states bytea[],
+  borns text[], useds text[], seqs bigint[], holdss bigint[], helds bigint[], oldests bigint[],
+  newests bigint[], idle_ats bigint[])
+RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+  INSERT INTO @.counter AS c (id, rule, key, limits, states, born, used, seq, holds, held, oldest, newest, idle_at)
+    SELECT u.id, u.rule, u.key, u.limits, u.states, u.born::bigint[], u.used::bigint[], u.seq, u.holds, u.held,
+      u.oldest, u.newest, u.idle_at
+    FROM unnest(ids, rules, keys, all_limits, all_states, borns, useds, seqs, holdss, helds, oldests, newests,
+      idle_ats)
+      u(id, rule, key, limits, states, born, used, seq, holds, held, oldest, newest, idle_at)
+    ON CONFLICT (id) DO UPDATE SET limits = excluded.limits, states = excluded.states, born = excluded.born,
+      used = excluded.used, seq = excluded.seq, holds = excluded.holds, held = excluded.held,
+      oldest = excluded.oldest, newest = excluded.newest, idle_at = excluded.idle_at;
+END $$;
+
+CREATE FUNCTION @.add_entries(counters bytea[], seqs bigint[], ats bigint[], tickets bigint[], costs bigint[])
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+  INSERT INTO @.entry (counter, seq, at, ticket, cost) SELECT * FROM unnest(counters, seqs, ats, tickets, costs);
+END $$;
+
+CREATE FUNCTION @.drop_entries(counters bytea[], belows bigint[])
+RETURNS void LANGUAGE plpgsql VOLATILE SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  DELETE FROM @.entry e USING unnest(counters, belows) d(counter, below)
+    WHERE e.counter = d.counter AND e.seq < d.below;
+END $$;

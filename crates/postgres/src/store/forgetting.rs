@@ -95,7 +95,7 @@ async fn delete(
     statements: &[String],
 ) -> Result<(), StoreError> {
     let lock = Statement { sql: LOCK, params: vec![(locks, Type::INT8_ARRAY)] };
-    ask(client, Some(&database.begin), &[lock]).await?;
+    ask(client, Some(&database.begin.timed), &[lock]).await?;
     let all: Vec<_> =
         statements.iter().map(|sql| Statement { sql, params: vec![(ids as _, Type::BYTEA_ARRAY)] }).collect();
     commit(client, &all).await

@@ -131,7 +131,7 @@ impl Sweeper {
         let locks: Vec<i64> = known.map(|id| self.names.lock(&id)).collect();
         let ids: Vec<&[u8]> = ids.to_vec();
         let params: Vec<Param<'_>> = vec![(&ids, Type::BYTEA_ARRAY), (&locks, Type::INT8_ARRAY)];
-        let free = ask(client, Some(&database.begin), &[Statement { sql: LOCK, params }]).await?;
+        let free = ask(client, Some(&database.begin.timed), &[Statement { sql: LOCK, params }]).await?;
         let free = ids_of(&free);
         let slack = micros(SLACK);
         let now = own_micros(database);
