@@ -3,13 +3,12 @@
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
 use http::Response;
 use http_body::Body as HttpBody;
 use http_body_util::{Either, Full};
 use pin_project_lite::pin_project;
 
-use crate::passing::Passed;
+use crate::passing::{Passed, Refusal};
 use crate::service::Body;
 
 pin_project! {
@@ -23,7 +22,7 @@ pin_project! {
 pin_project! {
     #[project = StageOf]
     enum Stage<F, R: HttpBody, E> {
-        Refused { answer: Option<Response<Bytes>> },
+        Refused { answer: Option<Refusal> },
         Passed { #[pin] future: F, passed: Option<Passed> },
         Later { future: Later<R, E> },
     }
@@ -33,7 +32,7 @@ type Later<R, E> = Pin<Box<dyn Future<Output = Result<Response<Body<R>>, E>> + S
 
 impl<F, R: HttpBody, E> Answering<F, R, E> {
     /// The refusal is known.
-    pub(crate) fn refused(answer: Response<Bytes>) -> Self {
+    pub(crate) fn refused(answer: Refusal) -> Self {
         Self { stage: Stage::Refused { answer: Some(answer) } }
     }
 

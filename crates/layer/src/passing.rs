@@ -34,7 +34,10 @@ pub(crate) struct Passed {
 pub(crate) struct Headers(HeaderMap);
 
 /// What a decision means for the request that it is about.
-pub(crate) type Seen = Result<Headers, Response<Bytes>>;
+pub(crate) type Seen = Result<Headers, Refusal>;
+
+/// The answer to a request that may not pass.
+pub(crate) type Refusal = Box<Response<Bytes>>;
 
 impl Passed {
     /// Puts the headers on an answer, in the place of what the service said under the same names. What its
@@ -49,19 +52,15 @@ impl Passed {
 
 impl Setup {
     /// Asks the limits of a request. An error is the answer to it.
-    pub(crate) fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Admit<Seen>, Response<Bytes>> {
+    pub(crate) fn admit(self: &Arc<Self>, parts: &Parts) -> Result<Admit<Seen>, Refusal> {
         self.ask(parts).map_err(|problem| self.problem(&problem, &Known::of(parts)))
     }
 
     /// What an admission means for the request. An error is the answer to it.
-    pub(crate) fn conclude(
-        &self,
-        admitted: Admitted<Seen>,
-        known: &Known,
-    ) -> Result<Passed, Response<Bytes>> {
+    pub(crate) fn conclude(&self, admitted: Admitted<Seen>, known: &Known) -> Result<Passed, Refusal> {
         match admitted {
             Ok(Admission { seen: Ok(headers), taken, .. }) => Ok(Passed { headers, taken }),
-            Ok(Admission { seen: Err(refusal), .. }) => Err(known.said(refusal)),
+            Ok(Admission { seen: Err(refusal), .. }) => Err(Box::new(known.said(*refusal))),
             Err(NotAdmitted::Fault(Fault::Mistake(mistake))) => {
                 Err(self.problem(&Problem::about(mistake, &self.aliases), known))
             }
@@ -103,7 +102,7 @@ impl Setup {
         let setup = Arc::clone(self);
         let see = move |engine: &Engine, decision: &Decision<'_>| {
             if !decision.allowed() {
-                return Err(setup.answers.refusal(engine, decision, &correlation));
+                return Err(Box::new(setup.answers.refusal(engine, decision, &correlation)));
             }
             let mut headers = HeaderMap::new();
             setup.answers.headers(decision, &mut headers);
@@ -113,10 +112,10 @@ impl Setup {
         Ok(pinned.admit(&attempt, terms, see))
     }
 
-    fn problem(&self, problem: &Problem, known: &Known) -> Response<Bytes> {
+    fn problem(&self, problem: &Problem, known: &Known) -> Refusal {
         let mut answer = problem.answer(&known.correlation);
         self.credentials.ask_in(answer.headers_mut());
-        known.said(answer)
+        Box::new(known.said(answer))
     }
 
     /// Whether somebody keeps what a request of this policy holds.

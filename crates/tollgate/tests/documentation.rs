@@ -292,14 +292,14 @@ fn the_reference_of_the_http_api_has_every_endpoint_and_no_other() {
     assert_eq!(written, real);
 }
 
-/// The source of all crates, their tests left out.
+/// The source of all crates that the program uses, their tests left out.
 fn source() -> String {
     let mut source = String::new();
     let mut open = vec![root().join("crates")];
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests") {
+            if path.is_dir() && !path.ends_with("tests") && !path.ends_with("crates/relay") {
                 open.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 source.push_str(&std::fs::read_to_string(path).unwrap());
