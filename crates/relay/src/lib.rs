@@ -10,6 +10,9 @@ pub mod lanes;
 pub mod limits;
 pub mod message;
 pub mod queue;
+mod relay;
 pub mod sender;
 pub mod server;
 pub mod session;
+
+pub use relay::{DirectSettings, Relay, RelayParts, RelaySettings, StartError};
