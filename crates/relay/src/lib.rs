@@ -9,6 +9,7 @@ pub mod dsn;
 pub mod lanes;
 pub mod limits;
 pub mod message;
+pub mod meters;
 pub mod queue;
 mod relay;
 pub mod sender;
