@@ -1,4 +1,4 @@
-//! What the bodies of requests say of the fields that guards count by.
+//! The fields that guards read from the bodies of requests.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -12,12 +12,12 @@ use support::policy;
 use tollgate_web::facts::{Aliases, BadFact, Body, BodyKind, Facts, Reach, Unreadable};
 use tollgate_web::{Identity, Problem};
 
-/// What a request with this body says of a field.
+/// The value of a field in a request with this body.
 fn ask(field: &str, body: Option<&Body>) -> Result<Option<String>, BadFact> {
     ask_with(field, body, None)
 }
 
-/// The same, of a request with a query too.
+/// As `ask`, for a request with a query too.
 fn ask_with(field: &str, body: Option<&Body>, query: Option<&str>) -> Result<Option<String>, BadFact> {
     let (headers, identity) = (HeaderMap::new(), Identity::default());
     let facts = Facts {

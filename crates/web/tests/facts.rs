@@ -1,4 +1,4 @@
-//! What a request says of the fields that rules count by.
+//! The fields that rules read from a request.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -17,7 +17,7 @@ use tollgate_web::facts::{Aliases, BadAlias, BadFact, Facts, Reach, Source};
 use tollgate_web::identity::{ApiKey, ApiKeys, X_API_KEY};
 use tollgate_web::{Credentials, Identity, Problem};
 
-/// A request that says many things.
+/// A request with many fields.
 struct Request {
     client: IpAddr,
     headers: HeaderMap,
@@ -40,7 +40,7 @@ impl Request {
         Self { query: Some(query.to_owned()), ..self }
     }
 
-    /// What it says of these fields, as `name=value`.
+    /// The values of these fields, as `name=value`.
     fn ask_as(&self, by: &[&str], aliases: &Aliases) -> Result<Vec<String>, BadFact> {
         self.ask_of(&policy(by), aliases)
     }
@@ -246,7 +246,7 @@ fn a_field_without_source_is_told_with_what_there_is() {
          ip, method, path, host, header.NAME, cookie.NAME, query.NAME, subject, claim.NAME, api_key and consumer, \
          and whatever `fields` names"
     );
-    // Where it comes to light only when somebody asks, it is not the caller's fault.
+    // An error that shows only at a request is not the caller's fault.
     let bad = Request::new().ask_as(&["tenent"], &aliases).unwrap_err();
     assert_eq!(Problem::from(bad).status, StatusCode::INTERNAL_SERVER_ERROR);
 }

@@ -1,4 +1,4 @@
-//! Bodies that are read before they are passed on: a guard looks for an account there.
+//! Bodies that are read before they are forwarded, because a guard looks for an account in them.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -17,12 +17,12 @@ use crate::h1::decode::Decoder;
 use crate::h1::response::ResponseHead;
 use crate::worker::Worker;
 
-/// How many bytes of bodies are kept for one connection: in HTTP/2 there may be many at once.
+/// How many body bytes are buffered for one connection. HTTP/2 may send many bodies at once.
 const MOST_KEPT: usize = 4 * Body::MOST_BYTES;
 /// How many bytes of bodies are kept for all connections of a worker.
 const MOST_KEPT_IN_ALL: usize = 256 * Body::MOST_BYTES;
 
-/// A body that was read to its end, to be passed on as it came.
+/// A body that was read to its end and is still to be forwarded, unchanged.
 #[derive(Default)]
 pub(super) struct Ahead {
     bytes: Bytes,
@@ -66,7 +66,7 @@ impl Drop for Kept {
     }
 }
 
-/// A client whose body was read already.
+/// A client whose body was already read.
 pub(super) struct Replaying<'c, C> {
     client: &'c mut C,
     ahead: Ahead,
@@ -86,7 +86,7 @@ impl Ahead {
 }
 
 impl Case<'_> {
-    /// Reads the body of the request, if it is short enough and of a kind that can be looked into.
+    /// Reads the body of the request, if it is short enough and of a readable kind.
     pub(super) async fn read_ahead<C: Client>(&self, client: &mut C) -> Result<(Body, Ahead), Unread> {
         if self.request.body == Decoder::Empty {
             return Ok(Default::default());
@@ -129,7 +129,7 @@ impl Case<'_> {
                 }
             }
         });
-        // What is so short has to come whole in the time in which something of a longer one has to move.
+        // A body this short must arrive completely within the time-out that is otherwise for a single piece.
         let patience = self.local.plan.settings.bounds.stall_timeout;
         match self.visit.alarm.within(patience, reading).await {
             Ok(read) => read?,
@@ -188,7 +188,7 @@ impl<C: Client> Client for Replaying<'_, C> {
         self.client.begin(head, added);
     }
 
-    /// It was told so when its body was read.
+    /// The client got its `100 Continue` when the body was read.
     fn go_on(&mut self) {}
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
