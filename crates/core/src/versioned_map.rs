@@ -74,6 +74,8 @@ pub struct Changes {
     pub scope: Scope,
     /// Names with their bytes, or `None` for an entry that was removed.
     pub entries: Vec<(String, Option<Vec<u8>>)>,
+    /// Whether the store's secret was deleted. The node put back the one it knew.
+    pub secret_was_missing: bool,
 }
 
 /// How much [`Changes`] tell.
@@ -250,7 +252,8 @@ impl VersionedMap {
         let bytes =
             |(name, value): (&String, Option<&Value>)| (name.clone(), value.map(|value| value.bytes.clone()));
         let entries = entries.into_iter().map(bytes).collect();
-        Changes { now, version: self.version, size: self.entries.len(), scope, entries }
+        let secret_was_missing = false;
+        Changes { now, version: self.version, size: self.entries.len(), scope, entries, secret_was_missing }
     }
 
     /// The entries that have changed since a version, or all of them.

@@ -16,6 +16,7 @@ use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncin
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
+use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
 /// The parts of a running server.
@@ -30,9 +31,6 @@ pub(crate) struct Assembly {
     /// Lets attempts wait, at every door.
     pub(crate) pacer: Pacer,
 }
-
-/// How many keys are remembered while the shared store cannot be used.
-const FALLBACK_KEYS: usize = 1_000_000;
 
 struct Kept {
     store: Arc<dyn Store>,
