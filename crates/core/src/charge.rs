@@ -67,7 +67,7 @@ pub enum Fate {
 #[derive(Clone, Debug)]
 pub(crate) enum Key<'a> {
     /// With the caller, in its comparable form already.
-    Refunded(&'a str),
+    Borrowed(&'a str),
     /// Among the text that was written for it.
     Written(Range<u32>),
 }
@@ -130,12 +130,12 @@ impl<'a> Charges<'a> {
     /// Adds a charge at a key of the plan's rule, at a cost of its own.
     #[inline]
     pub fn push_costing(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool, cost: u64) {
-        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Borrowed(key) });
     }
 
     /// Adds a charge that was taken at this cost, and is to be given back in this way.
     pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, cost: u64, fate: Fate) {
-        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Borrowed(key) });
     }
 
     /// Adds a charge at a key that a policy's rule has made.
@@ -186,7 +186,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub(crate) fn key_text<'c>(&'c self, key: &'c Key<'_>) -> &'c str {
         match key {
-            Key::Refunded(key) => key,
+            Key::Borrowed(key) => key,
             Key::Written(range) => {
                 let bytes = &self.text[range.start as usize..range.end as usize];
                 core::str::from_utf8(bytes).expect("keys are written as text")
@@ -198,7 +198,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn key_bytes<'c>(&'c self, charge: &'c Charge<'_>) -> &'c [u8] {
         match &charge.key {
-            Key::Refunded(key) => key.as_bytes(),
+            Key::Borrowed(key) => key.as_bytes(),
             Key::Written(range) => &self.text[range.start as usize..range.end as usize],
         }
     }

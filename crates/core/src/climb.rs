@@ -1,7 +1,7 @@
 //! How far up its ladders a key is, as a decision tells.
 
 use crate::decision::Line;
-use crate::limit::{Ladder, Limit, Pause, Step};
+use crate::limit::{Ladder, Pause, Step};
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -82,9 +82,8 @@ impl Line<'_> {
     /// Where on each of its rule's ladders the key is; nothing if no counter was asked.
     pub fn climbs(&self) -> impl Iterator<Item = Climb<'_>> {
         let charged = if self.taken { self.cost } else { 0 };
-        self.limits.iter().zip(self.readings).filter_map(move |(limit, reading)| match limit {
-            Limit::Ladder(ladder) => Some(Climb { ladder, reading: *reading, charged }),
-            _ => None,
+        self.limits.iter().zip(self.readings).filter_map(move |(limit, reading)| {
+            limit.ladder().map(|ladder| Climb { ladder, reading: *reading, charged })
         })
     }
 }

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::limit::{Idle, Limit, State};
+use crate::limit::{Idle, InFlight, Limit, State};
 use crate::time::{Span, Timestamp};
 
 /// A rule's name and all the limits that hold at a key. Built once where limits are configured, and
@@ -89,6 +89,11 @@ impl Plan {
     /// The limits; none means unlimited.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
+    }
+
+    /// The limit that counts holds, and its place among the limits. A plan has one at most.
+    pub fn in_flight(&self) -> Option<(usize, &InFlight)> {
+        self.limits.iter().enumerate().find_map(|(index, limit)| Some((index, limit.in_flight()?)))
     }
 
     /// Each limit and how it is written.

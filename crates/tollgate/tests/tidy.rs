@@ -5,6 +5,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/kinds.rs"]
+mod kinds;
+
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 12] = [
     ("core", &[]),

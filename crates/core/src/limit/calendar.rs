@@ -7,9 +7,10 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::kind::{Kind, LONGEST_MATTER};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::window::{Tally, room};
-use super::{Draft, Identity, Idle, Refund, State};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -62,6 +63,8 @@ impl Calendar {
 }
 
 impl Kind for Calendar {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Calendar(&self.period)
     }
@@ -82,10 +85,6 @@ impl Kind for Calendar {
 
     fn calendar(&self) -> Option<&Period> {
         Some(&self.period)
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     /// Forgets a period that is over. One that ends later than the present one was begun before
@@ -129,6 +128,14 @@ impl Kind for Calendar {
     /// A state by itself does not say where the next boundary is, only what was counted.
     fn blocks(&self, state: &State, _: &Draft<'_>) -> bool {
         state.tally().is_some_and(|tally| tally.count >= self.max)
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Calendar(Self { max: share.of(self.max), period: self.period.clone() }))
     }
 
     fn idle(&self, state: &State) -> Idle {
