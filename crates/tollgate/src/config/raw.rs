@@ -1,6 +1,5 @@
-//! What was written: the shape of a configuration file, key by key. Nothing here knows what it
-//! means; see [`Config`](super::Config) for that. Its doc comments are the descriptions in the JSON
-//! Schema.
+//! The written form of a configuration, key by key. Its meaning is in [`Config`](super::Config). The doc
+//! comments are the descriptions in the JSON Schema.
 
 pub(super) mod clients;
 mod forms;
@@ -20,7 +19,7 @@ pub(super) use forms::{
 pub(super) use forms::{StatusText, StoreForm, StoreTable};
 pub(super) use named::Named;
 
-/// What a rule bans by, as far as a pattern can say it.
+/// The syntax of `ban`, as far as a pattern can express it.
 const BAN_PATTERN: &str = concat!(
     r"^\s*after\s+[0-9][0-9_]*\s+denials?\s+in\s+[0-9][0-9a-z_]*",
     r"\s+ban\s+[0-9][0-9a-z_]*(\s+up\s+to\s+[0-9][0-9a-z_]*)?\s*$",
