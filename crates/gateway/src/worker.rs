@@ -71,6 +71,8 @@ pub(crate) struct Worker {
     freed: Notify,
     date: RefCell<Date>,
     pub(crate) luck: RefCell<fastrand::Rng>,
+    /// How many bytes of bodies are kept for all connections, until they are passed on.
+    pub(crate) kept: Cell<usize>,
 }
 
 /// A plan, and the worker's own state for it.
@@ -107,6 +109,7 @@ impl Worker {
             freed: Notify::new(),
             date: RefCell::default(),
             luck: RefCell::new(fastrand::Rng::new()),
+            kept: Cell::new(0),
         });
         worker.read_clock();
         let ticking = tokio::task::spawn_local(Rc::clone(&worker).tick());

@@ -23,7 +23,7 @@ use tollgate_core::Policy;
 use tollgate_core::key::MOST_FIELD_BYTES;
 
 use crate::identity::Identity;
-pub use body::{Body, BodyKind};
+pub use body::{Body, BodyKind, Unreadable};
 use said::IpText;
 pub use source::{Aliases, BadAlias, Reach, Source, UnknownField};
 
@@ -222,7 +222,7 @@ impl<'r> Facts<'r> {
             Source::Path => Some(self.path.into()),
             Source::Host => Some(self.host.into()),
             Source::Header(name) => said::header(self.headers, name)?.map(Cow::Borrowed),
-            Source::Cookie(name) => said::cookie(self.headers, name)?.map(Cow::Borrowed),
+            Source::Cookie(name) => said::cookie(self.headers, name)?,
             Source::Query(name) => self.query.map_or(Ok(None), |query| match self.body {
                 Some(body) => body.query(name, query),
                 None => said::query(query, name),

@@ -37,7 +37,7 @@ struct Login {
 fn account(login: &Login, field: &str) -> Option<String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(login.kind));
-    let body = Body::new(BodyKind::of(&headers)?, Bytes::copy_from_slice(&login.body));
+    let body = Body::new(BodyKind::of(&headers).ok()?, Bytes::copy_from_slice(&login.body));
     let facts = Facts {
         route: "login",
         client: "192.0.2.7".parse().unwrap(),

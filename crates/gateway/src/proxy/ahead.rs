@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use tollgate_web::Problem;
-use tollgate_web::facts::{Body, BodyKind};
+use tollgate_web::facts::{Body, BodyKind, Unreadable};
 
 use super::Case;
 use crate::exchange::Client;
@@ -15,9 +15,12 @@ use crate::flow::{Fault, Piece, Sink, Source};
 use crate::forward::Origin;
 use crate::h1::decode::Decoder;
 use crate::h1::response::ResponseHead;
+use crate::worker::Worker;
 
 /// How many body bytes are buffered for one connection. HTTP/2 may send many bodies at once.
 const MOST_KEPT: usize = 4 * Body::MOST_BYTES;
+/// How many bytes of bodies are kept for all connections of a worker.
+const MOST_KEPT_IN_ALL: usize = 256 * Body::MOST_BYTES;
 
 /// A body that was read to its end and is still to be forwarded, unchanged.
 #[derive(Default)]
@@ -27,28 +30,39 @@ pub(super) struct Ahead {
     _kept: Option<Kept>,
 }
 
-/// Counts buffered bytes of a connection.
+/// Counts the bytes that are kept, for as long as they are.
 struct Kept {
+    worker: Rc<Worker>,
     origin: Rc<Origin>,
     bytes: usize,
 }
 
 impl Kept {
-    /// Counts more bytes. Returns whether there is room for them.
-    fn add(&mut self, bytes: usize) -> bool {
-        let all = self.origin.kept.get() + bytes;
-        if all > MOST_KEPT {
-            return false;
+    fn nothing(worker: &Rc<Worker>, origin: &Rc<Origin>) -> Self {
+        Self { worker: Rc::clone(worker), origin: Rc::clone(origin), bytes: 0 }
+    }
+
+    /// Counts more bytes. An error says in words which bound has no room for them.
+    fn add(&mut self, bytes: usize) -> Result<(), &'static str> {
+        let here = self.origin.kept.get() + bytes;
+        let in_all = self.worker.kept.get() + bytes;
+        if here > MOST_KEPT {
+            return Err("too many logins are sent at once over this connection");
         }
-        self.origin.kept.set(all);
+        if in_all > MOST_KEPT_IN_ALL {
+            return Err("too many logins are sent at once");
+        }
+        self.origin.kept.set(here);
+        self.worker.kept.set(in_all);
         self.bytes += bytes;
-        true
+        Ok(())
     }
 }
 
 impl Drop for Kept {
     fn drop(&mut self) {
         self.origin.kept.set(self.origin.kept.get() - self.bytes);
+        self.worker.kept.set(self.worker.kept.get() - self.bytes);
     }
 }
 
@@ -77,10 +91,8 @@ impl Case<'_> {
         if self.request.body == Decoder::Empty {
             return Ok(Default::default());
         }
-        let Some(kind) = BodyKind::of(self.request.headers()) else {
-            let detail = "logins are sent here as a form or as JSON, in UTF-8 and not compressed";
-            return Err(Unread::Problem(Problem::unsupported_media(detail)));
-        };
+        let kind = BodyKind::of(self.request.headers())
+            .map_err(|unreadable| Unread::Problem(refusal(unreadable)))?;
         let most = self.most_bytes().min(Body::MOST_BYTES);
         let too_large = || Unread::Problem(Problem::too_large(most));
         if matches!(self.request.body, Decoder::Length(length) if length > most as u64) {
@@ -91,7 +103,7 @@ impl Case<'_> {
         }
         let mut bytes = BytesMut::new();
         let mut trailers = None;
-        let mut kept = Kept { origin: Rc::clone(&self.visit.origin), bytes: 0 };
+        let mut kept = Kept::nothing(&self.visit.worker, &self.visit.origin);
         let reading = poll_fn(|cx| {
             loop {
                 match ready!(client.poll_piece(cx)) {
@@ -99,9 +111,8 @@ impl Case<'_> {
                         if bytes.len() + piece.len() > most {
                             return Poll::Ready(Err(too_large()));
                         }
-                        if !kept.add(piece.len()) {
-                            let detail = "too many logins are sent at once over this connection";
-                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(detail))));
+                        if let Err(full) = kept.add(piece.len()) {
+                            return Poll::Ready(Err(Unread::Problem(Problem::unavailable(full))));
                         }
                         bytes.extend_from_slice(&piece);
                     }
@@ -129,6 +140,17 @@ impl Case<'_> {
         }
         let bytes = bytes.freeze();
         Ok((Body::new(kind, bytes.clone()), Ahead { bytes, trailers, _kept: Some(kept) }))
+    }
+}
+
+fn refusal(unreadable: Unreadable) -> Problem {
+    match unreadable {
+        Unreadable::Media => Problem::unsupported_media(
+            "logins are sent here as a form or as JSON, in UTF-8 and not compressed",
+        ),
+        Unreadable::ContentType => Problem::bad_request(
+            "the content type of a login has no parameter but `charset=utf-8`: parsers read others differently",
+        ),
     }
 }
 

@@ -32,24 +32,44 @@ pub enum BodyKind {
     Json,
 }
 
+/// Why a body cannot be looked into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unreadable {
+    /// It is neither a form nor JSON, or it is compressed.
+    Media,
+    /// Parsers disagree about its content type: there are two, or one with a parameter that some parsers follow
+    /// and others ignore.
+    ContentType,
+}
+
 impl BodyKind {
-    /// The kind of the body, by the headers; `None` if it cannot be read.
-    pub fn of(headers: &HeaderMap) -> Option<Self> {
+    /// How the body of a request with these headers is written.
+    pub fn of(headers: &HeaderMap) -> Result<Self, Unreadable> {
         let mut types = headers.get_all(CONTENT_TYPE).iter();
-        let (written, None) = (types.next()?.to_str().ok()?, types.next()) else { return None };
-        let mut parts = written.split(';').map(str::trim);
-        let media = parts.next()?.to_ascii_lowercase();
-        let mut parameters = parts.filter(|part| !part.is_empty());
-        let plain = headers.get_all(CONTENT_ENCODING).iter().all(|encoding| encoding == "identity");
-        if !plain || !parameters.next().is_none_or(names_utf8) || parameters.next().is_some() {
-            return None;
+        let written = types.next().and_then(|written| written.to_str().ok()).ok_or(Unreadable::Media)?;
+        if types.next().is_some() {
+            return Err(Unreadable::ContentType);
         }
+        let (media, parameters) = written.split_once(';').unwrap_or((written, ""));
+        let kind = Self::of_media(&media.trim().to_ascii_lowercase()).ok_or(Unreadable::Media)?;
+        if headers.get_all(CONTENT_ENCODING).iter().any(|encoding| encoding != "identity") {
+            return Err(Unreadable::Media);
+        }
+        let mut parameters = parameters.split(';').map(str::trim).filter(|part| !part.is_empty());
+        match (parameters.next(), parameters.next()) {
+            (Some(one), None) if names_utf8(one) => Ok(kind),
+            (None, _) => Ok(kind),
+            _ => Err(Unreadable::ContentType),
+        }
+    }
+
+    fn of_media(media: &str) -> Option<Self> {
         let is_token = |name: &str| {
             !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte))
         };
         let suffixed = media.strip_prefix("application/").and_then(|name| name.strip_suffix("+json"));
-        match media.as_str() {
+        match media {
             "application/x-www-form-urlencoded" => Some(Self::Form),
             "application/json" => Some(Self::Json),
             // Some services compare only the start of the type.

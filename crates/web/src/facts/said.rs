@@ -59,46 +59,64 @@ impl Write for IpText {
     }
 }
 
-/// The value of a header.
+/// What a header says. Services that read headers as variables take `_` for `-`: a line that differs only
+/// there is the same header to them.
 pub(super) fn header<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
     let values = headers.get_all(name).iter().map(|value| value.as_bytes().trim_ascii());
-    one(values)?.map(utf8).transpose()
+    let value = one(values)?;
+    for (other, said) in headers {
+        if is_disguise(other.as_str(), name) && Some(said.as_bytes().trim_ascii()) != value {
+            return Err(Wrong::Twice);
+        }
+    }
+    value.map(utf8).transpose()
 }
 
-/// The value of a cookie. Several lines of cookies form one list, since HTTP/2 sends them separately.
-pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<&'r str>, Wrong> {
+/// Whether two different names are the same with `-` for `_`.
+fn is_disguise(other: &str, name: &str) -> bool {
+    let plain = |byte: u8| if byte == b'_' { b'-' } else { byte.to_ascii_lowercase() };
+    other.len() == name.len()
+        && !other.eq_ignore_ascii_case(name)
+        && other.bytes().map(plain).eq(name.bytes().map(plain))
+}
+
+/// What a cookie says. Several lines of cookies are one list: HTTP/2 sends them apart. Some services decode
+/// names and values like those of a query, so two spellings are one cookie here.
+pub(super) fn cookie<'r>(headers: &'r HeaderMap, name: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
     let lines = headers.get_all(COOKIE).iter().map(http::HeaderValue::as_bytes);
     let pairs = lines.flat_map(|line| line.split(|byte| *byte == b';'));
-    let values = pairs.filter_map(|pair| {
+    let pairs = pairs.filter_map(|pair| {
         let equals = pair.iter().position(|byte| *byte == b'=')?;
-        let (found, value) = (pair[..equals].trim_ascii(), pair[equals + 1..].trim_ascii());
-        (found == name.as_bytes()).then(|| unquoted(value))
+        Some((pair[..equals].trim_ascii(), unquoted(pair[equals + 1..].trim_ascii())))
     });
-    one(values)?.map(utf8).transpose()
+    one_of(pairs, name)
 }
 
 /// The value of a query parameter. Names are decoded too, since parsers read `%75ser` as `user`. It may occur
 /// several times with the same value, and under any name that some parser takes for this one.
 pub(super) fn query<'r>(query: &'r str, wanted: &str) -> Result<Option<Cow<'r, str>>, Wrong> {
     let plain_wanted = plain(wanted.as_bytes(), wanted);
-    let is_named = |name: &str| plain(&decoded(name), wanted) == plain_wanted;
-    let mut found: Option<Cow<'r, [u8]>> = None;
-    for member in query.split('&') {
-        let (name, value) = member.split_once('=').unwrap_or((member, ""));
-        // Some parsers also split at `;` and start another member there.
-        if member.contains(';') && member.split(';').any(|part| is_named(name_of(part))) {
-            return Err(Wrong::Parted);
-        }
-        if !is_named(name) {
-            continue;
-        }
-        let value = decoded(value);
-        if found.as_ref().is_some_and(|earlier| *earlier != value) {
-            return Err(Wrong::Twice);
-        }
-        found = Some(value);
+    // Some readers part at `;` as well: to them another member begins there.
+    let is_named = |part: &str| plain(&decoded(name_of(part)), wanted) == plain_wanted;
+    let parted = |member: &str| member.contains(';') && member.split(';').any(is_named);
+    if query.split('&').any(parted) {
+        return Err(Wrong::Parted);
     }
-    match found {
+    let pairs = query.split('&').map(|member| {
+        let (name, value) = member.split_once('=').unwrap_or((member, ""));
+        (name.as_bytes(), value.as_bytes())
+    });
+    one_of(pairs, wanted)
+}
+
+/// The one value that pairs have under a name, however it is spelt.
+fn one_of<'r>(
+    pairs: impl Iterator<Item = (&'r [u8], &'r [u8])>,
+    wanted: &str,
+) -> Result<Option<Cow<'r, str>>, Wrong> {
+    let plain_wanted = plain(wanted.as_bytes(), wanted);
+    let named = pairs.filter(|(name, _)| plain(&decoded_bytes(name), wanted) == plain_wanted);
+    match one(named.map(|(_, value)| decoded_bytes(value)))? {
         Some(Cow::Borrowed(bytes)) => utf8(bytes).map(|text| Some(Cow::Borrowed(text))),
         Some(Cow::Owned(bytes)) => {
             String::from_utf8(bytes).map(|text| Some(Cow::Owned(text))).map_err(|_| Wrong::NotUtf8)
@@ -155,7 +173,10 @@ fn unquoted(value: &[u8]) -> &[u8] {
 
 /// Decodes form encoding: `+` is a space, and `%` with two digits is a byte; any other `%` stays.
 pub(super) fn decoded(text: &str) -> Cow<'_, [u8]> {
-    let bytes = text.as_bytes();
+    decoded_bytes(text.as_bytes())
+}
+
+fn decoded_bytes(bytes: &[u8]) -> Cow<'_, [u8]> {
     if !bytes.iter().any(|byte| matches!(byte, b'+' | b'%')) {
         return Cow::Borrowed(bytes);
     }
