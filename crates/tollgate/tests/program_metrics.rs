@@ -1,4 +1,4 @@
-//! Metrics: their number does not depend on the keys, and each of them counts what it says.
+//! Metrics: their number does not depend on the keys, and each counts what it says.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -26,7 +26,7 @@ policies:
   shadow: [seen]
 ";
 
-/// The page, in the format that is asked for.
+/// The page in the requested format.
 fn page(server: &Server, accept: &str) -> Reply {
     let page = server.connect().ask("GET", "/metrics", &[("accept", accept)], None);
     assert_eq!(page.status, 200);
@@ -90,7 +90,7 @@ fn ten_thousand_keys_add_no_series() {
 fn every_counter_moves_by_what_happened() {
     let home = Home::with(CONFIG);
     let server = home.start();
-    // What nobody has used yet is not shown.
+    // Unused metrics are not shown.
     let before = scrape(&server);
     use_everything(&server);
     let after = scrape(&server);
@@ -158,7 +158,7 @@ gateway:
   routes: { all: { upstream: none, policy: p } }
 ";
 
-/// A server of which every metric has been used.
+/// A server with every metric in use.
 fn used() -> Server {
     let home = Home::with(WITH_GATEWAY);
     let server = home.start();

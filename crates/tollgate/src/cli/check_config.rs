@@ -1,4 +1,4 @@
-//! `tollgate check-config`: whether a configuration can be used, and what it bounds.
+//! `tollgate check-config`: whether a configuration is valid, and what it limits.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +15,7 @@ use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
-/// For whom the answer is.
+/// The format of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Words,
@@ -68,7 +68,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what is wrong with a configuration that cannot be used.
+/// Reports the errors of an invalid configuration.
 pub(super) fn refuse(
     error: &ConfigError,
     format: Format,
@@ -82,7 +82,7 @@ pub(super) fn refuse(
     Ok(ExitCode::from(WRONG))
 }
 
-/// Prints JSON whose texts do not act on a terminal.
+/// Prints JSON without control characters in its texts.
 pub(super) fn print_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", printable::json(&format!("{value:#}")))
 }
@@ -148,7 +148,7 @@ fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Resul
     }
 }
 
-/// What a success at a guard clears, in words.
+/// What a success at a guard clears, as text.
 fn clears(guard: &Guard) -> String {
     match &guard.clears {
         Clears::Narrowest => "the ladders whose keys have the most fields".to_owned(),
@@ -185,7 +185,7 @@ fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Which requests a route takes, in words.
+/// The requests that a route matches, as text.
 fn matched(route: &RouteSettings) -> String {
     let listed =
         |all: &str, texts: Vec<String>| if texts.is_empty() { all.to_owned() } else { texts.join(" or ") };
@@ -231,7 +231,7 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// How many are on the blocklist and on the allowlist.
+/// The number of entries of the blocklist and of the allowlist.
 fn listed(config: &Config) -> (usize, usize) {
     let all = config.policies.roster().listings();
     let block = all.iter().filter(|listing| listing.stance == Stance::Block).count();

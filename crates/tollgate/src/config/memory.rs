@@ -1,4 +1,4 @@
-//! How much memory the counters can take at most, and how much the machine has.
+//! The most memory that the counters can take, compared with the machine's.
 
 use std::fs;
 use std::path::Path;
@@ -15,11 +15,11 @@ pub(crate) const FALLBACK_KEYS: usize = 1_000_000;
 /// The most memory that counters in this process can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryNeed {
-    /// How many keys there can be.
+    /// The most keys.
     pub keys: u64,
-    /// How much each takes, if it is of the rule that takes the most and its limits are used up.
+    /// The memory of a key of the largest rule, with its limits used up.
     pub key_bytes: u64,
-    /// What all of them take.
+    /// The memory of all keys.
     pub bytes: u64,
 }
 
@@ -56,7 +56,7 @@ impl Config {
         MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) }
     }
 
-    /// That the counters can take more memory than there is, if that is so.
+    /// A warning if the counters can take more memory than the machine has.
     pub(super) fn too_large(&self) -> Option<Warning> {
         let (need, machine) = (self.memory_need(), machine_memory(Path::new("/"))?);
         (need.bytes > machine).then(|| Warning {
@@ -96,8 +96,8 @@ pub fn in_words(bytes: u64) -> String {
     format!("{} {unit}", bytes.div_ceil(1 << shift))
 }
 
-/// The memory that this process may use: the machine's, or what its control group allows. `None` if the
-/// system does not say.
+/// The memory that this process may use: the machine's, or the limit of its control group. `None` if the
+/// system does not report it.
 pub fn machine_memory(root: &Path) -> Option<u64> {
     let total = fs::read_to_string(root.join("proc/meminfo")).ok().and_then(|text| {
         let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
@@ -106,7 +106,7 @@ pub fn machine_memory(root: &Path) -> Option<u64> {
     [total, group_limit(root)].into_iter().flatten().min()
 }
 
-/// The lowest limit of the control groups that this process is in.
+/// The lowest memory limit of this process's control groups.
 fn group_limit(root: &Path) -> Option<u64> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let limits = groups.lines().flat_map(|line| {
@@ -119,7 +119,7 @@ fn group_limit(root: &Path) -> Option<u64> {
             }
             _ => return Vec::new(),
         };
-        // Each group is bound by those above it. In a container the path may be seen from outside of it.
+        // Each group is bound by those above it. In a container the path may be that of the host.
         let above = Path::new(group.trim_start_matches('/')).ancestors();
         let read = |group: &Path| fs::read_to_string(base.join(group).join(file)).ok();
         above.filter_map(read).filter_map(|text| text.trim().parse().ok()).collect::<Vec<u64>>()

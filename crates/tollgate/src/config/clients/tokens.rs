@@ -1,4 +1,4 @@
-//! Which tokens are believed.
+//! The accepted tokens.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::config::problem::Findings;
 use crate::config::raw::gateway::Texts;
 use crate::config::tree::Path;
 
-/// Clocks that are further apart than this are broken.
+/// Clocks that differ by more than this are broken.
 const MOST_LEEWAY: Span = Span::from_secs(3600);
 
 pub(super) fn mean(
@@ -63,7 +63,7 @@ pub(super) fn mean(
     }
 }
 
-/// What tokens are verified with, each with the setting it comes from.
+/// The keys that verify tokens, each with its setting.
 fn keys(
     written: &Written,
     path: &Path,
@@ -98,7 +98,7 @@ fn keys(
     Some(keys)
 }
 
-/// Which file a key comes from, in front of what is wrong with it.
+/// The file of a key, for the start of an error message.
 fn origin(written: &Written, setting: &str) -> String {
     let file = match setting {
         "secret_file" => &written.secret_file,
