@@ -13,7 +13,7 @@ use parking_lot::RwLock;
 use tollgate_core::{Span, Timestamp};
 
 pub use book::AccountBook;
-pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, Source, check_name, fresh_id};
+pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
 pub use fault::AccountFault;
 
 use crate::client::Destination;

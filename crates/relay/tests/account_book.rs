@@ -15,7 +15,7 @@ use tollgate_core::versioned_map::Namespace;
 use tollgate_core::{Clock, Records, Store};
 use tollgate_engine::{Engine, Parts};
 use tollgate_relay::accounts::{
-    AccountBook, AccountDraft, AccountFault, Accounts, Existing, OnLimit, Put, Secret, Source,
+    AccountBook, AccountDraft, AccountFault, Accounts, Existing, OnLimit, Put, Secret, SecretKey, Source,
 };
 use tollgate_relay::client::{Client, TlsMode};
 use tollgate_relay::lanes::{LaneOptions, Retry};
@@ -25,7 +25,7 @@ use tollgate_relay::sender::{Sender, SenderParts};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::PATIENCE;
 
-const KEY: [u8; 32] = [7; 32];
+const KEY: SecretKey = SecretKey([7; 32]);
 
 /// One of several nodes that share a store.
 struct Node {
@@ -38,7 +38,7 @@ struct Node {
 }
 
 impl Node {
-    async fn start(clock: &Arc<ManualClock>, store: &Arc<MemoryStore>, key: Option<[u8; 32]>) -> Self {
+    async fn start(clock: &Arc<ManualClock>, store: &Arc<MemoryStore>, key: Option<&SecretKey>) -> Self {
         let parts = Parts {
             store: Arc::clone(store) as Arc<dyn Store>,
             records: Arc::clone(store) as Arc<dyn Records>,
@@ -113,7 +113,7 @@ fn with_password(id: &str, password: &str) -> AccountDraft {
 #[tokio::test(flavor = "multi_thread")]
 async fn mail_that_waits_for_an_account_is_sent_as_soon_as_it_exists_and_under_its_limits() {
     let (clock, store) = shared();
-    let node = Node::start(&clock, &store, Some(KEY)).await;
+    let node = Node::start(&clock, &store, Some(&KEY)).await;
     for id in 1..=3 {
         submit(&node.queue, envelope(id, &["a@there.example"]), &text_of(id, 100)).await.unwrap();
     }
@@ -140,8 +140,8 @@ async fn mail_that_waits_for_an_account_is_sent_as_soon_as_it_exists_and_under_i
 #[tokio::test(flavor = "multi_thread")]
 async fn every_node_follows_and_only_those_with_the_key_know_a_password() {
     let (clock, store) = shared();
-    let one = Node::start(&clock, &store, Some(KEY)).await;
-    let two = Node::start(&clock, &store, Some(KEY)).await;
+    let one = Node::start(&clock, &store, Some(&KEY)).await;
+    let two = Node::start(&clock, &store, Some(&KEY)).await;
     let blind = Node::start(&clock, &store, None).await;
     let limits = vec!["10/min sliding".parse().unwrap()];
     let made = AccountDraft { limits: limits.clone(), ..with_password("main", "top secret") };
@@ -167,7 +167,7 @@ async fn every_node_follows_and_only_those_with_the_key_know_a_password() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_password_is_kept_for_the_same_server_only() {
     let (clock, store) = shared();
-    let node = Node::start(&clock, &store, Some(KEY)).await;
+    let node = Node::start(&clock, &store, Some(&KEY)).await;
     node.book.put(with_password("main", "top secret"), Existing::Refuse).await.unwrap();
     let kept = AccountDraft { password: None, priority: 5, ..with_password("main", "x") };
     node.book.put(kept.clone(), Existing::Require).await.unwrap();
@@ -209,7 +209,7 @@ async fn without_a_key_a_password_is_refused_and_the_configuration_beats_a_recor
 #[tokio::test(flavor = "multi_thread")]
 async fn a_record_that_cannot_be_read_stops_no_other_account() {
     let (clock, store) = shared();
-    let node = Node::start(&clock, &store, Some(KEY)).await;
+    let node = Node::start(&clock, &store, Some(&KEY)).await;
     let edits = ["account/acme/bad", "account/acme/../x", "nonsense"]
         .map(|name| tollgate_core::versioned_map::Edit::put(name, "{\"host\":1}"));
     store.change(Namespace::Accounts, &edits).await.unwrap();

@@ -13,7 +13,7 @@ use tollgate_core::Limit;
 use tollgate_engine::receipt::Seal;
 use tollgate_engine::{ChangeFault, Engine};
 
-use super::draft::{AccountDraft, AccountView, Existing, Put, Secret, Source, check_name};
+use super::draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name};
 use super::fault::AccountFault;
 use super::record::{Recorded, SealedLogin, seal};
 use super::{Account, Accounts};
@@ -43,13 +43,13 @@ impl AccountBook {
         engine: Arc<Engine>,
         sender: Arc<Sender>,
         accounts: Arc<Accounts>,
-        key: Option<[u8; 32]>,
+        key: Option<&SecretKey>,
     ) -> Self {
         Self {
             engine,
             sender,
             accounts,
-            seal: key.map(Seal::new),
+            seal: key.map(|SecretKey(key)| Seal::new(*key)),
             configured: Mutex::default(),
             told: Mutex::default(),
             changing: tokio::sync::Mutex::new(()),

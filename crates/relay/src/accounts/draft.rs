@@ -38,6 +38,10 @@ pub struct AccountDraft {
     pub priority: u32,
 }
 
+/// The operator's key, which passwords are sealed with. It is not printed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretKey(pub [u8; 32]);
+
 /// A text that is not printed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
@@ -156,6 +160,12 @@ pub fn check_name(member: &str, name: &str) -> Result<(), AccountFault> {
 pub fn fresh_id() -> String {
     let random = getrandom::u64().expect("the system gives random numbers");
     format!("account-{:012x}", random >> 16)
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
 }
 
 impl fmt::Debug for Secret {
