@@ -27,6 +27,8 @@ pub enum Namespace {
     Pauses,
     /// Locks of guards.
     Locks,
+    /// Accounts that the mail relay sends through.
+    Accounts,
 }
 
 /// A change of one entry. A store makes it only if the entry is as expected.
@@ -100,7 +102,7 @@ pub struct VersionedMap {
 
 impl Namespace {
     /// Every namespace.
-    pub const ALL: [Self; 4] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks];
+    pub const ALL: [Self; 5] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks, Self::Accounts];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -109,6 +111,7 @@ impl Namespace {
             Self::Lists => "lists",
             Self::Pauses => "pauses",
             Self::Locks => "locks",
+            Self::Accounts => "accounts",
         }
     }
 
@@ -119,6 +122,7 @@ impl Namespace {
             Self::Lists => 200_000,
             Self::Pauses => 4_000,
             Self::Locks => 10_000,
+            Self::Accounts => 10_000,
         }
     }
 

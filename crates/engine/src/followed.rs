@@ -100,6 +100,7 @@ impl Engine {
             Namespace::Lists => self.barrier.version(),
             Namespace::Pauses => self.pauses.known_version(),
             Namespace::Locks => self.locks.lock().followed.version(),
+            Namespace::Accounts => self.accounts.known_version(),
         };
         let since = known.filter(|_| extent == Extent::News);
         let changes = self.records.changes(space, since).await;
@@ -125,6 +126,7 @@ impl Engine {
             Namespace::Lists => self.follow_lists(known, &changes),
             Namespace::Pauses => self.follow_pauses(known, &changes),
             Namespace::Locks => self.locks.lock().follow(known, &changes),
+            Namespace::Accounts => self.accounts.follow(known, &changes),
         };
         if let (Entries::Missing, Some(shared)) = (entries, &self.shared) {
             shared.condition.note_missing(about(space));
@@ -140,6 +142,7 @@ fn about(space: Namespace) -> &'static str {
         Namespace::Lists => "lists",
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",
+        Namespace::Accounts => "accounts",
     }
 }
 
