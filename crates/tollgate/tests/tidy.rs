@@ -15,7 +15,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("postgres", &["core"]),
     ("engine", &["core"]),
     ("web", &["core", "engine"]),
-    ("doors", &["core", "engine", "web"]),
+    ("doors", &["core", "engine", "relay", "web"]),
     ("gateway", &["core", "engine", "web"]),
     ("layer", &["core", "engine", "web"]),
     ("relay", &["core", "engine"]),

@@ -137,6 +137,7 @@ mod tests {
             domain: "there.example".to_owned(),
             recipients: [0, 4, 7].map(waiting).to_vec(),
             attempts,
+            failures: attempts,
             due: NOW,
             spent,
             possible_duplicate: false,

@@ -181,7 +181,7 @@ pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        AccessKey { name: key.name.clone(), role, hash: key.token.bytes() }
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant: None }
     };
     config.keys.iter().map(key).collect()
 }
