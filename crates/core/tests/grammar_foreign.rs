@@ -8,7 +8,11 @@ use tollgate_core::{Limit, Span};
 fn rewrites(error: &GrammarError) -> Vec<String> {
     let Some((_, offered)) = error.problem.split_once("write ") else { return Vec::new() };
     let offered = offered.replace("each as an entry of its own, ", "");
-    offered.split('`').skip(1).step_by(2).map(ToOwned::to_owned).collect()
+    let quoted = offered.split('`').skip(1).step_by(2);
+    quoted
+        .filter(|text| !matches!(*text, "limits") && !text.starts_with("on_exceed"))
+        .map(ToOwned::to_owned)
+        .collect()
 }
 
 fn refused(text: &str) -> GrammarError {
@@ -22,8 +26,12 @@ fn a_limit_of_another_program_is_rewritten_exactly() {
         ("10M/day", &["10000000/day"]),
         ("1.5k/hour", &["1500/hour"]),
         ("2 million per day", &["2000000/day"]),
-        ("10r/s burst=20", &["10/s burst 20"]),
-        ("rate=10r/s burst=20 nodelay", &["10/s burst 20"]),
+        ("10r/s", &["10/s burst 1"]),
+        ("rate=5r/m", &["5/min burst 1"]),
+        ("10r/s burst=20", &["10/s burst 1"]),
+        ("rate=10r/s burst=20 nodelay", &["10/s burst 21"]),
+        ("10/s burst=20 nodelay", &["10/s burst 21"]),
+        ("10r/hour", &["10/hour"]),
         ("10/s burst=50", &["10/s burst 50"]),
         ("10/s, burst: 50", &["10/s burst 50"]),
         ("10/s with a burst of 1k", &["10/s burst 1000"]),
@@ -56,6 +64,23 @@ fn a_limit_of_another_program_is_rewritten_exactly() {
     for (text, expected) in table {
         let error = refused(text);
         assert_eq!(rewrites(&error), *expected, "{error}");
+    }
+}
+
+#[test]
+fn requests_that_nginx_delays_wait_as_long() {
+    for (text, wait) in [("10r/s burst=20", "2s"), ("rate=30r/s burst=60", "2s"), ("5r/m burst=3", "36s")] {
+        let error = refused(text);
+        let beside = format!("beside `limits`, `on_exceed: wait {wait}`");
+        assert!(error.problem.contains(&beside), "{error}");
+    }
+}
+
+#[test]
+fn a_burst_without_its_rate_is_told_where_it_belongs() {
+    for text in ["burst=50", "burst 50", " burst: 5"] {
+        let error = refused(text);
+        assert!(error.problem.contains("a burst follows its rate"), "{error}");
     }
 }
 
@@ -153,7 +178,6 @@ fn rate() -> impl Strategy<Value = (String, u64, u64)> {
     let between = prop::sample::select(vec![
         "/",
         " / ",
-        "r/",
         " req/",
         " per ",
         " requests per ",

@@ -1,8 +1,8 @@
 //! The HTTP API.
 //!
-//! One table of [`endpoint::Endpoint`]s makes the router, the roles, the metrics and the OpenAPI
-//! document, so none of them can speak of a route that the others do not know. Absent on purpose:
-//! listening, TLS and timeouts, which belong to whoever serves the router.
+//! One table of [`endpoint::Endpoint`]s produces the router, the roles, the metrics and the OpenAPI document,
+//! so they all have the same routes. Absent on purpose: listening, TLS and time-outs, which belong to the
+//! server of the router.
 
 mod acquire;
 mod aliases;
@@ -55,7 +55,7 @@ pub use problem::TooLate;
 pub use routes::{KnownRoutes, RouteInfo};
 pub use waiting::{LONGEST_WAIT, Patience};
 
-/// What the HTTP door is made of.
+/// The parts of the HTTP door.
 pub struct HttpParts {
     /// Decides attempts.
     pub admissions: Admissions,
@@ -76,12 +76,12 @@ pub struct HttpParts {
 /// Reloads the configuration, or returns its errors.
 pub type Reload = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
-/// What every request shares.
+/// What all requests share.
 pub(crate) struct App {
     pub(crate) admissions: Admissions,
     pub(crate) engine: Arc<Engine>,
     pub(crate) pacer: Pacer,
-    /// Places for waiting requests.
+    /// Slots for waiting requests.
     pub(crate) places: Semaphore,
     pub(crate) keys: Arc<AccessKeys>,
     pub(crate) reload: Reload,
@@ -141,7 +141,7 @@ pub fn router(parts: HttpParts) -> Router {
         .with_state(app)
 }
 
-/// Every endpoint there is.
+/// All endpoints.
 fn all() -> Vec<Endpoint> {
     let groups = [
         check::endpoints(),

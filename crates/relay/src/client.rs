@@ -19,6 +19,7 @@ use tokio::time::Instant;
 
 pub use connection::{Connection, Extensions};
 pub use reply::Reply;
+pub use tls::authorities;
 pub use transaction::{Answer, Delivery, Progress, Reason};
 
 /// Where mail is handed on.

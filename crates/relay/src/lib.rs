@@ -11,6 +11,9 @@ pub mod limits;
 pub mod message;
 pub mod meters;
 pub mod queue;
+mod relay;
 pub mod sender;
 pub mod server;
 pub mod session;
+
+pub use relay::{DirectSettings, Relay, RelayParts, RelaySettings, StartError};

@@ -99,7 +99,7 @@ fn limits_of_other_programs_are_refused_with_the_same_limit_in_ours() {
     let table = [
         ("1k/hour", "rules.a.limits: write `1000/hour`"),
         ("10M/day", "rules.a.limits: write `10000000/day`"),
-        ("10r/s burst=20", "rules.a.limits: write `10/s burst 20`"),
+        ("10r/s burst=20", "rules.a.limits: write `10/s burst 1` and, beside `limits`, `on_exceed: wait 2s`"),
         ("100rpm", "write `100/min`"),
         ("10 rps", "write `10/s`"),
         ("5 concurrent", "write `5 at once`"),

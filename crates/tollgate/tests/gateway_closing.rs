@@ -9,7 +9,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use program::{Home, Server, Signal, pause, wait_until};
+use program::{Home, Server, Signal, now, pause, wait_until};
 use upstream::Upstream;
 
 fn config(upstream: &Upstream) -> String {
@@ -82,6 +82,25 @@ fn a_client_that_sends_all_of_its_body_first_can_read_why_it_was_refused() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(said.lines().collect::<Vec<_>>(), ["413 413 413 400 400 404 413"; 3]);
+    assert_eq!(upstream.count(), 0);
+}
+
+#[test]
+fn a_refused_client_that_sends_on_for_ever_is_cut_off() {
+    let upstream = Upstream::start();
+    let home = Home::with(&config(&upstream));
+    let server = home.start();
+    let refused = || {
+        let mut peer = server.gateway();
+        peer.send(b"POST /small HTTP/1.1\r\nhost: a\r\ncontent-length: 1073741824\r\n\r\n");
+        assert_eq!(peer.reply().expect("the answer comes first").status, 413);
+        peer
+    };
+    let taken = refused().pour(&[b'x'; 65_536], Duration::ZERO);
+    assert!(taken < 64 << 20, "{taken} bytes were taken; 32 MiB are read, and sockets buffer some");
+    let begun = now();
+    refused().pour(b"x", Duration::from_millis(100));
+    assert!(begun.elapsed() < Duration::from_secs(15), "a trickle goes on for five seconds at most");
     assert_eq!(upstream.count(), 0);
 }
 

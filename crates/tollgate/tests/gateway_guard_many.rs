@@ -224,3 +224,35 @@ fn guards_change_under_load_and_no_login_is_lost() {
     done.store(true, std::sync::atomic::Ordering::Relaxed);
     asking.join().unwrap();
 }
+
+/// How much of unfinished login bodies one worker keeps, in bodies of 60,000 bytes.
+const BODIES: usize = (16 << 20) / 60_000;
+
+#[test]
+fn login_bodies_of_all_connections_share_a_bound() {
+    let upstream = Upstream::answering(|_| 401);
+    let config = config(&upstream, "memory", "ladder 1000 +1s", "1s");
+    let home = Home::with(&config.replace("query.user", "form.user").replace("workers: 2", "workers: 1"));
+    let server = home.start();
+    // All but the last byte comes, so that the gateway keeps the rest.
+    let unfinished = || {
+        let mut connection = server.gateway();
+        let body = format!("user=ada&note={}", "x".repeat(59_986));
+        let head = "POST /login HTTP/1.1\r\nhost: shop\r\ncontent-type: application/x-www-form-urlencoded";
+        connection.send(format!("{head}\r\ncontent-length: {}\r\n\r\n{body}", body.len() + 1).as_bytes());
+        connection
+    };
+    let mut kept: Vec<Connection> = (0..BODIES).map(|_| unfinished()).collect();
+    wait_until("there is no room for another login", || {
+        let mut connection = unfinished();
+        connection.send(b"x");
+        connection.reply().expect("the gateway answers").status == 503
+    });
+    for connection in &mut kept {
+        connection.send(b"x");
+        assert_eq!(connection.reply().expect("its body was kept").status, 401);
+    }
+    let mut connection = unfinished();
+    connection.send(b"x");
+    assert_eq!(connection.reply().expect("the gateway answers").status, 401, "there is room again");
+}

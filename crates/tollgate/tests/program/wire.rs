@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -43,6 +44,20 @@ impl Connection {
 
     pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         self.stream.get_mut().write_all(bytes)
+    }
+
+    /// Goes on sending pieces of a body, one after each pause, until the server closes the connection. Answers how
+    /// many bytes it took.
+    pub fn pour(&mut self, piece: &[u8], every: Duration) -> usize {
+        let mut sent = 0;
+        while self.try_send(piece).is_ok() {
+            sent += piece.len();
+            assert!(sent < 1 << 30, "the server takes everything");
+            if !every.is_zero() {
+                super::pause(every);
+            }
+        }
+        sent
     }
 
     /// A second handle on the same connection.
