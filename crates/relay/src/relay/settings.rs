@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acceptance::AcceptTerms;
-use crate::accounts::Account;
+use crate::accounts::{Account, SecretKey};
 use crate::client::Timeouts;
 use crate::lanes::{LaneOptions, Retry};
 use crate::queue::QueueOptions;
@@ -25,6 +25,8 @@ pub struct RelaySettings {
     pub queue: QueueOptions,
     /// The accounts that mail is handed on through; others may come at run time.
     pub accounts: Vec<Account>,
+    /// The key that seals passwords of accounts that are made at run time; without one they have no passwords.
+    pub secret_key: Option<SecretKey>,
     /// The policy over `tenant`, `account`, `recipient_domain` and `recipients` that every transaction passes.
     pub deliver: Arc<str>,
     /// How mail is delivered where no account fits; `None` if it waits for an account.
@@ -65,6 +67,7 @@ impl RelaySettings {
             directory: directory.into(),
             queue: QueueOptions { hostname: hostname.to_owned(), ..QueueOptions::default() },
             accounts: Vec::new(),
+            secret_key: None,
             deliver: "mail.deliver".into(),
             direct: None,
             authorities: None,
@@ -93,6 +96,7 @@ impl RelaySettings {
         let changed = [
             ("relay.hostname", self.accept.hostname != other.accept.hostname),
             ("relay.queue", queue(self) != queue(other)),
+            ("relay.secret_key", self.secret_key != other.secret_key),
             ("relay.deliver", self.deliver != other.deliver),
             ("relay.direct", self.direct != other.direct),
             ("relay.tls_ca", self.authorities != other.authorities),
