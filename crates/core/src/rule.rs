@@ -14,8 +14,8 @@ use crate::code::Code;
 use crate::key::{self, FieldKind, Presence};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
+use crate::outcome_class::OutcomeClasses;
 use crate::plan::{Plan, PlanError};
-use crate::statuses::Statuses;
 use crate::time::Span;
 
 /// A named level.
@@ -41,7 +41,7 @@ pub struct Rule {
     pub count: Option<Arc<str>>,
     /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
     /// is charged at first like any other, and given back once it is answered otherwise.
-    pub count_when: Option<Statuses>,
+    pub count_when: Option<OutcomeClasses>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.

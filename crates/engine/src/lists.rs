@@ -81,6 +81,22 @@ impl Barrier {
     }
 }
 
+/// An attempt that no policy is about, and that the blocklist blocks.
+#[must_use = "what is blocked has to be noted"]
+pub struct Blocked<'e> {
+    engine: &'e Engine,
+    listing: Arc<Listing>,
+}
+
+impl Blocked<'_> {
+    /// Takes note of it in the meters, the journal and the log; the caller knows the attempt by this id.
+    /// Answers the entry that blocks it.
+    pub fn note(self, correlation: &str) -> Arc<Listing> {
+        self.engine.note_barred_elsewhere(&self.listing, correlation, self.engine.store_time());
+        self.listing
+    }
+}
+
 impl Engine {
     /// What is counted about the lists.
     pub fn list_meters(&self) -> &ListMeters {
@@ -99,22 +115,20 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// The entry that bars whoever these fields are about, for doors that let pass what no policy is
-    /// about. [`Engine::tell_barred`] takes note of it.
-    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
-        if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
+    /// Checks the blocklist for an attempt that no policy is about. [`Blocked::note`] takes note of what it
+    /// blocks and says which entry it was.
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Blocked<'_>> {
+        if !self.has_lists() {
             return None;
         }
         let pinned = self.pin();
+        if !pinned.policies.enabled {
+            return None;
+        }
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
-        self.lists().bar(fields, || self.store_time()).cloned()
-    }
-
-    /// Takes note that an entry barred an attempt which no policy is about, and which its caller knows by
-    /// this id.
-    pub fn tell_barred(&self, listing: &Arc<Listing>, correlation: &str) {
-        self.note_barred_elsewhere(listing, correlation, self.store_time());
+        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
+        Some(Blocked { engine: self, listing })
     }
 
     /// The lists in force.

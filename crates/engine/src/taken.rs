@@ -10,7 +10,9 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 use tollgate_core::store::Refunded;
-use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
+use tollgate_core::{
+    Charges, Decision, OutcomeClass, OutcomeClasses, Policies, StoreError, Ticket, Timestamp,
+};
 
 use crate::admit::{Unsettled, at_first_poll};
 use crate::calendar::page;
@@ -59,7 +61,7 @@ struct Charged {
     key: Box<str>,
     cost: u64,
     /// The outcomes that count; `None` if all do.
-    counts: Option<Statuses>,
+    counts: Option<OutcomeClasses>,
 }
 
 /// A refund that a shared store is asked for. Unless it is settled it is offered again, even if its caller
@@ -88,7 +90,7 @@ impl Taken {
     }
 
     /// Tells how the attempt ended: what was charged by rules that do not count that is refunded, once.
-    pub fn settle(&mut self, outcome: u16) -> Refunding {
+    pub fn settle(&mut self, outcome: OutcomeClass) -> Refunding {
         self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
     }
 
@@ -102,7 +104,7 @@ impl Taken {
         self.lease.take()
     }
 
-    fn refund_where(&mut self, is_owed: impl Fn(Option<Statuses>) -> bool) -> Refunding {
+    fn refund_where(&mut self, is_owed: impl Fn(Option<OutcomeClasses>) -> bool) -> Refunding {
         let Some(owed) = self.owed.take() else { return Refunding(None) };
         let Owed { engine, mut pending, .. } = *owed;
         pending.charged.retain(|charged| is_owed(charged.counts));
@@ -128,7 +130,7 @@ impl Pending {
     /// What may be refunded of a decision: everything, or what some outcomes do not count.
     fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
-        if decision.outcome.taken == 0 || !(all || decision.policy().counts_answers()) {
+        if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {
             return None;
         }
         let charged: SmallVec<[Charged; 1]> = decision

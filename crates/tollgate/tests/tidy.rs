@@ -118,6 +118,19 @@ fn functions_named_get_are_named_for_what_they_give() {
     }
 }
 
+#[test]
+fn http_doors_ask_the_engine_by_its_one_entry_point() {
+    for door in ["doors", "gateway", "layer"] {
+        let source = root().join("crates").join(door).join("src");
+        for path in files(".rs").into_iter().filter(|path| path.starts_with(&source)) {
+            let text = fs::read_to_string(&path).unwrap();
+            for below in ["engine.decide(", "engine.peek(", "decide_as("] {
+                assert!(!text.contains(below), "{} calls `{below}`: use `Pinned::admit`", path.display());
+            }
+        }
+    }
+}
+
 /// The first texts between backquotes of a cell.
 fn quoted(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()

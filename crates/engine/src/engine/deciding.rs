@@ -60,6 +60,9 @@ impl Manner {
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
+    ///
+    /// This and the next two functions are the layer below [`Pinned::admit`](crate::Pinned::admit), which
+    /// doors use. They do not wait, keep no leases, and refund nothing when a caller goes away.
     pub async fn decide<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -70,7 +73,7 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Says what [`Engine::decide`] would, and takes nothing.
+    /// Says what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
         self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
@@ -82,7 +85,8 @@ impl Engine {
         self.at_once
     }
 
-    /// Decides an attempt. The decision is made where it stands.
+    /// Decides an attempt. The decision is made where it stands. Below
+    /// [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
     pub async fn decide_as<'a>(
         &self,

@@ -47,10 +47,7 @@ pub(super) async fn accept(
 /// Admits what no policy is about, unless the blocklist says otherwise.
 fn admit_unlimited(engine: &Engine, fields: &[(&str, &str)], stage: Stage) -> Result<Taken, Reply> {
     match engine.bars(fields) {
-        Some(listing) => {
-            engine.tell_barred(&listing, "");
-            Err(blocked(&listing, stage))
-        }
+        Some(entry) => Err(blocked(&entry.note(""), stage)),
         None => Ok(Taken::default()),
     }
 }

@@ -1,6 +1,7 @@
 //! Which answers a rule counts, from what was written to what it means.
 
-use tollgate_core::{Plan, Rule, Statuses};
+use tollgate_core::{Plan, Rule};
+use tollgate_web::Statuses;
 
 use super::problem::Findings;
 use super::raw::{CountWhen, StatusText};

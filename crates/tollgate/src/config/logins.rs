@@ -1,7 +1,7 @@
 //! Guarded routes whose settings let a guesser clear a ladder or take guesses back.
 
-use tollgate_core::Statuses;
 use tollgate_gateway::settings::{GuardSettings, RouteSettings};
+use tollgate_web::Statuses;
 
 use super::{Config, Warning};
 

@@ -1,6 +1,6 @@
 //! Which attempts a rule counts, in words.
 
-use tollgate_core::Statuses;
+use tollgate_web::Statuses;
 
 /// Which attempts count, by their answers.
 pub fn count_when(statuses: &Statuses) -> String {

@@ -1,8 +1,8 @@
 //! Which responses mean that a login succeeded, from what was written to what it means.
 
 use http::Method;
-use tollgate_core::Statuses;
 use tollgate_gateway::settings::{PathPattern, RouteSettings, Success};
+use tollgate_web::Statuses;
 
 use crate::config::counting;
 use crate::config::gateway::raw::{SuccessForm, SuccessTable};

@@ -1,7 +1,7 @@
 //! Statuses of answers: what is written is what is meant, and what is wrong is told where it is.
 
 use proptest::prelude::*;
-use tollgate_core::Statuses;
+use tollgate_web::Statuses;
 
 fn statuses(text: &str) -> Statuses {
     text.parse().unwrap_or_else(|error| panic!("{error}"))
