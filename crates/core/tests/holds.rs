@@ -1,5 +1,4 @@
-//! Things in flight: never more held than the limit says, whatever is taken, renewed, released or
-//! left to run out.
+//! Things in flight: never more held than the limit allows, whatever is taken, renewed, released or expires.
 
 mod support;
 
@@ -34,7 +33,7 @@ fn events() -> impl Strategy<Value = Vec<(u64, Event)>> {
     prop::collection::vec((prop_oneof![3 => 0..4_u64, 1 => 0..60_u64], event), 1..80)
 }
 
-/// What is held, said the plain way: weight, ticket, and when it was last renewed.
+/// A simple model of holds: weight, ticket, and the time of the last renewal.
 #[derive(Debug)]
 struct Model {
     max: u64,
@@ -64,7 +63,7 @@ impl Model {
         fits
     }
 
-    /// The caller's books are the truth, whatever the limit says.
+    /// The caller's records are the truth, whatever the limit says.
     fn replace(&mut self, ids: &[&str], ticket: u64, now: u64) {
         self.holds.retain(|id, _| ids.contains(&id.as_str()));
         for id in ids {
@@ -163,7 +162,7 @@ proptest! {
         let ask = Ask { cost: 1, ticket: Ticket(1), id: Some("x") };
         prop_assert!(bench.settle(ask, at(0)).allowed);
 
-        // Others come and go, and may well use up everything.
+        // Other attempts come and go, and may use up everything.
         let mut now = 0;
         for (ticket, (wait, cost)) in (10..).zip(trace) {
             now = (now + wait).min(99);

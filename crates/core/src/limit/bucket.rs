@@ -1,9 +1,9 @@
 //! A token bucket, counted as a rational number of microseconds of backlog.
 //!
 //! With `rate` tokens per `period`, one token is worth `period / rate` microseconds, in lowest terms
-//! `numerator / denominator`. The state is the moment at which the bucket will be full again, as
-//! whole microseconds and a remainder in units of `1 / denominator`: the generic cell rate
-//! algorithm without rounding. A float never appears, so nothing is minted and nothing is lost.
+//! `numerator / denominator`. The state is the time at which the bucket will be full again, in whole
+//! microseconds and a remainder in units of `1 / denominator`. This is the generic cell rate algorithm
+//! without rounding. No float is used, so no token is created or lost.
 
 use super::kind::{Kind, Nature};
 use super::{Draft, Identity, Idle, Limit, Refund, State, TooBig};
@@ -27,7 +27,7 @@ pub struct Bucket {
     fills_in: Span,
 }
 
-/// A number that much is divided by: multiplying by what it goes into 2^64 is faster than dividing.
+/// A divisor with its reciprocal: multiplying by the reciprocal is faster than dividing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Divisor {
     value: u64,
@@ -37,14 +37,14 @@ struct Divisor {
 /// When the bucket is full again: `full_at` plus `rest / denominator` microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// Whole microseconds of the moment at which the bucket is full.
+    /// Whole microseconds of the time at which the bucket is full.
     pub full_at: Timestamp,
-    /// What is left over, in units of one over the bucket's denominator.
+    /// The remainder, in units of one over the bucket's denominator.
     pub rest: u64,
 }
 
 impl Bucket {
-    /// A bucket whose arithmetic is exact, or the reason why it cannot be.
+    /// A bucket with exact arithmetic. Fails if its numbers are too big for that.
     pub fn new(rate: u64, period: Span, burst: u64) -> Result<Self, TooBig> {
         assert!(rate > 0 && burst > 0 && period > Span::ZERO, "the grammar refuses zeros");
         let divisor = greatest_common_divisor(rate, period.as_micros());
@@ -65,7 +65,7 @@ impl Bucket {
         self.rate
     }
 
-    /// The period the rate is over.
+    /// The period of the rate.
     pub fn period(&self) -> Span {
         self.period
     }
@@ -80,7 +80,7 @@ impl Bucket {
         self.fills_in
     }
 
-    /// What one token is worth, in units of `1 / denominator` microseconds, and that denominator.
+    /// The value of one token in units of `1 / denominator` microseconds, and the denominator.
     pub fn token(&self) -> (u64, u64) {
         (self.numerator.value, self.denominator.value)
     }
@@ -90,9 +90,8 @@ impl Bucket {
         self.empty
     }
 
-    /// What has been taken and not yet refilled, in units of `1 / denominator` microseconds. A level
-    /// from further ahead than an empty bucket could be (the clock went back) is an empty bucket,
-    /// never less.
+    /// What was taken and not yet refilled, in units of `1 / denominator` microseconds. A level further in
+    /// the future than an empty bucket could be, after the clock went back, counts as an empty bucket.
     #[inline]
     fn backlog(&self, level: Option<Level>, now: Timestamp) -> u64 {
         match level {
@@ -124,8 +123,7 @@ impl Bucket {
         }
     }
 
-    /// What is left of a take of `cost` into a full bucket once the bucket has refilled for `refilled`
-    /// units.
+    /// What is left of a take of `cost` from a full bucket after it has refilled for `refilled` units.
     fn left_of(&self, cost: u64, refilled: u64) -> u64 {
         (cost.min(self.burst) * self.numerator.value).saturating_sub(refilled)
     }
@@ -199,9 +197,8 @@ impl Kind for Bucket {
         }
     }
 
-    /// Gives back what has not yet refilled by itself since the take. Never more: what the bucket
-    /// regained on its own was given back already. Of a part it gives back by how much less a smaller
-    /// take would have left.
+    /// Refunds what has not refilled since the take. What the bucket regained by itself is not refunded
+    /// again. A partial refund returns the difference to a smaller take.
     fn refund(&self, state: &mut State, draft: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         let State::Level(level) = state else { return };
         let refilled = draft.now.since(taken_at).as_micros().saturating_mul(self.denominator.value);
@@ -236,8 +233,8 @@ impl Divisor {
         Self { value, reciprocal: u64::MAX / value }
     }
 
-    /// Quotient and remainder, exactly: the reciprocal falls short of 2^64 / value by one at most, and
-    /// the dividend is below 2^64, so the first estimate is right or one too small.
+    /// The exact quotient and remainder. The reciprocal is at most one less than 2^64 / value, and the
+    /// dividend is below 2^64, so the first estimate is right or one too small.
     #[inline]
     fn divide(self, dividend: u64) -> (u64, u64) {
         let quotient = ((u128::from(dividend) * u128::from(self.reciprocal)) >> 64) as u64;
@@ -247,7 +244,7 @@ impl Divisor {
 }
 
 impl Level {
-    /// From when on this level says no more than a fresh bucket does.
+    /// From when on this level equals a fresh bucket.
     #[inline]
     fn idle_at(self) -> Timestamp {
         self.full_at + Span::from_micros(u64::from(self.rest > 0))
@@ -274,7 +271,7 @@ mod tests {
             dividend in any::<u64>(),
             near in 0..3_u64,
         ) {
-            // Multiples of the divisor and their neighbours, where an estimate would go wrong first.
+            // Multiples of the divisor and their neighbours, where an estimate would fail first.
             let multiple = (dividend / value * value).saturating_add(near).saturating_sub(1);
             for dividend in [dividend, multiple] {
                 prop_assert_eq!(Divisor::new(value).divide(dividend), (dividend / value, dividend % value));

@@ -1,4 +1,4 @@
-//! A bound on a number that the attempt brings along. It counts nothing, so it has no state.
+//! A bound on a number in the attempt. It counts nothing, so it has no state.
 
 use alloc::sync::Arc;
 
@@ -16,17 +16,17 @@ pub struct PerAttempt {
 }
 
 impl PerAttempt {
-    /// The most that the number may be.
+    /// The largest allowed number.
     pub fn max(&self) -> u64 {
         self.max
     }
 
-    /// The field that holds the number.
+    /// The field with the number.
     pub fn field(&self) -> &Arc<str> {
         &self.field
     }
 
-    /// When an attempt with this number conforms; one without always does.
+    /// When an attempt with this number conforms; one without a number always does.
     pub fn when_amount_is(&self, amount: Option<u64>) -> When {
         if amount.is_some_and(|amount| amount > self.max) { When::Never } else { When::Now }
     }

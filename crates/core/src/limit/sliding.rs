@@ -1,5 +1,5 @@
-//! An exact sliding window: a log of what was taken when, so that *any* interval of the period's
-//! length holds at most `max`.
+//! An exact sliding window: a log of takes, so that *any* interval of the period's length holds at most
+//! `max`.
 
 use alloc::collections::VecDeque;
 
@@ -17,7 +17,7 @@ pub struct Sliding {
     pub(crate) period: Span,
 }
 
-/// What was taken, oldest first.
+/// The takes, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
     entries: VecDeque<Entry>,
@@ -29,14 +29,14 @@ pub struct Log {
 pub struct Entry {
     /// When it was taken.
     pub at: Timestamp,
-    /// By whom, so that it can be given back.
+    /// Its ticket, for a refund.
     pub ticket: Ticket,
     /// How much was taken.
     pub cost: u64,
 }
 
 impl Sliding {
-    /// The most that a key's log may hold: a higher limit is refused where it is written.
+    /// The largest limit of this kind, which bounds a key's log. The grammar refuses a larger one.
     pub const MOST: u64 = 100_000;
 
     /// The most in any interval.

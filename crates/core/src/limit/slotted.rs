@@ -1,7 +1,7 @@
 //! A sliding window counted in slots: bounded memory for large numbers.
 //!
-//! A slot counts whole until its last moment has left the window, so the promise of the exact log
-//! holds here too (never more than `max` in any interval); room frees up to one slot late.
+//! A slot counts completely until its last moment has left the window. So there is never more than `max` in
+//! any interval, as with the exact log, but room is freed up to one slot late.
 
 use alloc::collections::VecDeque;
 
@@ -19,7 +19,7 @@ pub struct Slotted {
     pub(crate) slot: Span,
 }
 
-/// What was taken in which slot, oldest first.
+/// The takes in each slot, oldest first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
     counts: VecDeque<(u64, u64)>,
@@ -27,7 +27,7 @@ pub struct Slots {
 }
 
 impl Slotted {
-    /// The most slots a window may be cut into: more are refused where they are written.
+    /// The most slots of a window; the grammar refuses more.
     pub const MOST_SLOTS: u64 = 10_000;
 
     /// The most in any interval.
@@ -134,7 +134,7 @@ impl Kind for Slotted {
         }
     }
 
-    /// Only the slot that was charged is credited.
+    /// Only the charged slot is credited.
     fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         let State::Slots(slots) = state else { return };
         let taken = self.index(taken_at);
@@ -161,7 +161,7 @@ impl Kind for Slotted {
 }
 
 impl Slots {
-    /// The number of each slot since the epoch and what was taken in it, oldest first.
+    /// The index of each slot since the epoch and its count, oldest first.
     pub fn counts(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
         self.counts.iter().copied()
     }

@@ -1,28 +1,28 @@
-//! What limits remember of a key.
+//! The states of limits.
 
 use alloc::boxed::Box;
 
 use super::{Failures, Height, Holds, Level, Log, Slots, Tally};
 
-/// What a limit remembers of a key.
+/// The state of a limit at a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum State {
-    /// Nothing: the key is as good as new.
+    /// Nothing counted: the same as a new key.
     #[default]
     Fresh,
-    /// Of a window or a calendar period.
+    /// The state of a window or a calendar period.
     Tally(Tally),
-    /// Of a sliding window.
+    /// The state of a sliding window.
     Log(Box<Log>),
-    /// Of a sliding window in slots.
+    /// The state of a sliding window in slots.
     Slots(Box<Slots>),
-    /// Of a bucket.
+    /// The state of a bucket.
     Level(Level),
-    /// Of things in flight.
+    /// The state of things in flight.
     Holds(Box<Holds>),
-    /// Of a ladder.
+    /// The state of a ladder.
     Failures(Box<Failures>),
-    /// Of a total.
+    /// The state of a total.
     Total(u64),
 }
 

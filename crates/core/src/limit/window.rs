@@ -13,12 +13,12 @@ pub struct Window {
     pub(crate) period: Span,
 }
 
-/// What a window has counted so far.
+/// The count of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// The window's edge: its start for an anchored window, its end for a calendar one.
     pub edge: Timestamp,
-    /// What was taken inside it.
+    /// The count within it.
     pub count: u64,
 }
 
@@ -33,7 +33,7 @@ impl Window {
         self.period
     }
 
-    /// Forgets a window that is over. A start in the future (the clock went back) is now.
+    /// Forgets a window that is over. A start in the future, after the clock went back, counts as now.
     #[inline]
     fn current(&self, tally: Tally, now: Timestamp) -> Option<Tally> {
         let edge = tally.edge.min(now);
@@ -95,7 +95,7 @@ impl Kind for Window {
         }
     }
 
-    /// Only the window that was charged is credited.
+    /// Only the charged window is credited.
     fn refund(&self, state: &mut State, _: &Draft<'_>, Refund { taken_at, amount }: Refund) {
         if let State::Tally(tally) = state
             && tally.edge <= taken_at
@@ -118,7 +118,7 @@ impl Kind for Window {
     }
 }
 
-/// When `cost` fits beside `count` if the count is wiped out after `wipe`.
+/// When `cost` fits beside `count`, if the count is cleared after `wipe`.
 pub(super) fn room(max: u64, count: u64, cost: u64, wipe: Span) -> When {
     if cost == 0 || (cost <= max && count <= max - cost) {
         When::Now

@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderName};
 use sha2::{Digest, Sha256};
+use subtle::ConstantTimeEq;
 
 use super::pages;
 use super::problem::Problem;
@@ -22,6 +23,17 @@ pub struct AccessKey {
     pub role: Role,
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
+    /// The tenant whose mail it is about, and no other's; `None` for all tenants.
+    pub tenant: Option<MailTenant>,
+}
+
+/// The tenant of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailTenant {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The domains that its senders may have, in their normal form; any if there are none.
+    pub senders: Arc<[String]>,
 }
 
 /// The tokens for the API. They can be replaced, all at once, while the API is served. Without any key, every
@@ -98,6 +110,16 @@ impl AccessKeys {
 }
 
 impl Caller {
+    /// The tenant of its key.
+    pub(crate) fn tenant(&self) -> Option<&MailTenant> {
+        self.keys[self.index].tenant.as_ref()
+    }
+
+    /// What its key may do.
+    pub(crate) fn role(&self) -> Role {
+        self.keys[self.index].role
+    }
+
     /// The name of its key in the log.
     pub(crate) fn name(&self) -> &str {
         &self.keys[self.index].name
@@ -122,8 +144,7 @@ fn find(keys: &[AccessKey], token: &[u8]) -> Option<usize> {
     // Every key is compared to its last byte, so that the time reveals nothing.
     let mut found = None;
     for (index, key) in keys.iter().enumerate() {
-        let differs = key.hash.iter().zip(&hash).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if differs == 0 {
+        if bool::from(key.hash.ct_eq(&hash)) {
             found = Some(index);
         }
     }

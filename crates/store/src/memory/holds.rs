@@ -6,7 +6,7 @@ use tollgate_core::{Plan, Ticket, Timestamp};
 
 use super::Trace;
 
-/// Does what was ordered with the one state that counts holds, and reports what came of it.
+/// Executes an order on the state that counts holds, and returns its result.
 pub(super) fn obey(
     plan: &Plan,
     states: &mut [State],
@@ -36,10 +36,10 @@ pub(super) fn obey(
     (report, if changed { Trace::Left } else { Trace::None })
 }
 
-/// How many ids an order named, and the holds of those that were found.
+/// How many ids an order named, and the holds that were found.
 type Several<'o> = Option<(usize, Vec<(&'o str, Hold)>)>;
 
-/// Changes the holds, and says whether anything was changed.
+/// Changes the holds. Returns whether anything was changed.
 fn change<'o>(
     kind: &InFlight,
     holds: &mut Holds,

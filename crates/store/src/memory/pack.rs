@@ -1,4 +1,4 @@
-//! How states are packed into slots: twelve bytes for each limit, where they suffice.
+//! Packs states into slots: twelve bytes for each limit, if they suffice.
 
 use tollgate_core::limit::{Level, Limit, State, Tally};
 use tollgate_core::{Plan, Timestamp};
@@ -37,7 +37,7 @@ impl Fit {
 /// Where the states of a limit are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
-    /// It has none.
+    /// It has no state.
     None,
     /// Every state fits a word and a half.
     Inline(Shape),
@@ -67,14 +67,13 @@ fn room(limit: &Limit) -> Room {
     }
 }
 
-/// Whether a key of this plan is in a wide slot in all but a few cases.
+/// Whether a key of this plan is in a wide slot, except in rare cases.
 #[inline]
 pub(crate) fn is_probably_wide(plan: &Plan) -> bool {
     plan.limits().len() == 2
 }
 
-/// Whether a key of this plan is ever put in: there is nothing to remember of what one attempt shows
-/// by itself.
+/// Whether keys of this plan are stored. A limit on a single attempt has no state.
 pub(crate) fn keeps_state(plan: &Plan) -> bool {
     plan.limits().iter().any(|limit| room(limit) != Room::None)
 }
@@ -92,7 +91,7 @@ pub(crate) fn pack(plan: &Plan, states: &[State], words: &mut [u64], halves: &mu
     }
 }
 
-/// Reads states back from a slot's words.
+/// Reads states from a slot's words.
 #[inline(always)]
 pub(crate) fn unpack(plan: &Plan, words: &[u64], halves: &[u32], row: &mut StateRow) {
     let mut packed = words.iter().zip(halves);
@@ -128,7 +127,7 @@ impl Shape {
     }
 }
 
-/// A bucket's level in a word and a half; zeros are none.
+/// A bucket's level in a word and a half; zeros mean none.
 #[inline]
 fn level(word: u64, half: u32) -> Option<Level> {
     let level = Level { full_at: Timestamp::from_micros(word), rest: u64::from(half) };
@@ -140,7 +139,7 @@ fn packed_level(level: Level) -> (u64, u32) {
     (level.full_at.as_micros(), low(level.rest))
 }
 
-/// A window's tally in a word and a half; zeros are none.
+/// A window's tally in a word and a half; zeros mean none.
 #[inline]
 fn tally(word: u64, half: u32) -> Option<Tally> {
     let tally = Tally { edge: Timestamp::from_micros(word), count: u64::from(half) };

@@ -7,13 +7,13 @@ use tollgate_core::limit::{Draft, Hold, Limit, State};
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Ticket, Timestamp};
 
-/// States by rule and key, each with the plan it was last settled under.
+/// States by rule and key, each with its latest plan.
 #[derive(Default)]
 pub(crate) struct Model {
     states: HashMap<(String, String), (Arc<Plan>, Vec<State>)>,
-    /// What was given back: when it was taken, by whom, and at which rule.
+    /// The refunds: time, ticket and rule of the charge.
     spent: HashSet<(Timestamp, Ticket, String)>,
-    /// When some key of a rule was last forgotten.
+    /// When a key of a rule was last forgotten.
     forgotten: HashMap<String, Timestamp>,
 }
 
