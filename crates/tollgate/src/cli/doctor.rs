@@ -1,10 +1,11 @@
-//! `tollgate doctor`: looks at the configured store itself, beside a running server or without one.
+//! `tollgate doctor`: looks at the configured store and at the relay's queue, beside a running server or without one.
 //!
 //! Everything it finds is fine, a note, a warning or a problem. It reads; what it writes to see
 //! whether that works is gone when it ends.
 
 mod file;
 mod postgres;
+mod queue;
 mod report;
 
 use std::io::Write;
@@ -23,7 +24,8 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read.
+PostgreSQL it checks the settings and the permissions. A file is only read. Of the relay's queue it
+checks the directory and the disk.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -73,6 +75,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
             Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
         }
     };
+    inspection.findings.extend(config.relay.iter().flat_map(queue::examine));
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());
         inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));

@@ -112,7 +112,7 @@ pub(super) fn covered(nets: &[IpNet]) -> Vec<&'static str> {
 }
 
 /// A network, or one address. One that says more than its prefix holds is a slip of the pen.
-fn network(text: &str) -> Result<IpNet, String> {
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(address.into());
     }

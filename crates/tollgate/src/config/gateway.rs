@@ -22,6 +22,8 @@ use super::problem::{Findings, hint, listed, shown};
 use super::raw::gateway as raw;
 use super::tree::Path;
 
+pub(super) use listeners::collide;
+
 /// Nobody waits longer than this for anything but a tunnel.
 const MOST_WAIT: Span = Span::from_secs(86_400);
 
@@ -192,7 +194,7 @@ fn access_log(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -
 }
 
 /// The bytes of a file that must hold something, as PEM.
-fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
+pub(super) fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
     let message = match std::fs::read(file) {
         Ok(bytes) if String::from_utf8_lossy(&bytes).contains(holds) => return Some(bytes),
         Ok(_) => format!("the file `{}` has no `{holds}` in it: it is to be PEM", shown(file)),
