@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::hush;
+use super::{files, hush};
 
 /// The secret that an environment variable holds.
 pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {
@@ -15,8 +15,8 @@ pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>
 
 /// The secret that a file holds. The line's end that an editor writes is no part of it.
 pub(super) fn from_file(file: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     match text.trim_end_matches(['\r', '\n']) {
         "" => Err(format!("{} is empty", hush::file(file))),
         secret => Ok(secret.to_owned()),
