@@ -63,11 +63,11 @@ fn the_example_of_the_guide_means_what_it_says() {
     );
     let relay = config.relay.as_ref().unwrap();
     let (settings, server) = (&relay.settings, &relay.settings.server);
-    assert_eq!((&*server.hostname, relay.listeners[0].kind), ("relay.example.com", Kind::Smtp));
+    assert_eq!((&*settings.accept.hostname, relay.listeners[0].kind), ("relay.example.com", Kind::Smtp));
     assert_eq!(server.connect.as_deref(), Some("smtp.connect"));
     assert_eq!((server.guard.as_deref(), &*settings.deliver), (Some("smtp.login"), "mail.deliver"));
     assert_eq!((server.networks.len(), &*server.network_tenant), (2, "acme"));
-    assert_eq!((server.max_size, server.max_recipients), (10_000_000, 50));
+    assert_eq!((settings.accept.max_size, settings.accept.max_recipients), (10_000_000, 50));
     assert_eq!((&settings.directory, settings.queue.max_messages), (&PathBuf::from("/tmp/q"), 1_000));
     assert_eq!((settings.queue.min_free, settings.retry.lifetime), (2 << 30, Span::from_secs(2 * 86_400)));
     assert_eq!((settings.retry.schedule.len(), settings.per_destination), (2, 3));
@@ -91,7 +91,7 @@ fn an_empty_section_is_a_relay_on_loopback_that_nobody_may_use_yet() {
     let config = load("{}");
     let relay = config.relay.as_ref().unwrap();
     assert_eq!(relay.listeners[0].address.to_string(), "127.0.0.1:2525");
-    assert!(!relay.settings.server.hostname.is_empty() && relay.settings.accounts.is_empty());
+    assert!(!relay.settings.accept.hostname.is_empty() && relay.settings.accounts.is_empty());
     assert_eq!((&*relay.settings.deliver, relay.settings.direct.is_some()), ("relay.deliver", false));
     let rules = &config.policies.find("relay.deliver").unwrap().rules;
     assert_eq!((rules.len(), &*rules[0].name), (1, "account"));

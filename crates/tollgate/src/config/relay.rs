@@ -96,12 +96,12 @@ pub(super) fn mean(
     let listeners = doors::listeners(written, known, &path, findings);
     settings.server.tls = doors::tls(written, &path, findings);
     settings.server.connect = policy(written.connect.as_deref(), Stage::CONNECT, known, &path, findings);
-    settings.server.accept = policy(written.accept.as_deref(), Stage::ACCEPT, known, &path, findings);
+    settings.accept.policy = policy(written.accept.as_deref(), Stage::ACCEPT, known, &path, findings);
     settings.server.guard = guard(written.guard.as_deref(), known, &path.key("guard"), findings);
     let deliver = written.deliver.as_deref().unwrap_or(rules::DELIVER);
     settings.deliver =
         policy(Some(deliver), Stage::DELIVER, known, &path, findings).unwrap_or_else(|| Arc::from(deliver));
-    doors::clients(written, &mut settings.server, &path, findings);
+    doors::clients(written, &mut settings, &path, findings);
     settings.server.users = users::mean(written, known.environment, &path.key("users"), findings);
     queue(written, &mut settings, &path.key("queue"), findings);
     sending(written, &mut settings, &path.key("sending"), findings);

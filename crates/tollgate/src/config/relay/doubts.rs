@@ -46,10 +46,10 @@ pub(super) fn find(
             "add `connect` with a policy over `ip`, as in `limits: [100/min sliding, 50 at once for 60s]`",
         );
     }
-    if settings.direct.is_some() && !server.hostname.contains('.') {
+    if settings.direct.is_some() && !settings.accept.hostname.contains('.') {
         findings.warn(
             path,
-            &format!("mail servers refuse a relay that calls itself `{}`", server.hostname),
+            &format!("mail servers refuse a relay that calls itself `{}`", settings.accept.hostname),
             "write the name that your DNS has for this machine, as in `hostname: relay.example.com`",
         );
     }
