@@ -26,6 +26,7 @@ use crate::accounts::{Account, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
 use crate::limits::Limits;
+use crate::meters::RelayMeters;
 use crate::queue::disk::{Directory, Disk};
 use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
@@ -46,6 +47,7 @@ pub struct Relay {
     server: Server,
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
+    meters: RelayMeters,
     /// The settings in force. Those that need a restart are as they were at the start.
     settings: Mutex<RelaySettings>,
     sending: Mutex<Option<Sending>>,
@@ -97,26 +99,31 @@ impl Relay {
         tell(&settings.directory, &opened);
         let accounts = Arc::new(Accounts::new(settings.accounts.iter().cloned()));
         let intake = Arc::new(queue.clone());
+        let meters = RelayMeters::new();
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
             client,
-            limits: Limits::new(Arc::clone(&admissions.engine), &settings.deliver),
+            limits: Limits::new(admissions.clone(), &settings.deliver),
             accounts: Arc::clone(&accounts),
             direct,
             clock: Arc::clone(&clock),
             retry: settings.retry.clone(),
             lanes: settings.lanes.clone(),
             most_recipients: settings.most_recipients,
+            meters: meters.clone(),
         }));
         let server = Server::new(settings.server.clone(), Parts { admissions, intake, clock });
         let sending = Some(Sending::start(&sender, opened));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, server, sender, accounts, settings, sending: Mutex::new(sending) })
+        Ok(Self { queue, server, sender, accounts, meters, settings, sending: Mutex::new(sending) })
     }
 
     /// Accepts connections until the relay ends.
     pub fn listen(&self, listener: TcpListener, kind: Kind) {
         let server = self.server.clone();
+        if let Ok(address) = listener.local_addr() {
+            self.sender.avoid(address);
+        }
         tokio::spawn(async move { server.listen(listener, kind).await });
     }
 
@@ -133,6 +140,11 @@ impl Relay {
     /// Where they are handed on.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
+    }
+
+    /// What is counted about them.
+    pub fn meters(&self) -> &RelayMeters {
+        &self.meters
     }
 
     /// What accepts them.

@@ -33,17 +33,20 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
 }
 
 fn limit(until: u64) -> End {
-    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned(), shared: None })
+    End::Blocked(Sleep::new(at(until), Cause::Limit, "10/min".to_owned()))
 }
 
 /// Blocked by what other lanes are blocked by.
 fn together(bound: &str, until: u64) -> End {
-    let (cause, reason) = (Cause::Limit, bound.to_owned());
-    End::Blocked(Sleep { until: at(until), cause, reason, shared: Some(bound.into()) })
+    let sleep = Sleep::new(at(until), Cause::Limit, bound.to_owned());
+    End::Blocked(Sleep { shared: Some(bound.into()), ..sleep })
 }
 
 fn lanes(per_lane: u32, in_total: u32) -> Lanes {
-    Lanes::new(LaneOptions { quantum: 10, per_lane, in_total })
+    let slow_after = Span::from_secs(1_000_000);
+    let options =
+        LaneOptions { quantum: 10, per_lane, in_total, per_tenant: in_total, slow_after, most_slow: 10 };
+    Lanes::new(options)
 }
 
 fn all(lanes: &mut Lanes, now: u64) -> Vec<u128> {
@@ -177,7 +180,7 @@ fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
     let mut asked = Vec::new();
     while let Some(turn) = lanes.next(at(30)) {
         asked.push(turn.item.message.0);
-        assert_eq!(turn.deferred, Some(at(30)));
+        assert_eq!(turn.kept, Some((Cause::Limit, at(30))));
         if asked.len() <= 3 {
             lanes.admitted(&turn.lane, at(30));
             lanes.done(turn.item, End::Settled, at(30));
