@@ -152,7 +152,7 @@ impl Lanes {
     }
 
     /// Adds an item. One that waits already is moved to its new due time; one in flight stays there.
-    pub fn add(&mut self, waiting: &Waiting, priority: Priority, now: Timestamp) {
+    pub fn add(&mut self, waiting: &Waiting, now: Timestamp) {
         if self.places.get(&waiting.key).is_some_and(|place| place.flight != Flight::No) {
             return;
         }
@@ -164,7 +164,7 @@ impl Lanes {
         };
         let lane = self.number_of(key);
         self.next += 1;
-        let rank = (priority, waiting.due, self.next);
+        let rank = (waiting.priority, waiting.due, self.next);
         let recipients = waiting.recipients;
         let place = Place { lane, rank, recipients, flight: Flight::No, kept: None };
         self.places.insert(waiting.key, place);

@@ -18,6 +18,8 @@ pub use check::{Unfit, check};
 const ACCOUNT: &str = "account";
 /// The field that rules count recipients by.
 const RECIPIENTS: &str = "recipients";
+/// The field that rules count messages by.
+const MESSAGES: &str = "messages";
 /// When to ask again if no time can be told.
 const NO_TIME: Span = Span::from_secs(600);
 /// When to ask again for something that another transaction holds.
@@ -124,6 +126,13 @@ impl Limits {
         self.admissions.engine.remove_override(ACCOUNT, &key).await.map(drop)
     }
 
+    /// The limits of an account that are in force; none means unlimited.
+    pub fn of_account(&self, tenant: &str, account: &str) -> Vec<Limit> {
+        let Ok(key) = self.account_key(tenant, account) else { return Vec::new() };
+        let pinned = self.admissions.engine.pin();
+        pinned.policies.rule(ACCOUNT).map_or_else(Vec::new, |rule| rule.plan_at(&key).limits().to_vec())
+    }
+
     /// The key of an account at rule `account`, which must be by tenant and account.
     fn account_key(&self, tenant: &str, account: &str) -> Result<Box<str>, ChangeFault> {
         let unknown = || ChangeFault::Unknown { name: ACCOUNT.to_owned() };
@@ -166,6 +175,7 @@ impl Limits {
             (ACCOUNT, load.account),
             ("recipient_domain", load.domain),
             (RECIPIENTS, &count),
+            (MESSAGES, "1"),
         ];
         let recipients = load.recipients;
         let admitting = {

@@ -18,10 +18,10 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tollgate_core::{Clock, Span, Timestamp};
 use tollgate_engine::PacedLog;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Account, Accounts, Pause};
 use crate::client::Client;
 use crate::direct::Direct;
-use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Priority, Retry, Scope, Turn};
+use crate::lanes::{Cause, End, LaneOptions, LaneView, Lanes, Retry, Scope, Turn};
 use crate::limits::Limits;
 use crate::message::MessageId;
 use crate::meters::{Levels, RelayMeters};
@@ -78,7 +78,7 @@ impl Sender {
         self.connect_parts();
         let now = self.now();
         for waiting in &opened.waiting {
-            self.lanes.lock().add(waiting, Priority::Normal, now);
+            self.lanes.lock().add(waiting, now);
         }
         opened.waiting = Vec::new();
         let mut tasks: JoinSet<(ItemKey, End)> = JoinSet::new();
@@ -95,7 +95,7 @@ impl Sender {
                 () = self.changed.notified() => {}
                 () = tokio::time::sleep(self.until_wake()) => self.parts.client.close_idle(),
                 Some(waiting) = opened.arrived.recv() => {
-                    self.lanes.lock().add(&waiting, Priority::Normal, self.now());
+                    self.lanes.lock().add(&waiting, self.now());
                 }
                 Some(done) = tasks.join_next_with_id() => self.finish(done, &mut turns, &mut tasks),
             }
@@ -187,7 +187,7 @@ impl Sender {
         let due = self.parts.queue.retry(message).await?;
         let now = self.now();
         for waiting in &due {
-            self.lanes.lock().add(waiting, Priority::Normal, now);
+            self.lanes.lock().add(waiting, now);
         }
         self.nudge();
         if !due.is_empty() {
@@ -261,6 +261,20 @@ impl Sender {
     /// What operators paused, but for accounts.
     pub fn holds(&self) -> Vec<Scope> {
         self.lanes.lock().holds()
+    }
+
+    /// Tries the lanes of a tenant again that wait for an account or a limit, because accounts or limits have changed.
+    pub fn reconsider(&self, tenant: &str) {
+        let now = self.now();
+        for cause in [Cause::Paused, Cause::Limit] {
+            self.lanes.lock().wake(tenant, cause, now);
+        }
+        self.nudge();
+    }
+
+    /// Why an account is not used now, if it is not.
+    pub fn paused(&self, account: &Account) -> Option<Pause> {
+        self.parts.accounts.paused(account, self.now())
     }
 
     /// All lanes as they are.

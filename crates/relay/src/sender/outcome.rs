@@ -37,7 +37,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let uncertain = delivery.progress == Progress::Unknown;
     let (mut due, mut spent) = (about.now, tollgate_core::Span::ZERO);
     if !failed_for_now.is_empty() {
-        match about.retry.after(about.item.attempts, about.item.spent, about.now, about.luck) {
+        match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
             Next::Again { due: at, spent: wait } => (due, spent) = (at, wait),
             Next::Expired => {
                 let expired = failed_for_now.drain(..).map(|(index, reason)| (index, expire(reason, about)));
@@ -152,6 +152,7 @@ mod tests {
             domain: "there.example".to_owned(),
             recipients: [0, 4, 7].map(waiting).to_vec(),
             attempts,
+            failures: attempts,
             due: NOW,
             spent,
             possible_duplicate: false,
