@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
-use tollgate_core::store::Refunded;
+use tollgate_core::store::{Answer, Refunded};
 use tollgate_core::{
     Charges, Decision, OutcomeClass, OutcomeClasses, Policies, StoreError, Ticket, Timestamp,
 };
@@ -97,6 +97,15 @@ impl Taken {
     /// Refunds everything.
     pub fn refund(&mut self) -> Refunding {
         self.refund_where(|_| true)
+    }
+
+    /// Answers when what may still be refunded survives a crash of this process, as far as its store promises that
+    /// ([`Store::durable`](tollgate_core::Store::durable)). What [`Taken::keep`] made final is not waited for: ask before.
+    pub fn durable(&self) -> Answer<'_, ()> {
+        match &self.owed {
+            Some(owed) => owed.engine.own_store(owed.pending.home).durable(),
+            None => Answer::ready(Ok(())),
+        }
     }
 
     /// What it holds, for a caller to whom it lasts longer than the attempt.
