@@ -1,10 +1,10 @@
-//! Limits in the words of other programs: the error has the same limit in this grammar, or no rewrite.
+//! Limits in other programs' notations: the error has the same limit in this grammar, or no rewrite.
 
 use proptest::prelude::*;
 use tollgate_core::grammar::{GrammarError, parse, parse_explicit};
 use tollgate_core::{Limit, Span};
 
-/// The rewrites that an error offers: what stands in backticks behind `write`.
+/// The rewrites in an error: the texts in backticks after `write`.
 fn rewrites(error: &GrammarError) -> Vec<String> {
     let Some((_, offered)) = error.problem.split_once("write ") else { return Vec::new() };
     let offered = offered.replace("each as an entry of its own, ", "");
@@ -126,7 +126,7 @@ fn at_run_time_no_limit_is_the_word_alone() {
     assert_eq!(parse_explicit("5 rps"), parse("5 rps"));
 }
 
-/// A number as others write it, in thousandths.
+/// A number in another program's notation, in thousandths.
 fn number() -> impl Strategy<Value = (String, u64)> {
     let commas = |number: u64| {
         let digits = number.to_string();
@@ -150,7 +150,7 @@ fn number() -> impl Strategy<Value = (String, u64)> {
     ]
 }
 
-/// A period as others write it, in seconds.
+/// A period in another program's notation, in seconds.
 fn period() -> impl Strategy<Value = (String, u64)> {
     let unit = prop::sample::select(vec![
         ("s", 1),
@@ -173,7 +173,7 @@ fn period() -> impl Strategy<Value = (String, u64)> {
     )
 }
 
-/// Number and period, as they are read: thousandths in so many seconds.
+/// Number and period: thousandths in a number of seconds.
 fn rate() -> impl Strategy<Value = (String, u64, u64)> {
     let between = prop::sample::select(vec![
         "/",
@@ -202,7 +202,7 @@ fn rate() -> impl Strategy<Value = (String, u64, u64)> {
     ]
 }
 
-/// Thousandths, period and burst of what a limit admits.
+/// Thousandths, period and burst of a limit.
 fn means(limit: &Limit) -> (u128, u128, Option<u64>) {
     match limit {
         Limit::Window(limit) => (limit.max().into(), limit.period().as_micros().into(), None),
@@ -230,7 +230,7 @@ proptest! {
             Ok(limit) => same(&limit.unwrap(), much, secs, burst)?,
             Err(error) => {
                 let rewrites = rewrites(&error);
-                // Bursts and periods have bounds, beyond which nothing is offered.
+                // Beyond the bounds of bursts and periods nothing is offered.
                 prop_assert!(rewrites.len() == 1 || burst.is_some() || much % 1_000 != 0, "{}", error);
                 for rewrite in rewrites {
                     let limit: Limit = rewrite.parse().map_err(|error| TestCaseError::fail(format!("{error}")))?;

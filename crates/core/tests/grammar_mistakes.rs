@@ -1,11 +1,11 @@
-//! The grammar refuses: where the mistake is, what would be right, and never a panic.
+//! Errors of the grammar: the position, the remedy, and never a panic.
 
 mod support;
 
 use proptest::prelude::*;
 use tollgate_core::grammar::{parse, parse_span};
 
-/// The text, the character at which it goes wrong, counted from one, and a piece of the remedy.
+/// The text, the position of the error, counted from one, and a part of the remedy.
 const MISTAKES: &[(&str, usize, &str)] = &[
     ("", 1, "starts with a number"),
     ("hour", 1, "starts with a number"),

@@ -110,6 +110,9 @@ impl Engine {
         let changes = changes?;
         if let Some(shared) = &self.shared {
             shared.condition.note_version(about(space), known, changes.version);
+            if changes.secret_was_missing {
+                shared.condition.note_missing("secret");
+            }
             self.barrier.learn(changes.now, shared.gate.now());
         }
         let entries = match space {
@@ -150,7 +153,7 @@ mod tests {
     use super::*;
 
     fn told(scope: Scope, version: u64, size: usize) -> Changes {
-        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new() }
+        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new(), secret_was_missing: false }
     }
 
     #[test]

@@ -118,8 +118,6 @@ impl Settings {
     /// Parses a URL.
     ///
     /// # Errors
-    ///
-    ///
     /// If it is invalid. The error never contains a text that may be a password.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = url.split_once(':').ok_or(UrlError::NoScheme)?;

@@ -121,18 +121,9 @@ impl Relay {
         );
         let book = Arc::new(book);
         book.configure(settings.accounts.iter().cloned());
-        let sending = Some(Sending::start(&sender, &book, opened));
+        let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self {
-            queue,
-            acceptances,
-            server,
-            sender,
-            accounts,
-            book,
-            settings,
-            sending: Mutex::new(sending),
-        })
+        Ok(Self { queue, acceptances, server, sender, accounts, book, settings, sending })
     }
 
     /// Accepts connections until the relay ends.

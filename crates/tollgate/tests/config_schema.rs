@@ -1,4 +1,4 @@
-//! The JSON Schema accepts what can be written and refuses what cannot.
+//! The JSON Schema accepts valid configurations and refuses invalid ones.
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::{Value, json};

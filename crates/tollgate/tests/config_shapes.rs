@@ -1,4 +1,5 @@
-//! Files of a wrong or foreign shape, through the real program: the error names the place and the remedy.
+//! Files of a wrong or foreign structure, through the real program: the error names the position and the
+//! remedy.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +15,7 @@ fn check_config(directory: &Path, file: &str) -> Output {
         .expect("the program starts")
 }
 
-/// Checks what `check-config` says on standard error about each text.
+/// Checks the standard error of `check-config` for each text.
 fn refused(name: &str, table: &[(&str, &str)]) {
     let directory = tempfile::tempdir().unwrap();
     for (text, expected) in table {

@@ -1,5 +1,5 @@
-//! How the gateway of the real program closes connections: after an answer that refuses a body, which a
-//! real Python reads, and when the program is told to end.
+//! How the gateway of the real program closes connections: after a response that refuses a body, which a real
+//! Python client must be able to read, and at the shutdown.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -38,7 +38,7 @@ gateway:
     )
 }
 
-/// Sends eight megabytes in every way that Python's library has, and prints the statuses of the answers.
+/// Sends eight megabytes with every function of Python's library, and prints the statuses.
 const UPLOAD: &str = r#"
 import http.client, sys, urllib.error, urllib.request
 
@@ -146,7 +146,7 @@ fn told_to_end_it_answers_everybody_and_tells_them_to_leave() {
                     if reply.header("connection") == Some("close") {
                         return;
                     }
-                    // Most clients do something else between two requests.
+                    // Most clients pause between two requests.
                     pause(Duration::from_millis(20));
                 }
             })

@@ -1,4 +1,4 @@
-//! Refusals that come before the whole request was sent: ordinary clients can read them.
+//! Refusals before the whole request was sent: ordinary clients can read them.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod program;
@@ -29,7 +29,7 @@ except urllib.error.HTTPError as error:
     print(error.code, json.load(error)['type'])
 ";
 
-/// Asks twice over one connection, if the first answer leaves it open.
+/// Sends two requests over one connection, if the first response leaves it open.
 const ASKS_TWICE: &str = "
 import http.client, sys
 connection = http.client.HTTPConnection(sys.argv[1], timeout=20)

@@ -1,9 +1,8 @@
-//! Limits as other programs write them (`10r/s burst=20`, `100rpm`, `minute: 100`), rewritten in this
-//! grammar.
+//! Rewrites limits in other programs' notations (`10r/s burst=20`, `100rpm`, `minute: 100`) in this grammar.
 //!
-//! A rewrite is offered only if every character of the text was understood, and it never changes a number:
-//! a text that can be read in two ways (`100/M`, `1.000/s`) gets no rewrite. nginx's own spelling (`10r/s`,
-//! `nodelay`) is rewritten as nginx counts: it spaces requests evenly, and admits one more than its burst.
+//! A rewrite is offered only if every character of the text was understood, and it never changes a number. An
+//! ambiguous text (`100/M`, `1.000/s`) gets no rewrite. nginx's own notation (`10r/s`, `nodelay`) is
+//! rewritten as nginx counts: it spaces requests evenly, and admits one more than its burst.
 
 mod tokens;
 
@@ -41,13 +40,13 @@ pub(super) fn explain(error: GrammarError) -> GrammarError {
     GrammarError { at: first_foreign(&error), problem, ..error }
 }
 
-/// A burst without its rate.
+/// The error for a burst without its rate.
 const LONE_BURST: &str = "a burst follows its rate in the same limit, as in `10/s burst 50`";
 
-/// A limit in this grammar, and what has to stand beside it.
+/// A limit in this grammar, and a setting that must accompany it.
 struct Rewrite {
     limit: String,
-    /// How long requests over the rate wait, where the other program lets them wait.
+    /// How long requests over the rate wait, if the other program queues them.
     wait: Option<Span>,
 }
 
@@ -67,7 +66,7 @@ impl fmt::Display for Rewrite {
     }
 }
 
-/// Where the text leaves the grammar: behind its first number, if not later.
+/// Where the text leaves the grammar: after its first number, or later.
 fn first_foreign(error: &GrammarError) -> usize {
     let mut words = Words::of(&error.text);
     if words.peek().starts_with(|c: char| c.is_ascii_digit()) {
@@ -79,9 +78,9 @@ fn first_foreign(error: &GrammarError) -> usize {
     error.at
 }
 
-/// The limits that a text means, in this grammar; one for each of its parts.
+/// The limits of a text in this grammar, one for each of its parts.
 fn rewrite(text: &str) -> Option<Vec<Rewrite>> {
-    // Longer texts are no limit in any program, and an outsider may send them.
+    // A longer text is not a limit in any program, and an untrusted client may send it.
     if text.len() > 200 {
         return None;
     }
@@ -94,7 +93,7 @@ fn rewrite(text: &str) -> Option<Vec<Rewrite>> {
     parts.into_iter().map(one).collect()
 }
 
-/// A text, cut where one limit ends and the next begins.
+/// Splits a text where one limit ends and the next begins.
 fn parts(text: &str) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut start = 0;
@@ -114,7 +113,7 @@ fn parts(text: &str) -> Vec<&str> {
     parts.into_iter().flat_map(|part| part.split(" and ")).collect()
 }
 
-/// How long a rate counts.
+/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ForeignPeriod {
     Fixed(Span),
@@ -125,7 +124,7 @@ struct Reader<'t> {
     tokens: Vec<Token>,
     at: usize,
     text: &'t str,
-    /// Whether nginx spells a rate like this.
+    /// Whether the rate is in nginx's notation.
     nginx: bool,
 }
 
@@ -222,7 +221,7 @@ impl Reader<'_> {
         Some(ForeignPeriod::Fixed(Span::from_micros(micros)))
     }
 
-    /// The rate, with the burst or the kind that follows it.
+    /// The rate, with the burst or the kind after it.
     fn rate(&mut self, number: Fraction, period: ForeignPeriod) -> Option<Rewrite> {
         let every = match period {
             ForeignPeriod::Month => {
@@ -232,7 +231,7 @@ impl Reader<'_> {
                 }
                 return Some(format!("{max}/month {}", self.own_words()?).into());
             }
-            // Half a request a second is one in two.
+            // Half a request a second is one in two seconds.
             ForeignPeriod::Fixed(span) => Span::from_micros(span.as_micros().checked_mul(number.under)?),
         };
         let count = Fraction { under: 1, ..number }.whole()?;
@@ -252,7 +251,7 @@ impl Reader<'_> {
             return Some(format!("{rate} burst {}", burst.checked_add(1)?).into());
         }
         if self.nginx {
-            // The last of the requests in nginx's queue waits until those before it have gone.
+            // The last request in nginx's queue waits until those before it have gone.
             let wait = every.as_micros().checked_mul(burst)?.checked_div(count)?;
             return Some(Rewrite { limit: format!("{rate} burst 1"), wait: Some(Span::from_micros(wait)) });
         }
@@ -272,13 +271,13 @@ impl Reader<'_> {
         self.number()?.whole()
     }
 
-    /// The rest of the text as it was written, from a word that this grammar knows on.
+    /// The rest of the text unchanged, from a word of this grammar on.
     fn own_words(&self) -> Option<&str> {
         let at = ["sliding", "calendar"].iter().filter_map(|word| self.text.find(word)).min()?;
         Some(self.text[at..].trim_end())
     }
 
-    /// A number, with its thousands or millions.
+    /// A number, with a factor of a thousand or a million.
     fn number(&mut self) -> Option<Fraction> {
         let number = self.plain_number()?;
         if self.takes(&["k", "thousand"]) {
@@ -317,7 +316,7 @@ impl Reader<'_> {
     }
 }
 
-/// What other programs say they count. Another word might change the number, as `MB` or `dozen` does.
+/// The nouns of other programs. Another word might change the number, as `MB` or `dozen` does.
 #[rustfmt::skip]
 const NOUNS: &[&str] = &[
     "r", "req", "reqs", "request", "requests", "call", "calls", "hit", "hits", "query", "queries", "attempt",
@@ -338,7 +337,7 @@ fn abbreviated(word: &str) -> Option<ForeignPeriod> {
     Some(ForeignPeriod::Fixed(Span::from_secs(secs)))
 }
 
-/// The microseconds of a unit. `M` may be a minute or a month, so it is none.
+/// The microseconds of a unit. `M` is ambiguous (minute or month), so it is none.
 fn unit(word: &str) -> Option<u64> {
     Some(match word {
         "us" => 1,

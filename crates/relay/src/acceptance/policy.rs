@@ -110,9 +110,9 @@ pub(super) fn most_recipients(
     let bounds = charges.iter().filter_map(|charge| {
         let rule = policy.rule(charge.plan.rule()).filter(|rule| !rule.observes())?;
         let counts = rule.count.as_deref() == Some(RECIPIENTS);
-        let bound = |limit: &Limit| match limit {
-            Limit::PerAttempt(bound) => (**bound.field() == *RECIPIENTS).then(|| bound.max()),
-            limit => counts.then(|| limit.capacity()),
+        let bound = |limit: &Limit| match limit.per_attempt() {
+            Some(bound) => (**bound.field() == *RECIPIENTS).then(|| bound.max()),
+            None => counts.then(|| limit.capacity()),
         };
         charge.plan.limits().iter().filter_map(bound).min()
     });
@@ -165,7 +165,7 @@ fn refusal(engine: &Engine, decision: &Decision<'_>) -> RefusalReason {
         None => (String::new(), false),
         Some((limit, _)) => {
             let counts_too_many = line.rule.count.is_some() && line.cost > limit.capacity();
-            (limit.to_string(), matches!(limit, Limit::PerAttempt(_)) || counts_too_many)
+            (limit.to_string(), limit.per_attempt().is_some() || counts_too_many)
         }
     };
     let shown = || engine.shown_key(line.rule, line.key).chars().take(MOST_KEY).collect();
