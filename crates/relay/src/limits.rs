@@ -11,6 +11,8 @@ use tollgate_engine::{ChangeFault, Engine, Fault, Snapshot};
 const ACCOUNT: &str = "account";
 /// The field that rules count recipients by.
 const RECIPIENTS: &str = "recipients";
+/// The field that rules count messages by.
+const MESSAGES: &str = "messages";
 /// When to ask again if no time can be told.
 const NO_TIME: Span = Span::from_secs(600);
 /// When to ask again if the store cannot be used.
@@ -160,6 +162,7 @@ impl Limits {
             (ACCOUNT, load.account),
             ("recipient_domain", load.domain),
             (RECIPIENTS, &count),
+            (MESSAGES, "1"),
         ];
         let policy = pinned.policies.find(&self.policy).map_err(|mistake| fault(mistake.to_string(), now))?;
         // A field that no rule of the policy uses would be a mistake.

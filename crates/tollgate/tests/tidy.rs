@@ -20,7 +20,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("layer", &["core", "engine", "web"]),
     ("relay", &["core", "engine"]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "store", "web"]),
+    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "store", "web"]),
 ];
 
 fn root() -> PathBuf {

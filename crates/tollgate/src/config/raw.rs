@@ -6,6 +6,7 @@ mod forms;
 pub(super) mod gateway;
 pub(super) mod guards;
 mod named;
+pub(super) mod relay;
 
 use schemars::generate::SchemaSettings;
 use schemars::transform::RecursiveTransform;
@@ -52,6 +53,8 @@ pub(super) struct Written {
     pub(super) answers: Option<clients::Answers>,
     /// The reverse proxy.
     pub(super) gateway: Option<gateway::Gateway>,
+    /// The mail relay.
+    pub(super) relay: Option<relay::Relay>,
     /// What rules do while a shared store is down, unless they have their own `on_outage`: `local 50%`,
     /// `local 1/3`, `allow` or `deny`. It also applies to policies created over the API. By default `local 50%`.
     #[schemars(regex(pattern = ON_OUTAGE_PATTERN), default = "half", example = "local 100%")]
