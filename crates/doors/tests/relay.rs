@@ -255,7 +255,7 @@ async fn a_submission_is_sent_once_and_its_story_is_told() {
     let other = post.submit("app", &[("idempotency-key", "one")], body).await;
     assert_eq!(other.status, 422, "{other:?}");
     post.until("the message arrives", || sink.count() == 1).await;
-    let text = String::from_utf8_lossy(&sink.messages()[0].text).into_owned();
+    let text = sink.messages()[0].text.clone();
     assert!(
         text.contains("To: \"Bob\" <b@there.example>") || text.contains("To: Bob <b@there.example>"),
         "{text}"
