@@ -64,9 +64,9 @@ pub enum Fate {
 /// The text of a key. Most values are already in their comparable form and are not copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Key<'a> {
-    /// Borrowed from the caller, in its comparable form.
-    Refunded(&'a str),
-    /// A part of [`Charges::text`].
+    /// With the caller, in its comparable form already.
+    Borrowed(&'a str),
+    /// Among the text that was written for it.
     Written(Range<u32>),
 }
 
@@ -128,12 +128,12 @@ impl<'a> Charges<'a> {
     /// Adds a charge at a key of the plan's rule, with its own cost.
     #[inline]
     pub fn push_costing(&mut self, plan: &'a Arc<Plan>, key: &'a str, enforced: bool, cost: u64) {
-        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced, fate: Fate::Back, key: Key::Borrowed(key) });
     }
 
     /// Adds a charge that was taken at this cost and is to be refunded or finished.
     pub fn push_taken(&mut self, plan: &'a Arc<Plan>, key: &'a str, cost: u64, fate: Fate) {
-        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Refunded(key) });
+        self.add(Charge { plan, cost, enforced: true, fate, key: Key::Borrowed(key) });
     }
 
     /// Adds a charge at a key that a policy's rule has written.
@@ -184,7 +184,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub(crate) fn key_text<'c>(&'c self, key: &'c Key<'_>) -> &'c str {
         match key {
-            Key::Refunded(key) => key,
+            Key::Borrowed(key) => key,
             Key::Written(range) => {
                 let bytes = &self.text[range.start as usize..range.end as usize];
                 core::str::from_utf8(bytes).expect("keys are written as text")
@@ -196,7 +196,7 @@ impl<'a> Charges<'a> {
     #[inline]
     pub fn key_bytes<'c>(&'c self, charge: &'c Charge<'_>) -> &'c [u8] {
         match &charge.key {
-            Key::Refunded(key) => key.as_bytes(),
+            Key::Borrowed(key) => key.as_bytes(),
             Key::Written(range) => &self.text[range.start as usize..range.end as usize],
         }
     }

@@ -29,10 +29,7 @@ impl Clash {
     ) -> Option<Self> {
         let bounds: alloc::vec::Vec<(&Limit, &Arc<str>)> = limits
             .iter()
-            .filter_map(|limit| match limit {
-                Limit::PerAttempt(bound) => Some((limit, bound.field())),
-                _ => None,
-            })
+            .filter_map(|limit| limit.per_attempt().map(|bound| (limit, bound.field())))
             .collect();
         if bounds.is_empty() {
             return None;

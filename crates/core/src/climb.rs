@@ -1,7 +1,7 @@
 //! The position of a key on its ladders, according to a decision.
 
 use crate::decision::Line;
-use crate::limit::{Ladder, Limit, Pause, Step};
+use crate::limit::{Ladder, Pause, Step};
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -82,9 +82,8 @@ impl Line<'_> {
     /// The position of the key on each ladder of its rule; none if no counter was read.
     pub fn climbs(&self) -> impl Iterator<Item = Climb<'_>> {
         let charged = if self.taken { self.cost } else { 0 };
-        self.limits.iter().zip(self.readings).filter_map(move |(limit, reading)| match limit {
-            Limit::Ladder(ladder) => Some(Climb { ladder, reading: *reading, charged }),
-            _ => None,
+        self.limits.iter().zip(self.readings).filter_map(move |(limit, reading)| {
+            limit.ladder().map(|ladder| Climb { ladder, reading: *reading, charged })
         })
     }
 }

@@ -218,7 +218,7 @@ impl<'a> Decision<'a> {
             let never = line.readings.iter().enumerate().filter(|(_, reading)| reading.when == When::Never);
             for (position, _) in never {
                 let limit = whole.rule(&line.rule.name)?.plan_at(line.key).limits().get(position)?;
-                if bounds_one(limit) || line.cost > limit.capacity() {
+                if !limit.consumes() || line.cost > limit.capacity() {
                     return None;
                 }
                 beyond = beyond.or(Some(index));
@@ -393,7 +393,7 @@ impl<'a> Decision<'a> {
         let mut fewest = (true, u64::MAX);
         for charge in self.charges.iter() {
             for (limit, reading) in charge.plan.limits().iter().zip(&mut readings) {
-                let left = (bounds_one(limit), reading.remaining);
+                let left = (!limit.consumes(), reading.remaining);
                 if charge.enforced && (left < fewest || least.is_none()) {
                     (least, fewest) = (Some((charge, limit, reading)), left);
                 }
@@ -474,12 +474,6 @@ fn longest<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, 
 /// The limit with the least left.
 fn least<'l>(limits: &'l [Limit], readings: &[Reading]) -> Option<(&'l Limit, Reading)> {
     let pairs = limits.iter().zip(readings);
-    let least = pairs.min_by_key(|(limit, reading)| (bounds_one(limit), reading.remaining));
+    let least = pairs.min_by_key(|(limit, reading)| (!limit.consumes(), reading.remaining));
     least.map(|(limit, reading)| (limit, *reading))
-}
-
-/// Whether a limit bounds a single attempt. It is not used up, so what is left of it says nothing about the
-/// next attempt.
-fn bounds_one(limit: &Limit) -> bool {
-    matches!(limit, Limit::PerAttempt(_))
 }

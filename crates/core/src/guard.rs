@@ -3,7 +3,6 @@
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use crate::limit::Limit;
 use crate::mistake::{Mistake, nearest, shown};
 use crate::plan::Plan;
 use crate::policy::Policies;
@@ -59,7 +58,7 @@ impl Clears {
 impl Plan {
     /// Whether one of its limits is a ladder.
     pub fn has_ladder(&self) -> bool {
-        self.limits().iter().any(|limit| matches!(limit, Limit::Ladder(_)))
+        self.limits().iter().any(|limit| limit.ladder().is_some())
     }
 }
 

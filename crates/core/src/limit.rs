@@ -31,9 +31,10 @@ pub use state::State;
 pub use total::Total;
 pub use window::{Tally, Window};
 
-use kind::{Kind, LONGEST_MATTER};
+use kind::{Kind, LONGEST_MATTER, Nature};
 
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -199,7 +200,25 @@ impl Limit {
     /// Whether a state knows its takes by ticket, or is never evicted while it counts any. A state that only
     /// counts cannot tell takes apart, so a store that evicts such a state must remember when it did.
     pub fn names_takes(&self) -> bool {
-        with_kind!(self, kind => kind.names_takes())
+        self.nature().names_takes
+    }
+
+    /// Whether a state keeps the ticket of each take, so that a take can be undone without its receipt.
+    pub fn keeps_tickets(&self) -> bool {
+        self.nature().keeps_tickets
+    }
+
+    /// Whether an attempt uses something up. A bound on a number of each attempt uses up nothing, so what
+    /// is left of it says nothing about the next attempt.
+    pub fn consumes(&self) -> bool {
+        self.nature().consumes
+    }
+
+    fn nature(&self) -> Nature {
+        fn of<K: Kind>(_: &K) -> Nature {
+            K::NATURE
+        }
+        with_kind!(self, kind => of(kind))
     }
 
     /// The calendar period that is needed to count this limit.
@@ -255,14 +274,20 @@ impl Limit {
     /// Converts a state from a limit of the same identity with other numbers. A limit of another identity
     /// starts fresh.
     pub fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
-        match (self, old) {
-            // An equal limit: conversion must not age the state.
-            (new, old) if new == old => state,
-            (new, old) if new.identity() != old.identity() => State::Fresh,
-            (Self::Bucket(new), Self::Bucket(old)) => new.adopt(old, state, now),
-            (Self::InFlight(new), Self::InFlight(old)) => new.adopt(old, state, now),
-            _ => state,
+        if self == old {
+            // The same limit, made anew: carrying it over must not age the state.
+            return state;
         }
+        if self.identity() != old.identity() {
+            return State::Fresh;
+        }
+        with_kind!(self, kind => kind.adopt(old, state, now))
+    }
+
+    /// This limit cut to one node's share, for deciding without a shared store; `None` if only the shared
+    /// store can count it.
+    pub(crate) fn share(&self, share: Share) -> Option<Self> {
+        with_kind!(self, kind => kind.share(share))
     }
 
     /// Whether an attempt with cost 1 would be refused now, judged by the state alone.
@@ -275,6 +300,34 @@ impl Limit {
     pub fn idle(&self, state: &State) -> Idle {
         with_kind!(self, kind => kind.idle(state))
     }
+}
+
+/// The limit as one kind, if it is of that kind.
+macro_rules! as_kind {
+    ($($(#[$doc:meta])* $name:ident: $Kind:ident,)*) => {
+        impl Limit {
+            $($(#[$doc])* pub fn $name(&self) -> Option<&$Kind> {
+                if let Self::$Kind(kind) = self { Some(kind) } else { None }
+            })*
+        }
+    };
+}
+
+as_kind! {
+    /// The window, if that is what it is.
+    window: Window,
+    /// The exact log, if that is what it is.
+    sliding: Sliding,
+    /// The log in slots, if that is what it is.
+    slotted: Slotted,
+    /// The bucket, if that is what it is.
+    bucket: Bucket,
+    /// The limit on holds, if that is what it is.
+    in_flight: InFlight,
+    /// The ladder, if that is what it is.
+    ladder: Ladder,
+    /// The bound on a number of each attempt, if that is what it is.
+    per_attempt: PerAttempt,
 }
 
 impl TooBig {

@@ -56,7 +56,7 @@ fn bounded(rule: &Rule) -> Box<[Arc<str>]> {
     let mut known = HashSet::new();
     let mut numbers = Vec::new();
     for limit in limits(rule) {
-        if let Limit::PerAttempt(bound) = limit
+        if let Some(bound) = limit.per_attempt()
             && known.insert(bound.field())
         {
             numbers.push(Arc::clone(bound.field()));

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::charge::Charge;
-use crate::limit::{Bucket, Calendar, InFlight, Limit, Sliding, Slotted, Window};
+use crate::limit::Limit;
 use crate::plan::Plan;
 use crate::policy::Policies;
 use crate::rule::Rule;
@@ -62,10 +62,9 @@ impl OnOutage {
     /// allow uncounted guesses.
     #[must_use]
     pub fn as_default_of(self, plan: &Plan) -> Self {
-        let has_ladder = plan.limits().iter().any(|limit| matches!(limit, Limit::Ladder(_)));
         match self {
             Self::Local(_) if !plan.has_share() => Self::Deny,
-            Self::Allow if has_ladder => Self::Deny,
+            Self::Allow if plan.has_ladder() => Self::Deny,
             chosen => chosen,
         }
     }
@@ -132,46 +131,8 @@ impl Limit {
     /// the shared store. A ladder has no share either: a client with failures elsewhere must not start afresh
     /// here.
     pub fn has_share(&self) -> bool {
-        match self {
-            Self::InFlight(limit) => limit.lease().is_some(),
-            Self::Ladder(_) | Self::Total { .. } => false,
-            _ => true,
-        }
+        self.share(Share::HALF).is_some()
     }
-
-    /// This limit cut to a share, if it has one. A bound on a single attempt stays as it is.
-    fn share(&self, share: Share) -> Option<Self> {
-        Some(match self {
-            Self::Window(limit) => {
-                Self::Window(Window { max: share.of(limit.max()), period: limit.period() })
-            }
-            Self::Calendar(limit) => {
-                Self::Calendar(Calendar { max: share.of(limit.max()), period: limit.period().clone() })
-            }
-            Self::Sliding(limit) => {
-                Self::Sliding(Sliding { max: share.of(limit.max()), period: limit.period() })
-            }
-            Self::Slotted(limit) => Self::Slotted(Slotted {
-                max: share.of(limit.max()),
-                period: limit.period(),
-                slot: limit.slot(),
-            }),
-            Self::Bucket(limit) => Self::Bucket(share_of_bucket(limit, share)),
-            Self::InFlight(limit) if limit.lease().is_some() => {
-                Self::InFlight(InFlight { max: share.of(limit.max()), lease: limit.lease() })
-            }
-            Self::PerAttempt { .. } => self.clone(),
-            Self::InFlight(_) | Self::Ladder(_) | Self::Total { .. } => return None,
-        })
-    }
-}
-
-/// A rate that does not divide its period may need larger numbers than the whole one. If they are too large
-/// to be exact, the burst is reduced.
-fn share_of_bucket(bucket: &Bucket, share: Share) -> Bucket {
-    let (rate, period, burst) = (share.of(bucket.rate()), bucket.period(), share.of(bucket.burst()));
-    let exact = Bucket::new(rate, period, burst).or_else(|too_big| Bucket::new(rate, period, too_big.most));
-    exact.expect("a period of ten years leaves room for a token")
 }
 
 impl Plan {

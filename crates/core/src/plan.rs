@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::limit::{Idle, Limit, State};
+use crate::limit::{Idle, InFlight, Limit, State};
 use crate::time::{Span, Timestamp};
 
 /// A rule's name and all its limits at a key. It is built once when limits are configured, and shared by all
@@ -90,7 +90,12 @@ impl Plan {
         &self.limits
     }
 
-    /// Each limit and its text.
+    /// The limit that counts holds, and its place among the limits. A plan has one at most.
+    pub fn in_flight(&self) -> Option<(usize, &InFlight)> {
+        self.limits.iter().enumerate().find_map(|(index, limit)| Some((index, limit.in_flight()?)))
+    }
+
+    /// Each limit and how it is written.
     pub fn written(&self) -> impl ExactSizeIterator<Item = (&Limit, &str)> {
         self.limits.iter().zip(self.texts.iter().map(|text| &**text))
     }

@@ -83,10 +83,10 @@ impl RuleStep {
     ) -> Result<Option<Key<'a>>, Mistake> {
         let value = |part: &KeyPart| values[usize::from(part.index)];
         match &*self.parts {
-            [] => return Ok(Some(Key::Refunded(&rule.name))),
+            [] => return Ok(Some(Key::Borrowed(&rule.name))),
             [part] => match value(part) {
                 None => return Ok(None),
-                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Refunded(value))),
+                Some(value) if part.kind.is_plain(value) => return Ok(Some(Key::Borrowed(value))),
                 Some(_) => {}
             },
             _ => {}

@@ -27,6 +27,8 @@ pub enum Namespace {
     Pauses,
     /// Locks of guards.
     Locks,
+    /// Accounts that the mail relay sends through.
+    Accounts,
 }
 
 /// A change of one entry. A store makes it only if the entry is as expected.
@@ -73,6 +75,8 @@ pub struct Changes {
     pub scope: Scope,
     /// Names with their bytes, or `None` for an entry that was removed.
     pub entries: Vec<(String, Option<Vec<u8>>)>,
+    /// Whether the store's secret was deleted. The node put back the one it knew.
+    pub secret_was_missing: bool,
 }
 
 /// The extent of [`Changes`].
@@ -98,7 +102,7 @@ pub struct VersionedMap {
 
 impl Namespace {
     /// Every namespace.
-    pub const ALL: [Self; 4] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks];
+    pub const ALL: [Self; 5] = [Self::Config, Self::Lists, Self::Pauses, Self::Locks, Self::Accounts];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -107,6 +111,7 @@ impl Namespace {
             Self::Lists => "lists",
             Self::Pauses => "pauses",
             Self::Locks => "locks",
+            Self::Accounts => "accounts",
         }
     }
 
@@ -117,6 +122,7 @@ impl Namespace {
             Self::Lists => 200_000,
             Self::Pauses => 4_000,
             Self::Locks => 10_000,
+            Self::Accounts => 10_000,
         }
     }
 
@@ -249,7 +255,8 @@ impl VersionedMap {
         let bytes =
             |(name, value): (&String, Option<&Value>)| (name.clone(), value.map(|value| value.bytes.clone()));
         let entries = entries.into_iter().map(bytes).collect();
-        Changes { now, version: self.version, size: self.entries.len(), scope, entries }
+        let secret_was_missing = false;
+        Changes { now, version: self.version, size: self.entries.len(), scope, entries, secret_was_missing }
     }
 
     /// The entries that have changed since a version, or all of them.

@@ -4,6 +4,7 @@
 //! so they all have the same routes. Absent on purpose: listening, TLS and time-outs, which belong to the
 //! server of the router.
 
+mod accounts;
 mod acquire;
 mod aliases;
 mod answer;
@@ -22,6 +23,7 @@ mod holds;
 mod incoming;
 mod limits;
 mod mail_shape;
+mod messages;
 mod metrics;
 mod openapi;
 mod paced;
@@ -45,8 +47,9 @@ use axum::extract::{Request, State};
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
 use tollgate_engine::{Admissions, Engine, Pacer};
+use tollgate_relay::Relay;
 
-pub use auth::{AccessKey, AccessKeys, Role};
+pub use auth::{AccessKey, AccessKeys, MailTenant, Role};
 use endpoint::Endpoint;
 pub use forward_auth::{ForwardAuth, ForwardAuthSettings};
 pub use incoming::{MOST_BODY_BYTES_IN_TOTAL, MOST_BODY_BYTES_PER_CONNECTION, Peer};
@@ -69,6 +72,8 @@ pub struct HttpParts {
     pub routes: KnownRoutes,
     /// The settings of forward-auth; they can be replaced while the router serves.
     pub forward_auth: Arc<ForwardAuth>,
+    /// The mail relay; `None` if there is none.
+    pub relay: Option<Arc<Relay>>,
     /// The program's own metrics; those of the engine and of this door are added.
     pub registry: Registry,
 }
@@ -88,6 +93,7 @@ pub(crate) struct App {
     pub(crate) routes: KnownRoutes,
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) warned: forward_auth::Warnings,
+    pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) registry: Registry,
     pub(crate) meters: metrics::HttpMeters,
     pub(crate) openapi: Bytes,
@@ -97,6 +103,14 @@ pub(crate) struct App {
     pub(crate) takes_body: Vec<bool>,
     /// The query parameters of each endpoint.
     pub(crate) queries: Vec<Vec<&'static str>>,
+}
+
+impl App {
+    /// The mail relay, if there is one.
+    pub(crate) fn relay(&self) -> Result<&Arc<Relay>, Problem> {
+        let missing = "this server has no mail relay: add `relay` to its configuration, and restart it";
+        self.relay.as_ref().ok_or_else(|| Problem::not_found(missing))
+    }
 }
 
 /// The HTTP API as a router.
@@ -117,6 +131,7 @@ pub fn router(parts: HttpParts) -> Router {
         routes: parts.routes,
         forward_auth: parts.forward_auth,
         warned: forward_auth::Warnings::default(),
+        relay: parts.relay,
         registry,
         meters,
         openapi,
@@ -156,6 +171,8 @@ fn all() -> Vec<Endpoint> {
         policies::endpoints(),
         routes::endpoints(),
         consumers::endpoints(),
+        accounts::endpoints(),
+        messages::endpoints(),
         view::endpoints(),
         status::endpoints(),
     ];

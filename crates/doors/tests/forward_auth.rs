@@ -104,8 +104,12 @@ async fn a_path_that_no_rule_asks_for_is_the_services_own_business() {
 
 #[tokio::test]
 async fn clients_are_known_by_their_keys_and_the_proxy_by_its_own_token() {
-    let key =
-        |name: &str| AccessKey { name: name.into(), role: Role::Check, hash: Sha256::digest(name).into() };
+    let key = |name: &str| AccessKey {
+        name: name.into(),
+        role: Role::Check,
+        hash: Sha256::digest(name).into(),
+        tenant: None,
+    };
     let door = Door::with(policies(), vec![key("proxy-token")], StoreKind::Memory);
     door.forward_auth.replace(settings());
     let token = ("x-tollgate-token", "proxy-token");

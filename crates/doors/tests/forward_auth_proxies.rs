@@ -69,7 +69,7 @@ async fn the_examples_need_a_token_only_where_tollgate_has_keys() {
         door.keys.replace(Vec::new());
         let site = Site::open(proxy, limiter, Without::Refuse).await;
         assert_eq!(site.get(2, "/", &[]).await.status, 200, "{proxy:?}: {}", site.log());
-        let key = AccessKey { name: "new".into(), role: Role::Admin, hash: [7; 32] };
+        let key = AccessKey { name: "new".into(), role: Role::Admin, hash: [7; 32], tenant: None };
         site.door().keys.replace(vec![key]);
         let reply = site.get(2, "/", &[("x-tollgate-token", "guessed")]).await;
         assert_eq!((reply.status, site.served()), (500, 1), "{proxy:?}");

@@ -84,8 +84,12 @@ async fn keys_are_replaced_while_the_door_is_open() {
         door.send(Method::GET, "/api/v1/counters", &headers, Vec::new()).await.status
     };
     assert_eq!(status("old").await, 200, "anybody");
-    let key =
-        |name: &str| AccessKey { name: name.into(), role: Role::Read, hash: Sha256::digest(name).into() };
+    let key = |name: &str| AccessKey {
+        name: name.into(),
+        role: Role::Read,
+        hash: Sha256::digest(name).into(),
+        tenant: None,
+    };
     door.keys.replace(vec![key("old")]);
     assert_eq!([status("old").await, status("new").await], [200, 401]);
     door.keys.replace(vec![key("new")]);

@@ -132,7 +132,9 @@ pub(crate) fn beside(counter: &str, limit: &Limit) -> Option<String> {
         Limit::Slotted(limit) => Some(format!("{counter}:slots:{}:{}", limit.period(), limit.slot())),
         Limit::InFlight(_) => Some(format!("{counter}:holds")),
         Limit::Ladder(limit) => Some(format!("{counter}:failures:{}", limit.forget())),
-        _ => None,
+        Limit::Window(_) | Limit::Calendar(_) | Limit::Bucket(_) | Limit::Total(_) | Limit::PerAttempt(_) => {
+            None
+        }
     }
 }
 

@@ -105,7 +105,8 @@ impl<'r, 'c> Request<'r, 'c> {
     /// The heading and the bucket, if the request is for a single bucket.
     pub(crate) fn lone_bucket(&self) -> Option<(&str, Vec<u8>)> {
         let [charge] = &*self.list else { return None };
-        let [Limit::Bucket(bucket)] = charge.plan.limits() else { return None };
+        let [limit] = charge.plan.limits() else { return None };
+        let bucket = limit.bucket()?;
         if !charge.enforced || charge.cost == 0 {
             return None;
         }

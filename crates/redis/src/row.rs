@@ -67,7 +67,7 @@ fn plausible(plan: &Plan, numbers: &[u64]) -> bool {
     plan.limits().iter().all(|limit| {
         let own = &numbers[start..start + width(limit)];
         start += own.len();
-        let Limit::Slotted(limit) = limit else { return true };
+        let Some(limit) = limit.slotted() else { return true };
         own[1..3].iter().all(|slot| *slot <= MAX_EXACT / limit.slot().as_micros())
     })
 }
@@ -92,14 +92,14 @@ pub(crate) fn adopt(plan: &Plan, kept: &[u8], now: Timestamp) -> Option<Adoption
                 continue;
             }
             numbers.copy_from_slice(&row[range]);
-            if let (Limit::Bucket(_), [full_at, rest]) = (limit, &mut *numbers)
+            if let (Some(_), [full_at, rest]) = (limit.bucket(), &mut *numbers)
                 && *full_at > 0
                 && let State::Level(level) = limit.adopt(other, level(*full_at, *rest), now)
             {
                 (*full_at, *rest) = (level.full_at.as_micros(), level.rest);
             }
             // A limit that is equal keeps its state.
-            if let Limit::InFlight(leased) = other
+            if let Some(leased) = other.in_flight()
                 && other != limit
             {
                 lease = leased.lease().map_or(0, |lease| lease.as_micros());
@@ -129,9 +129,11 @@ pub(crate) fn reading(
 /// A state with the same reading as the numbers: a log, slots, holds or failures are summed up in one entry.
 fn state(limit: &Limit, numbers: &[u64]) -> State {
     let moment = |index: usize| Timestamp::from_micros(numbers[index]);
+    if numbers.first().is_none_or(|first| *first == 0) {
+        return State::Fresh;
+    }
     match limit {
-        Limit::PerAttempt { .. } => State::Fresh,
-        _ if numbers[0] == 0 => State::Fresh,
+        Limit::PerAttempt(_) => State::Fresh,
         Limit::Window(_) | Limit::Calendar(_) => State::Tally(Tally { edge: moment(0), count: numbers[1] }),
         Limit::Bucket(_) => level(numbers[0], numbers[1]),
         Limit::Total { .. } => State::Total(numbers[0]),

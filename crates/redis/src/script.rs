@@ -43,7 +43,7 @@ macro_rules! part {
 }
 
 impl Script {
-    fn of(parts: &[&str]) -> Self {
+    pub(crate) fn of(parts: &[&str]) -> Self {
         let source = parts.concat();
         let name = HEXLOWER.encode(&Sha1::from(&source).digest().bytes());
         Self { source, name }

@@ -2,6 +2,7 @@
 //!
 //! The limits are rules of the engine like any others. Nothing about limiting is written a second time here.
 
+pub mod acceptance;
 pub mod accounts;
 pub mod client;
 pub mod direct;

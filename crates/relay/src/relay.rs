@@ -5,7 +5,6 @@
 
 mod settings;
 
-use std::collections::HashSet;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,14 +21,15 @@ use tollgate_engine::Admissions;
 
 pub use settings::{DirectSettings, RelaySettings};
 
-use crate::accounts::{Account, Accounts};
+use crate::acceptance::{AcceptTerms, Acceptances};
+use crate::accounts::{AccountBook, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
 use crate::limits::Limits;
 use crate::queue::disk::{Directory, Disk};
 use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
-use crate::server::{Kind, Parts, Server};
+use crate::server::{Kind, Server};
 
 /// What a relay works with.
 #[derive(Clone)]
@@ -43,9 +43,11 @@ pub struct RelayParts {
 /// A relay that runs.
 pub struct Relay {
     queue: Queue,
+    acceptances: Arc<Acceptances>,
     server: Server,
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
+    book: Arc<AccountBook>,
     /// The settings in force. Those that need a restart are as they were at the start.
     settings: Mutex<RelaySettings>,
     sending: Mutex<Option<Sending>>,
@@ -95,7 +97,7 @@ impl Relay {
         let direct = settings.direct.as_ref().map(|direct| resolver(&settings, direct)).transpose()?;
         let (queue, opened) = open(&settings, Arc::clone(&clock)).await?;
         tell(&settings.directory, &opened);
-        let accounts = Arc::new(Accounts::new(settings.accounts.iter().cloned()));
+        let accounts = Arc::new(Accounts::default());
         let intake = Arc::new(queue.clone());
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
@@ -108,10 +110,20 @@ impl Relay {
             lanes: settings.lanes.clone(),
             most_recipients: settings.most_recipients,
         }));
-        let server = Server::new(settings.server.clone(), Parts { admissions, intake, clock });
-        let sending = Some(Sending::start(&sender, opened));
+        let engine = Arc::clone(&admissions.engine);
+        let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
+        let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
+        let book = AccountBook::new(
+            engine,
+            Arc::clone(&sender),
+            Arc::clone(&accounts),
+            settings.secret_key.as_ref(),
+        );
+        let book = Arc::new(book);
+        book.configure(settings.accounts.iter().cloned());
+        let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, server, sender, accounts, settings, sending: Mutex::new(sending) })
+        Ok(Self { queue, acceptances, server, sender, accounts, book, settings, sending })
     }
 
     /// Accepts connections until the relay ends.
@@ -135,15 +147,19 @@ impl Relay {
         &self.accounts
     }
 
-    /// What accepts them.
+    /// What every door accepts them with.
+    pub fn acceptances(&self) -> &Arc<Acceptances> {
+        &self.acceptances
+    }
+
+    /// What accepts them over SMTP.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Whether an account is one of the settings, and so not to be changed at run time.
-    pub fn is_configured(&self, tenant: &str, account: &str) -> bool {
-        let settings = self.settings.lock();
-        settings.accounts.iter().any(|known| known.tenant == tenant && known.id == account)
+    /// The accounts of the settings and those that were made at run time.
+    pub fn book(&self) -> &Arc<AccountBook> {
+        &self.book
     }
 
     /// Why mail is not accepted or sent, if something is broken that a restart may mend.
@@ -161,15 +177,12 @@ impl Relay {
     pub fn reload(&self, new: RelaySettings) -> Vec<&'static str> {
         let mut current = self.settings.lock();
         let waits = current.needing_a_restart(&new);
+        // The name stays as it was until the next start, like everywhere else.
+        let hostname = current.accept.hostname.clone();
+        self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
-        let kept: HashSet<(&str, &str)> = new.accounts.iter().map(name).collect();
-        for gone in current.accounts.iter().filter(|account| !kept.contains(&name(account))) {
-            self.accounts.remove(&gone.tenant, &gone.id);
-        }
-        for account in new.accounts.iter().filter(|account| !current.accounts.contains(account)) {
-            self.accounts.put(account.clone());
-            self.sender.resume(&account.tenant, &account.id);
-        }
+        self.book.configure(new.accounts.iter().cloned());
+        current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
         current.server = new.server;
         current.accounts = new.accounts;
         waits
@@ -196,10 +209,17 @@ impl Relay {
 }
 
 impl Sending {
-    fn start(sender: &Arc<Sender>, opened: Opened) -> Self {
+    fn start(sender: &Arc<Sender>, book: &Arc<AccountBook>, opened: Opened) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
-        // A relay that is dropped stops, too.
-        let run = Arc::clone(sender).run(opened, async move { drop(stopped.await) });
+        let (sender, book) = (Arc::clone(sender), Arc::clone(book));
+        let run = async move {
+            // A relay that is dropped stops, too.
+            let sending = sender.run(opened, async move { drop(stopped.await) });
+            tokio::select! {
+                () = sending => {}
+                () = book.run(std::future::pending()) => {}
+            }
+        };
         Self { stop, task: tokio::spawn(run) }
     }
 
@@ -221,13 +241,9 @@ impl Sending {
     }
 }
 
-fn name(account: &Account) -> (&str, &str) {
-    (&account.tenant, &account.id)
-}
-
 fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError> {
     Ok(ClientOptions {
-        hostname: settings.server.hostname.clone(),
+        hostname: settings.accept.hostname.clone(),
         tls: authorities(settings.authorities.as_deref()).map_err(StartError::Authorities)?,
         timeouts: settings.timeouts.clone(),
         per_destination: settings.per_destination,
@@ -237,7 +253,7 @@ fn client_options(settings: &RelaySettings) -> Result<ClientOptions, StartError>
 }
 
 fn resolver(settings: &RelaySettings, direct: &DirectSettings) -> Result<Direct, StartError> {
-    let hostname = &settings.server.hostname;
+    let hostname = &settings.accept.hostname;
     let made = match direct.name_server {
         None => Direct::new(hostname),
         Some(name_server) => Direct::with(hostname, name_server, direct.port),

@@ -13,7 +13,7 @@ use support::{Client, Stand, policies, rule};
 use tokio::net::TcpListener;
 use tollgate_core::Clock;
 use tollgate_engine::{Admissions, Leases};
-use tollgate_relay::accounts::{Account, OnLimit};
+use tollgate_relay::accounts::{Account, AccountDraft, Existing, OnLimit, Source};
 use tollgate_relay::client::{Destination, TlsMode};
 use tollgate_relay::server::Kind;
 use tollgate_relay::{Relay, RelayParts, RelaySettings, StartError};
@@ -76,14 +76,26 @@ fn accepted_mail_is_sent_and_a_reload_brings_the_account_that_it_waits_for() {
     wait_until("the message waits for an account", || {
         relay.sender().lanes().iter().any(|lane| lane.sleep.is_some())
     });
-    assert!(!relay.is_configured("default", "main"));
+    assert_eq!(relay.book().view("default", "main"), None);
     let new = settings(home.path(), vec![account("main", sink.port())]);
     assert_eq!(relay.reload(new.clone()), Vec::<&str>::new());
-    assert!(relay.is_configured("default", "main"));
+    assert_eq!(relay.book().view("default", "main").unwrap().source, Source::Configuration);
     wait_until("the message arrives", || sink.count() == 1);
 
     // An account that was added at run time is not the file's to remove.
-    relay.accounts().put(account("other", sink.port()));
+    let added = AccountDraft {
+        tenant: "default".to_owned(),
+        id: "other".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: sink.port(),
+        tls: TlsMode::None,
+        user: None,
+        password: None,
+        limits: Vec::new(),
+        on_limit: OnLimit::Defer,
+        priority: 0,
+    };
+    stand.runtime.block_on(relay.book().put(added, Existing::Refuse)).unwrap();
     let mut without = settings(home.path(), Vec::new());
     without.retry.jitter = 0;
     assert_eq!(relay.reload(without), ["relay.retry"]);

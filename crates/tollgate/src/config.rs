@@ -13,6 +13,7 @@ pub mod env_typos;
 mod escape;
 pub mod explain;
 mod fields;
+mod files;
 mod from_toml;
 mod from_yaml;
 mod gateway;
@@ -41,7 +42,7 @@ mod variables;
 mod zones;
 
 use std::collections::HashMap;
-use std::io::Read;
+use std::io;
 use std::path::Path as FilePath;
 use std::sync::Arc;
 
@@ -283,15 +284,16 @@ fn mean(
     findings.conclude(made)
 }
 
+/// A configuration file as it is now.
+pub(crate) fn file_bytes(path: &FilePath) -> io::Result<Vec<u8>> {
+    files::read_up_to(path, MOST_FILE_MIB << 20)
+}
+
 fn read_file(path: &FilePath) -> Result<String, String> {
-    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
-    let file = std::fs::File::open(path).map_err(cannot)?;
-    let mut bytes = Vec::new();
-    let most = MOST_FILE_MIB * 1024 * 1024;
-    file.take(most + 1).read_to_end(&mut bytes).map_err(cannot)?;
-    if bytes.len() as u64 > most {
-        return Err(format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"));
-    }
+    let bytes = file_bytes(path).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => format!("the file is larger than {MOST_FILE_MIB} MiB: {ELSEWHERE}"),
+        _ => format!("cannot be read: {error}"),
+    })?;
     String::from_utf8(bytes).map_err(|error| {
         format!("is not UTF-8 text from byte {} on: save it as UTF-8", error.utf8_error().valid_up_to())
     })

@@ -189,6 +189,7 @@ async fn serve(
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
         forward_auth,
+        relay: None,
         registry,
     };
     let listener = listen(config.listen.http).await?;

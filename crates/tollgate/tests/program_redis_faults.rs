@@ -224,13 +224,16 @@ fn records_that_are_deleted_or_damaged_are_told() {
     assert_eq!(server.remaining("window", "ada"), 7);
     order(&redis, &["DEL", "tollgate/{config}"]);
     wait_until("all that are gone are told", || missing() == 2.0);
+    order(&redis, &["DEL", "tollgate/records"]);
+    wait_until("a secret that is gone is told", || missing() == 3.0);
+    assert_eq!(redis.command(&["HEXISTS", "tollgate/records", "secret"]).text(), "1", "it was put back");
     order(&redis, &["SET", "tollgate/{config}", "not ours"]);
     wait_until("damage is told", || metric(&server, "tollgate_records_damaged_total") == 1.0);
     let lines = store_lines(&server.log());
     let errors = |words: &str| {
         lines.iter().filter(|(level, message)| level == "error" && message.contains(words)).count()
     };
-    assert_eq!((errors("are missing"), errors("cannot be read")), (2, 1), "{lines:?}");
+    assert_eq!((errors("are missing"), errors("cannot be read")), (3, 1), "{lines:?}");
 }
 
 #[test]

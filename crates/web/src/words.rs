@@ -77,9 +77,7 @@ pub(crate) fn period(limit: &Limit) -> Option<Period> {
         (1_000_000, "second"),
         (1_000, "millisecond"),
     ];
-    if let Limit::Calendar(calendar) = limit
-        && calendar.period().unit == Unit::Month
-    {
+    if limit.calendar().is_some_and(|period| period.unit == Unit::Month) {
         return Some(Period { count: 1, unit: "month" });
     }
     let micros = limit.period()?.as_micros();

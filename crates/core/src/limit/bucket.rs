@@ -5,9 +5,10 @@
 //! microseconds and a remainder in units of `1 / denominator`. This is the generic cell rate algorithm
 //! without rounding. No float is used, so no token is created or lost.
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State, TooBig};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State, TooBig};
 use crate::MAX_EXACT;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -127,16 +128,19 @@ impl Bucket {
         (cost.min(self.burst) * self.numerator.value).saturating_sub(refilled)
     }
 
-    /// Converts the used tokens from a bucket with other numbers, clamped to this one's burst.
-    pub(super) fn adopt(&self, old: &Self, state: State, now: Timestamp) -> State {
-        let State::Level(level) = state else { return state };
-        let used = u128::from(old.backlog(Some(level), now)) * u128::from(self.numerator.value);
-        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
-        State::Level(self.level(u64::try_from(backlog).unwrap_or(self.empty), now))
+    /// This bucket with its rate and burst cut to a share. A rate that does not divide its period may need
+    /// larger numbers than the whole one did; where they are too large to be exact, the burst gives way.
+    fn cut(&self, share: Share) -> Self {
+        let (rate, burst) = (share.of(self.rate), share.of(self.burst));
+        let exact = Self::new(rate, self.period, burst);
+        let exact = exact.or_else(|too_big| Self::new(rate, self.period, too_big.most));
+        exact.expect("a period of ten years leaves room for a token")
     }
 }
 
 impl Kind for Bucket {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Bucket(self.period)
     }
@@ -155,10 +159,6 @@ impl Kind for Bucket {
 
     fn matters_for(&self) -> Span {
         self.fills_in
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     /// Forgets a level that is full by now.
@@ -209,6 +209,18 @@ impl Kind for Bucket {
 
     fn blocks(&self, state: &State, draft: &Draft<'_>) -> bool {
         self.when(state, draft) > When::Now
+    }
+
+    /// Carries the used tokens over from a bucket with other numbers, clamped to this one's burst.
+    fn adopt(&self, old: &Limit, state: State, now: Timestamp) -> State {
+        let (Some(old), State::Level(level)) = (old.bucket(), &state) else { return State::Fresh };
+        let used = u128::from(old.backlog(Some(*level), now)) * u128::from(self.numerator.value);
+        let backlog = used.div_ceil(u128::from(old.numerator.value)).min(u128::from(self.empty));
+        State::Level(self.level(u64::try_from(backlog).unwrap_or(self.empty), now))
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Bucket(self.cut(share)))
     }
 
     fn idle(&self, state: &State) -> Idle {

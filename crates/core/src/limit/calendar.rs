@@ -6,9 +6,10 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::kind::{Kind, LONGEST_MATTER};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
 use super::window::{Tally, room};
-use super::{Draft, Identity, Idle, Refund, State};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -61,6 +62,8 @@ impl Calendar {
 }
 
 impl Kind for Calendar {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Calendar(&self.period)
     }
@@ -83,12 +86,8 @@ impl Kind for Calendar {
         Some(&self.period)
     }
 
-    fn names_takes(&self) -> bool {
-        false
-    }
-
-    /// Forgets a period that is over. A period that ends later than the present one was started before the
-    /// clock went back: its count becomes the present one's.
+    /// Forgets a period that is over. One that ends later than the present one was begun before
+    /// the clock went back: its count is this one's now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let edge = draft.end_of(&self.period);
         let current = state.tally().filter(|tally| tally.edge >= edge);
@@ -128,6 +127,14 @@ impl Kind for Calendar {
     /// A state alone has only the count, not the next boundary.
     fn blocks(&self, state: &State, _: &Draft<'_>) -> bool {
         state.tally().is_some_and(|tally| tally.count >= self.max)
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Calendar(Self { max: share.of(self.max), period: self.period.clone() }))
     }
 
     fn idle(&self, state: &State) -> Idle {

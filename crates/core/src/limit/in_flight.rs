@@ -5,9 +5,10 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use super::by_id::ById;
-use super::kind::{Kind, LONGEST_MATTER};
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, LONGEST_MATTER, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -93,20 +94,11 @@ impl InFlight {
         holds.by_id.retain(|hold| now < hold.renewed + lease);
         holds.recount();
     }
-
-    /// An expired lease must not be revived by a longer one, or by none.
-    pub(super) fn adopt(&self, old: &Self, mut state: State, now: Timestamp) -> State {
-        if let State::Holds(holds) = &mut state {
-            old.drop_expired(holds, now);
-            if holds.is_empty() {
-                return State::Fresh;
-            }
-        }
-        state
-    }
 }
 
 impl Kind for InFlight {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::InFlight
     }
@@ -127,11 +119,8 @@ impl Kind for InFlight {
         if self.lease.is_some() { Holding::ForATime } else { Holding::UntilReleased }
     }
 
-    fn names_takes(&self) -> bool {
-        true
-    }
-
-    /// Drops the expired holds. A renewal in the future, after the clock went back, counts as now.
+    /// Drops the holds whose lease has run out. A renewal in the future (the clock went back) was
+    /// now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Holds(holds) = state else { return *state = State::Fresh };
         self.drop_expired(holds, draft.now);
@@ -157,7 +146,7 @@ impl Kind for InFlight {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        state.holds_mut().take(draft);
+        state.change_holds(|holds| holds.take(draft));
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -175,6 +164,22 @@ impl Kind for InFlight {
         if let State::Holds(holds) = state {
             holds.refund(draft, refund);
         }
+    }
+
+    /// A lease that ran out must not be revived by a longer one, or by none.
+    fn adopt(&self, old: &Limit, mut state: State, now: Timestamp) -> State {
+        if let (Some(old), State::Holds(holds)) = (old.in_flight(), &mut state) {
+            old.drop_expired(holds, now);
+            if holds.is_empty() {
+                return State::Fresh;
+            }
+        }
+        state
+    }
+
+    /// None without a lease: only the shared store knows what lasts until it is released.
+    fn share(&self, share: Share) -> Option<Limit> {
+        self.lease.map(|lease| Limit::InFlight(Self { max: share.of(self.max), lease: Some(lease) }))
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -1,16 +1,33 @@
 //! The interface of every kind of limit. Each kind implements it in its own file; [`super::Limit`] only
 //! delegates.
 
-use super::{Draft, Holding, Identity, Idle, Period, Refund, State};
+use super::{Draft, Holding, Identity, Idle, Limit, Period, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
-use crate::time::Span;
+use crate::time::{Span, Timestamp};
 
 /// The longest time that a take is remembered for a refund.
 pub(super) const LONGEST_MATTER: Span = Span::from_secs(32 * 86_400);
 
+/// What is true of every limit of a kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Nature {
+    /// A state knows its takes by ticket, or is never evicted while it counts any. A state that only
+    /// counts cannot tell one take from another, so a store that evicts such a state must remember when
+    /// it did.
+    pub(super) names_takes: bool,
+    /// A state keeps the ticket of each take, so a take can be found and undone without its receipt.
+    pub(super) keeps_tickets: bool,
+    /// An attempt uses something up. A kind that only looks at each attempt consumes nothing.
+    pub(super) consumes: bool,
+}
+
 /// A kind of limit. A state of another kind counts as [`State::Fresh`].
 pub(super) trait Kind {
-    /// The identity of its counter.
+    /// What is true of every limit of this kind.
+    const NATURE: Nature;
+
+    /// Which counter this is.
     fn identity(&self) -> Identity<'_>;
 
     /// The number, as written.
@@ -37,12 +54,8 @@ pub(super) trait Kind {
         None
     }
 
-    /// Whether a state knows its takes by ticket, or is never evicted while it counts any. A state that only
-    /// counts cannot tell takes apart, so a store that evicts such a state must remember when it did.
-    fn names_takes(&self) -> bool;
-
-    /// Brings a state to the present: forgets what no longer counts, and clamps times in the future after the
-    /// clock went back.
+    /// Brings a state to the present: forgets what no longer counts, and clamps what lies in the future
+    /// because the clock went back.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>);
 
     /// When the draft conforms. The state must be fresh as of the draft's time.
@@ -69,6 +82,12 @@ pub(super) trait Kind {
         self.when(state, draft) > When::After(Span::ZERO)
     }
 
-    /// From when on the state equals a fresh one.
+    /// Carries a state over from a limit of the same identity with other numbers.
+    fn adopt(&self, old: &Limit, state: State, now: Timestamp) -> State;
+
+    /// This limit cut to one node's share, if a node can count it alone.
+    fn share(&self, share: Share) -> Option<Limit>;
+
+    /// From when on the state says no more than a fresh one.
     fn idle(&self, state: &State) -> Idle;
 }

@@ -9,9 +9,10 @@ use alloc::boxed::Box;
 
 use smallvec::SmallVec;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -134,6 +135,8 @@ impl Ladder {
 }
 
 impl Kind for Ladder {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Ladder(self.forget)
     }
@@ -156,12 +159,8 @@ impl Kind for Ladder {
         self.forget
     }
 
-    fn names_takes(&self) -> bool {
-        true
-    }
-
-    /// Forgets everything once the last failure is old enough. A time in the future, after the clock went
-    /// back, counts as now.
+    /// Forgets everything once the last failure is old enough. What lies in the future (the clock went
+    /// back) was now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Failures(failures) = state else { return *state = State::Fresh };
         match failures.height() {
@@ -191,9 +190,10 @@ impl Kind for Ladder {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        let failures = state.failures_mut();
+        let mut failures = state.take_failures();
         failures.push(Failure { at: draft.now, ticket: draft.ticket, count: draft.cost });
         failures.merge(self.most_entries());
+        *state = State::Failures(failures);
     }
 
     /// The capacity is the failures of the last step, or the counted ones if they are more; `remaining` is
@@ -231,6 +231,15 @@ impl Kind for Ladder {
             failures.log.drain(..gone);
             failures.recount();
         }
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    /// None: a key that fails elsewhere must not start afresh here.
+    fn share(&self, _: Share) -> Option<Limit> {
+        None
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -2,8 +2,9 @@
 
 use alloc::sync::Arc;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -32,6 +33,8 @@ impl PerAttempt {
 }
 
 impl Kind for PerAttempt {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: false, consumes: false };
+
     fn identity(&self) -> Identity<'_> {
         Identity::PerAttempt(&self.field)
     }
@@ -46,10 +49,6 @@ impl Kind for PerAttempt {
 
     fn matters_for(&self) -> Span {
         Span::ZERO
-    }
-
-    fn names_takes(&self) -> bool {
-        true
     }
 
     fn freshen(&self, state: &mut State, _: &Draft<'_>) {
@@ -68,6 +67,15 @@ impl Kind for PerAttempt {
     }
 
     fn refund(&self, _: &mut State, _: &Draft<'_>, _: Refund) {}
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    /// The whole of it: it bounds a single attempt, wherever that is made.
+    fn share(&self, _: Share) -> Option<Limit> {
+        Some(Limit::PerAttempt(self.clone()))
+    }
 
     fn idle(&self, _: &State) -> Idle {
         Idle::At(Timestamp::ZERO)

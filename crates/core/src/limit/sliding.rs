@@ -3,9 +3,10 @@
 
 use alloc::collections::VecDeque;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
 use crate::Ticket;
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -50,6 +51,8 @@ impl Sliding {
 }
 
 impl Kind for Sliding {
+    const NATURE: Nature = Nature { names_takes: true, keeps_tickets: true, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Sliding(self.period)
     }
@@ -66,11 +69,7 @@ impl Kind for Sliding {
         self.period
     }
 
-    fn names_takes(&self) -> bool {
-        true
-    }
-
-    /// Drops what no longer counts. A time in the future, after the clock went back, counts as now.
+    /// Drops what no longer counts. What lies in the future (the clock went back) was now.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Log(log) = state else { return *state = State::Fresh };
         for entry in log.entries.iter_mut().rev().take_while(|entry| entry.at > draft.now) {
@@ -106,7 +105,9 @@ impl Kind for Sliding {
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
         let entry = Entry { at: draft.now, ticket: draft.ticket, cost: draft.cost };
-        state.log_mut().push(entry);
+        let mut log = state.take_log();
+        log.push(entry);
+        *state = State::Log(log);
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -124,6 +125,14 @@ impl Kind for Sliding {
         if let State::Log(log) = state {
             log.refund(draft, refund);
         }
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Sliding(Self { max: share.of(self.max), ..*self }))
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -5,8 +5,9 @@
 
 use alloc::collections::VecDeque;
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -55,6 +56,8 @@ impl Slotted {
 }
 
 impl Kind for Slotted {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Slotted(self.period, self.slot)
     }
@@ -71,12 +74,8 @@ impl Kind for Slotted {
         Span::from_micros(self.period.as_micros() + self.slot.as_micros())
     }
 
-    fn names_takes(&self) -> bool {
-        false
-    }
-
-    /// Drops the slots that no longer count. Counts in the future, after the clock went back, move to the
-    /// present slot.
+    /// Drops the slots that no longer count. What lies in the future (the clock went back) falls
+    /// into the present slot.
     fn freshen(&self, state: &mut State, draft: &Draft<'_>) {
         let State::Slots(slots) = state else { return *state = State::Fresh };
         let present = self.index(draft.now);
@@ -119,7 +118,9 @@ impl Kind for Slotted {
     }
 
     fn take(&self, state: &mut State, draft: &Draft<'_>) {
-        state.slots_mut().add(self.index(draft.now), draft.cost);
+        let mut slots = state.take_slots();
+        slots.add(self.index(draft.now), draft.cost);
+        *state = State::Slots(slots);
     }
 
     fn read(&self, state: &State, when: When, draft: &Draft<'_>) -> Reading {
@@ -143,6 +144,14 @@ impl Kind for Slotted {
             slots.used -= back;
         }
         slots.counts.retain(|(_, count)| *count > 0);
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Slotted(Self { max: share.of(self.max), ..*self }))
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -1,7 +1,8 @@
 //! A fixed window that starts with the key's first accepted attempt; its end never moves.
 
-use super::kind::Kind;
-use super::{Draft, Identity, Idle, Refund, State};
+use super::kind::{Kind, Nature};
+use super::{Draft, Identity, Idle, Limit, Refund, State};
+use crate::outage::Share;
 use crate::reading::{Reading, When};
 use crate::time::{Span, Timestamp};
 
@@ -41,6 +42,8 @@ impl Window {
 }
 
 impl Kind for Window {
+    const NATURE: Nature = Nature { names_takes: false, keeps_tickets: false, consumes: true };
+
     fn identity(&self) -> Identity<'_> {
         Identity::Window(self.period)
     }
@@ -55,10 +58,6 @@ impl Kind for Window {
 
     fn matters_for(&self) -> Span {
         self.period
-    }
-
-    fn names_takes(&self) -> bool {
-        false
     }
 
     #[inline]
@@ -104,6 +103,14 @@ impl Kind for Window {
         {
             tally.count = tally.count.saturating_sub(amount);
         }
+    }
+
+    fn adopt(&self, _: &Limit, state: State, _: Timestamp) -> State {
+        state
+    }
+
+    fn share(&self, share: Share) -> Option<Limit> {
+        Some(Limit::Window(Self { max: share.of(self.max), ..*self }))
     }
 
     fn idle(&self, state: &State) -> Idle {

@@ -22,6 +22,17 @@ pub struct AccessKey {
     pub role: Role,
     /// The SHA-256 of the token.
     pub hash: [u8; 32],
+    /// The tenant whose mail it is about, and no other's; `None` for all tenants.
+    pub tenant: Option<MailTenant>,
+}
+
+/// The tenant of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailTenant {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The domains that its senders may have, in their normal form; any if there are none.
+    pub senders: Arc<[String]>,
 }
 
 /// The tokens for the API. They can be replaced, all at once, while the API is served. Without any key, every
@@ -98,6 +109,16 @@ impl AccessKeys {
 }
 
 impl Caller {
+    /// The tenant of its key.
+    pub(crate) fn tenant(&self) -> Option<&MailTenant> {
+        self.keys[self.index].tenant.as_ref()
+    }
+
+    /// What its key may do.
+    pub(crate) fn role(&self) -> Role {
+        self.keys[self.index].role
+    }
+
     /// The name of its key in the log.
     pub(crate) fn name(&self) -> &str {
         &self.keys[self.index].name

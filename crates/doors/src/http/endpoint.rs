@@ -18,6 +18,7 @@ use smallvec::SmallVec;
 use super::App;
 use super::auth::{Caller, Role};
 use super::incoming::{self, Room};
+use super::path;
 use super::problem::{CORRELATION_ID, Correlation, Problem};
 
 /// The longest body in bytes, unless an endpoint has its own bound.
@@ -190,6 +191,32 @@ impl Ask {
     /// The name of the request's access key, for the log.
     pub(crate) fn caller(&self) -> &str {
         self.caller.as_ref().map_or("anybody", Caller::name)
+    }
+
+    /// The caller's key; `None` where there are no keys.
+    pub(crate) fn key(&self) -> Option<&Caller> {
+        self.caller.as_ref()
+    }
+
+    /// Refuses a caller whose key belongs to another tenant.
+    pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
+        match self.key().and_then(Caller::tenant) {
+            Some(own) if *own.name != *tenant => Err(Problem::forbidden(format!(
+                "the key belongs to tenant `{}`, and may use no other",
+                own.name
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The tenant that a list is about: the one that the query names, or that of the caller's key.
+    pub(crate) fn tenant_filter(&self, name: &str) -> Result<Option<String>, Problem> {
+        let Some(asked) = self.query(name) else {
+            return Ok(self.key().and_then(Caller::tenant).map(|own| own.name.to_string()));
+        };
+        let asked = path::decode_query(asked)?;
+        self.check_tenant(&asked)?;
+        Ok(Some(asked))
     }
 
     /// The value of a query parameter.

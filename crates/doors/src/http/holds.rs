@@ -191,13 +191,9 @@ async fn order(app: &App, (rule, key): (&str, &str), order: HoldsOrder<'_>) -> R
 
 /// The limit of a rule at a key that counts holds.
 fn in_flight<'s>(rule: &Rule, counter: &Counter<'s>) -> Result<(&'s Limit, &'s InFlight), Problem> {
-    let limits = counter.plan.limits().iter();
-    let mut holds = limits.filter_map(|limit| match limit {
-        Limit::InFlight(holds) => Some((limit, holds)),
-        _ => None,
-    });
     let none = || Problem::not_found(format!("rule `{}` has no limit `at once` at this key", rule.name));
-    holds.next().ok_or_else(none)
+    let (index, holds) = counter.plan.in_flight().ok_or_else(none)?;
+    Ok((&counter.plan.limits()[index], holds))
 }
 
 fn show(app: &App, place: &Place<'_>, counter: &Counter<'_>, report: &HoldsReport) -> Answered {

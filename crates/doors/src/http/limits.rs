@@ -70,10 +70,7 @@ fn read_by(
 
 /// The rate per second and the burst, if the plan is just that.
 pub(crate) fn rate_and_burst(plan: &Plan) -> Option<(u64, u64)> {
-    match plan.limits() {
-        [Limit::Bucket(bucket)] if bucket.period() == Span::from_secs(1) => {
-            Some((bucket.rate(), bucket.burst()))
-        }
-        _ => None,
-    }
+    let [limit] = plan.limits() else { return None };
+    let bucket = limit.bucket().filter(|bucket| bucket.period() == Span::from_secs(1))?;
+    Some((bucket.rate(), bucket.burst()))
 }

@@ -89,10 +89,12 @@ pub(crate) fn written(per_hour: Option<u64>, per_day: Option<u64>, recipients: O
 impl MailLimits {
     /// A plan in these terms, if part of it fits them or it is unlimited.
     fn of(plan: &Plan) -> Option<Self> {
-        let recipients = plan.limits().iter().find_map(|limit| match limit {
-            Limit::PerAttempt(bound) if **bound.field() == *RECIPIENTS => Some(bound.max()),
-            _ => None,
-        });
+        let recipients = plan
+            .limits()
+            .iter()
+            .filter_map(Limit::per_attempt)
+            .find(|bound| **bound.field() == *RECIPIENTS)
+            .map(|bound| bound.max());
         let fits = plan.limits().is_empty() || fits(plan) || recipients.is_some();
         fits.then(|| Self {
             messages_per_hour: window(plan, HOUR).map_or(0, |(_, limit)| limit.number()),
@@ -175,5 +177,5 @@ fn fits(plan: &Plan) -> bool {
 /// The window of this length, and its index among the limits.
 fn window(plan: &Plan, period: Span) -> Option<(usize, &Limit)> {
     let mut limits = plan.limits().iter().enumerate();
-    limits.find(|(_, limit)| matches!(limit, Limit::Window(window) if window.period() == period))
+    limits.find(|(_, limit)| limit.window().is_some_and(|window| window.period() == period))
 }

@@ -122,6 +122,11 @@ impl Problem {
         }
     }
 
+    /// 503: something that this needs cannot be used now.
+    pub(crate) fn unavailable(why: String) -> Self {
+        Self(tollgate_web::Problem::unavailable(why))
+    }
+
     /// There is no memory for the body of a request.
     pub(crate) fn no_room(why: &str) -> Self {
         Self(tollgate_web::Problem::unavailable(format!("{why}: wait a moment, and ask again")))

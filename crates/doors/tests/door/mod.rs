@@ -76,7 +76,12 @@ impl Door {
     }
 
     pub fn guarded() -> Self {
-        let key = |name: &str, role| AccessKey { name: name.into(), role, hash: Sha256::digest(name).into() };
+        let key = |name: &str, role| AccessKey {
+            name: name.into(),
+            role,
+            hash: Sha256::digest(name).into(),
+            tenant: None,
+        };
         let keys = vec![key("checker", Role::Check), key("reader", Role::Read), key("boss", Role::Admin)];
         Self::with(policies(), keys, StoreKind::Memory)
     }
@@ -119,6 +124,7 @@ impl Door {
             reload,
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
+            relay: None,
             registry: Registry::default(),
         };
         Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }

@@ -85,7 +85,12 @@ pub fn door(kind: StoreKind) -> Limiter {
     let consumer = rule("consumer", &["consumer"], &["1000/hour"]);
     let rules: Vec<Arc<Rule>> = [orders, page, consumer].map(Arc::new).into();
     let orders = Policy::new("orders".into(), rules.clone(), false);
-    let key = |token: &str, role| AccessKey { name: token.into(), role, hash: Sha256::digest(token).into() };
+    let key = |token: &str, role| AccessKey {
+        name: token.into(),
+        role,
+        hash: Sha256::digest(token).into(),
+        tenant: None,
+    };
     let keys = vec![key(TOKEN, Role::Check), key("a-token-of-a-reader", Role::Read)];
     let door = Door::with(Policies::new(true, rules, vec![orders]), keys, kind);
     let known = ApiKey { name: "ada".into(), consumer: None, hash: Sha256::digest("ada-key").into() };

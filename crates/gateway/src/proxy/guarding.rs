@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use arc_swap::Guard;
-use tollgate_core::{Limit, Line, Origin, Policy, When};
+use tollgate_core::{Line, Origin, Policy, When};
 use tollgate_engine::guard::{Begun, Ending, FinishFault};
 use tollgate_engine::{Engine, Lease, Leases, Snapshot};
 use tollgate_web::Problem;
@@ -343,7 +343,7 @@ fn pause(begun: &Begun<'_>) -> Option<Duration> {
     let weighed = matches!(decision.origin, Origin::Store | Origin::Local(_));
     let slowed = |line: Line<'_>| {
         let mut limits = line.limits.iter().zip(line.readings);
-        limits.all(|(limit, reading)| reading.when <= When::Now || matches!(limit, Limit::Ladder(_)))
+        limits.all(|(limit, reading)| reading.when <= When::Now || limit.ladder().is_some())
     };
     if !weighed || begun.advice().locked_until.is_some() {
         return None;

@@ -307,3 +307,7 @@ fn when(told: i64) -> When {
         _ => When::Never,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "these are tests")]
+mod tests;

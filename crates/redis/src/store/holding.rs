@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::limit::{Hold, Limit};
+use tollgate_core::limit::Hold;
 use tollgate_core::store::{Counter, HoldsOrder, HoldsReport};
 use tollgate_core::{Charges, StoreError, Ticket, Timestamp};
 
@@ -101,12 +101,8 @@ impl RedisStore {
         name: &str,
         now: Timestamp,
     ) -> Result<BTreeMap<String, Hold>, StoreError> {
-        let kind = counter.plan.limits().iter().find_map(|limit| match limit {
-            Limit::InFlight(kind) => Some((limit, kind)),
-            _ => None,
-        });
-        let Some((limit, kind)) = kind else { return Ok(BTreeMap::new()) };
-        let Some(key) = beside(name, limit) else { return Ok(BTreeMap::new()) };
+        let Some((index, kind)) = counter.plan.in_flight() else { return Ok(BTreeMap::new()) };
+        let Some(key) = beside(name, &counter.plan.limits()[index]) else { return Ok(BTreeMap::new()) };
         let (mut holds, mut cursor) = (BTreeMap::new(), String::from("0"));
         loop {
             let words: [&[u8]; 5] = [b"HSCAN", key.as_bytes(), cursor.as_bytes(), b"COUNT", b"500"];

@@ -75,9 +75,7 @@ impl RedisStore {
         if since.is_none() {
             self.move_old_records().await?;
         }
-        if space == Namespace::Config {
-            self.keep_secret().await?;
-        }
+        let secret_was_missing = space == Namespace::Config && self.keep_secret().await?;
         let mut entries = Vec::new();
         let mut known = since;
         loop {
@@ -86,11 +84,13 @@ impl RedisStore {
             let Some(upto) = upto else {
                 // A change during this read is in the changes since `version`.
                 let entries = self.read_entries(space).await?;
-                return Ok(Changes { now, version, size, scope: Scope::All, entries });
+                let scope = Scope::All;
+                return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
             };
             entries.extend(told);
             if upto == version {
-                return Ok(Changes { now, version, size, scope: Scope::Changes, entries });
+                let scope = Scope::Changes;
+                return Ok(Changes { now, version, size, scope, entries, secret_was_missing });
             }
             known = Some(upto);
         }
@@ -174,16 +174,17 @@ impl RedisStore {
         Ok(())
     }
 
-    /// Restores the secret if another client has deleted it: secret keys are hashed with it.
-    async fn keep_secret(&self) -> Result<(), StoreError> {
-        let Some(known) = self.names.key_hash.stored() else { return Ok(()) };
+    /// Restores the secret if another client has deleted it: secret keys are hashed with it. Answers whether it was
+    /// missing.
+    async fn keep_secret(&self) -> Result<bool, StoreError> {
+        let Some(known) = self.names.key_hash.stored() else { return Ok(false) };
         let key = self.names.records();
         let reply = self.command(&key, &[b"HGET", key.as_bytes(), SECRET.as_bytes()]).await?;
         if reply.bytes() != Some(&known[..]) {
             // A node that cannot read it keeps using the one it knows.
             let _ = self.read_secret(self.patience()).await;
         }
-        Ok(())
+        Ok(reply.bytes().is_none())
     }
 
     /// Reads the secret, or creates one. It hashes secret keys, unless another one is configured.

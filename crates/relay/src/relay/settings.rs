@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::accounts::Account;
+use crate::acceptance::AcceptTerms;
+use crate::accounts::{Account, SecretKey};
 use crate::client::Timeouts;
 use crate::lanes::{LaneOptions, Retry};
 use crate::queue::QueueOptions;
@@ -14,7 +15,9 @@ use crate::server::Settings;
 /// The settings of a relay.
 #[derive(Clone, Debug)]
 pub struct RelaySettings {
-    /// How mail is accepted. The relay's name is in here.
+    /// The terms on which every door accepts mail. The relay's name is in here.
+    pub accept: AcceptTerms,
+    /// How the SMTP server behaves.
     pub server: Settings,
     /// Where the queue is.
     pub directory: PathBuf,
@@ -22,6 +25,8 @@ pub struct RelaySettings {
     pub queue: QueueOptions,
     /// The accounts that mail is handed on through; others may come at run time.
     pub accounts: Vec<Account>,
+    /// The key that seals passwords of accounts that are made at run time; without one they have no passwords.
+    pub secret_key: Option<SecretKey>,
     /// The policy over `tenant`, `account`, `recipient_domain` and `recipients` that every transaction passes.
     pub deliver: Arc<str>,
     /// How mail is delivered where no account fits; `None` if it waits for an account.
@@ -57,10 +62,12 @@ impl RelaySettings {
     /// Defaults, with a queue in this directory. No client may send yet, and there are no accounts.
     pub fn new(hostname: &str, directory: impl Into<PathBuf>) -> Self {
         Self {
-            server: Settings::new(hostname),
+            accept: AcceptTerms::new(hostname),
+            server: Settings::default(),
             directory: directory.into(),
             queue: QueueOptions { hostname: hostname.to_owned(), ..QueueOptions::default() },
             accounts: Vec::new(),
+            secret_key: None,
             deliver: "mail.deliver".into(),
             direct: None,
             authorities: None,
@@ -87,8 +94,9 @@ impl RelaySettings {
             (settings.directory.clone(), max_messages, min_free, history, history_messages)
         };
         let changed = [
-            ("relay.hostname", self.server.hostname != other.server.hostname),
+            ("relay.hostname", self.accept.hostname != other.accept.hostname),
             ("relay.queue", queue(self) != queue(other)),
+            ("relay.secret_key", self.secret_key != other.secret_key),
             ("relay.deliver", self.deliver != other.deliver),
             ("relay.direct", self.direct != other.direct),
             ("relay.tls_ca", self.authorities != other.authorities),

@@ -160,26 +160,42 @@ impl<'r> Cursor<'r> {
 
     fn state(&mut self, limit: &Limit) -> Result<State, Garbled> {
         let kind = self.bytes(1)?[0];
-        Ok(match (kind, limit) {
-            (FRESH, _) => State::Fresh,
-            (TALLY, Limit::Window(_) | Limit::Calendar(_)) => {
+        let expect = |tag: u8| if kind == tag { Ok(()) } else { Err(Garbled) };
+        if kind == FRESH {
+            return Ok(State::Fresh);
+        }
+        Ok(match limit {
+            Limit::Window(_) | Limit::Calendar(_) => {
+                expect(TALLY)?;
                 State::Tally(Tally { edge: self.moment()?, count: self.exact()? })
             }
-            (LOG, Limit::Sliding(_)) => {
+            Limit::Sliding(_) => {
+                expect(LOG)?;
                 let entry = |(at, ticket, cost)| Entry { at, ticket, cost };
                 State::Log(Box::new(self.log()?.into_iter().map(entry).collect()))
             }
-            (FAILURES, Limit::Ladder(_)) => {
+            Limit::Ladder(_) => {
+                expect(FAILURES)?;
                 let failure = |(at, ticket, count)| Failure { at, ticket, count };
                 State::Failures(Box::new(self.log()?.into_iter().map(failure).collect()))
             }
-            (SLOTS, Limit::Slotted(limit)) => {
+            Limit::InFlight(_) => {
+                expect(HOLDS)?;
+                State::Holds(Box::new(self.holds()?))
+            }
+            Limit::Slotted(limit) => {
+                expect(SLOTS)?;
                 State::Slots(Box::new(self.slots(MAX_MOMENT / limit.slot().as_micros())?))
             }
-            (LEVEL, Limit::Bucket(_)) => State::Level(Level { full_at: self.moment()?, rest: self.exact()? }),
-            (HOLDS, Limit::InFlight(_)) => State::Holds(Box::new(self.holds()?)),
-            (TOTAL, Limit::Total { .. }) => State::Total(self.exact()?),
-            _ => return Err(Garbled),
+            Limit::Bucket(_) => {
+                expect(LEVEL)?;
+                State::Level(Level { full_at: self.moment()?, rest: self.exact()? })
+            }
+            Limit::Total(_) => {
+                expect(TOTAL)?;
+                State::Total(self.exact()?)
+            }
+            Limit::PerAttempt(_) => return Err(Garbled),
         })
     }
 

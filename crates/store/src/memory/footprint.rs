@@ -1,7 +1,7 @@
 //! Estimates the memory of keys, for operators. `tests/memory_kinds.rs` measures it.
 
-use tollgate_core::Plan;
 use tollgate_core::limit::Limit;
+use tollgate_core::{Attempt, Plan};
 
 use super::pack::Fit;
 
@@ -14,6 +14,8 @@ pub struct Footprint {
     pub entry: u64,
     /// The most entries that the limits allow.
     pub most_entries: u64,
+    /// What an entry takes more if it has the longest id that there may be.
+    pub longest_id: u64,
 }
 
 /// A slot of a table, with its share of free ones.
@@ -31,6 +33,8 @@ const TAKE: u64 = 34;
 const SLOT: u64 = 20;
 /// With an id of 36 bytes, as a UUID has.
 const HOLD: u64 = 144;
+/// What the longest id takes more.
+const LONGEST_ID: u64 = (Attempt::MOST_ID_BYTES - 36) as u64;
 const FAILURE: u64 = 48;
 
 impl Footprint {
@@ -42,7 +46,7 @@ impl Footprint {
             Fit::Two => WIDE,
             Fit::Deep => NARROW + BESIDE + STATE * limits.len() as u64,
         };
-        let mut footprint = Self { key, entry: 0, most_entries: 0 };
+        let mut footprint = Self { key, entry: 0, most_entries: 0, longest_id: 0 };
         for limit in limits {
             let (fixed, entry, most) = match limit {
                 Limit::Sliding(limit) => (LOG, TAKE, limit.max()),
@@ -59,6 +63,9 @@ impl Footprint {
                 | Limit::Total(_) => (0, 0, 0),
             };
             footprint.key += fixed;
+            if limit.holds() {
+                footprint.longest_id = LONGEST_ID;
+            }
             footprint = footprint.joined(entry, most);
         }
         footprint
@@ -76,6 +83,6 @@ impl Footprint {
 
     /// The memory of a key with the most entries that its limits allow.
     pub fn most(&self) -> u64 {
-        self.with_entries(self.most_entries)
+        self.with_entries(self.most_entries).saturating_add(self.longest_id.saturating_mul(self.most_entries))
     }
 }

@@ -93,9 +93,7 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     writeln!(out, "listens on http://{}", config.listen.http)?;
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
-    if let Some(need) = config.memory_need() {
-        writeln!(out, "{}", need_in_words(need))?;
-    }
+    writeln!(out, "{}", need_in_words(config))?;
     for variable in config.valkey.iter().filter(|variable| variable.is_used()) {
         writeln!(out, "  {} {}", variable.name, variable.effect)?;
     }
@@ -129,15 +127,14 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// The most memory that the counters take, as text.
-fn need_in_words(need: MemoryNeed) -> String {
-    let bytes = memory::in_words(need.bytes);
-    match need.keys {
-        0 => format!("  counters take at most {bytes} of memory"),
-        keys => format!(
-            "  counters take at most {bytes} of memory: {keys} keys of up to {} bytes",
-            need.key_bytes
-        ),
+/// How much memory the counters take at most.
+fn need_in_words(config: &Config) -> String {
+    let MemoryNeed { keys, key_bytes, bytes } = config.memory_need();
+    let bytes = memory::in_words(bytes);
+    let when = if config.store.is_shared() { "in an outage, counters of this node" } else { "counters" };
+    match keys {
+        0 => format!("  {when} take at most {bytes} of memory"),
+        keys => format!("  {when} take at most {bytes} of memory: {keys} keys of up to {key_bytes} bytes"),
     }
 }
 
@@ -343,18 +340,19 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             })
         })
         .collect();
+    let need = config.memory_need();
     json!({
         "ok": true,
         "enabled": config.policies.enabled,
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
-        "memory": config.memory_need().map(|need| json!({
+        "memory": {
             "keys": need.keys,
             "most_key_bytes": need.key_bytes,
             "most_bytes": need.bytes,
             "machine_bytes": memory::machine_memory(Path::new("/")),
-        })),
+        },
         "on_outage": config.policies.on_outage().to_string(),
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,

@@ -17,6 +17,7 @@ use tollgate_gateway::settings::{AccessLog, Bounds, Settings};
 use tollgate_web::Answers;
 
 use super::clients::Clients;
+use super::files;
 use super::limits;
 use super::problem::{Findings, hint, listed, shown};
 use super::raw::gateway as raw;
@@ -193,10 +194,16 @@ fn access_log(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -
 
 /// The content of a PEM file that must contain `holds`.
 fn pem(file: &str, holds: &str, path: &Path, findings: &mut Findings<'_>) -> Option<Vec<u8>> {
-    let message = match std::fs::read(file) {
+    // A key may have been pasted where its file belongs.
+    let name = if file.contains('\n') || file.contains("-----") {
+        "the file that is named here".to_owned()
+    } else {
+        format!("the file `{}`", shown(file))
+    };
+    let message = match files::read(file) {
         Ok(bytes) if String::from_utf8_lossy(&bytes).contains(holds) => return Some(bytes),
-        Ok(_) => format!("the file `{}` has no `{holds}` in it: it is to be PEM", shown(file)),
-        Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
+        Ok(_) => format!("{name} has no `{holds}` in it: it is to be PEM"),
+        Err(error) => format!("{name} cannot be read: {error}"),
     };
     findings.value(path, message);
     None

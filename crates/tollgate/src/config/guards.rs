@@ -149,7 +149,7 @@ fn simple(form: &GuardForm, path: &Path, findings: &mut Findings<'_>) -> Option<
 /// A text that must be a ladder.
 fn ladder<'t>(text: &'t str, path: &Path, findings: &mut Findings<'_>) -> Option<&'t str> {
     match grammar::parse(text) {
-        Ok(Some(Limit::Ladder(_))) => Some(text),
+        Ok(Some(limit)) if limit.ladder().is_some() => Some(text),
         Ok(_) => {
             let text = shown(text);
             findings.value(
@@ -332,8 +332,5 @@ fn locks_owner(guard: &Guard, rule: &Rule) -> Option<Warning> {
 }
 
 fn ladder_of(limit: &Limit) -> Option<&tollgate_core::limit::Ladder> {
-    match limit {
-        Limit::Ladder(ladder) => Some(ladder),
-        _ => None,
-    }
+    limit.ladder()
 }

@@ -6,6 +6,7 @@ use std::fmt;
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
 
+use super::files;
 use super::hush;
 use super::problem::Findings;
 use super::raw;
@@ -167,8 +168,8 @@ fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result
 }
 
 fn from_file(file: &str) -> Result<TokenHash, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     from_token(text.trim_end(), &hush::file(file))
 }
 

@@ -2,10 +2,15 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use tollgate_core::{OnOutage, Rule};
 use tollgate_store::memory::Footprint;
 
 use super::{Config, StoreConfig, Warning};
+
+/// How many keys are remembered while a shared store cannot be used.
+pub(crate) const FALLBACK_KEYS: usize = 1_000_000;
 
 /// The most memory that counters in this process can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +24,27 @@ pub struct MemoryNeed {
 }
 
 impl Config {
-    /// The memory need of the configured rules, if the counters are in this process.
-    pub fn memory_need(&self) -> Option<MemoryNeed> {
-        let max_keys = match &self.store {
-            StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => *max_keys as u64,
-            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => return None,
+    /// The most memory that the counters of the configured rules take in this process. With a shared store these
+    /// are the counters of an outage, under the limits that hold then.
+    pub fn memory_need(&self) -> MemoryNeed {
+        let local;
+        let (policies, max_keys) = match &self.store {
+            StoreConfig::Memory { max_keys } | StoreConfig::File { max_keys, .. } => {
+                (&self.policies, *max_keys)
+            }
+            StoreConfig::Redis(_) | StoreConfig::Postgres(_) => {
+                local = self.policies.in_outage();
+                (&local, FALLBACK_KEYS)
+            }
         };
+        let max_keys = max_keys as u64;
         let (mut key_bytes, mut single, mut keyed) = (0, 0_u64, false);
-        for rule in self.policies.rules().iter().filter(|rule| rule.enabled) {
+        // A rule that denies in an outage counts nothing then.
+        let counts =
+            |rule: &&Arc<Rule>| rule.enabled && !(self.store.is_shared() && rule.on_outage == OnOutage::Deny);
+        for rule in policies.rules().iter().filter(counts) {
             let plans = std::iter::once(&rule.plan).chain(rule.overrides.values());
+            let plans = plans.filter(|plan| !self.store.is_shared() || plan.has_share());
             let most = plans.map(|plan| Footprint::of(plan).most()).max().unwrap_or(0);
             if rule.by.is_empty() {
                 single = single.saturating_add(most);
@@ -36,22 +53,36 @@ impl Config {
             }
         }
         let keys = if keyed { max_keys } else { 0 };
-        Some(MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) })
+        MemoryNeed { keys, key_bytes, bytes: keys.saturating_mul(key_bytes).saturating_add(single) }
     }
 
     /// A warning if the counters can take more memory than the machine has.
     pub(super) fn too_large(&self) -> Option<Warning> {
-        let (need, machine) = (self.memory_need()?, machine_memory(Path::new("/"))?);
+        let (need, machine) = (self.memory_need(), machine_memory(Path::new("/"))?);
         (need.bytes > machine).then(|| Warning {
             policy: None,
             message: format!(
-                "the counters can take {} if all {} keys are used up, and this machine gives the program {}",
+                "the counters can take {} {}if all {} keys are used up, and this machine gives the program {}",
                 in_words(need.bytes),
+                if self.store.is_shared() { "in an outage " } else { "" },
                 need.keys,
                 in_words(machine)
             ),
-            remedy: "lower `max_keys` in `store`, or use kinds of limits that take less for each key: `sliding by` instead of `sliding`, a window, or a bucket".to_owned(),
+            remedy: self.less_memory(),
         })
+    }
+}
+
+impl Config {
+    fn less_memory(&self) -> String {
+        let first = if self.store.is_shared() {
+            "let the rules that take the most say `on_outage: allow` or `deny`"
+        } else {
+            "lower `max_keys` in `store`"
+        };
+        format!(
+            "{first}, or use kinds of limits that take less for each key: `sliding by` instead of `sliding`, a window, or a bucket"
+        )
     }
 }
 

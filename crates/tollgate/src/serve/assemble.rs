@@ -16,6 +16,7 @@ use tollgate_store::file::{FileEvent, FileOptions, FileStore, OpenReport, Syncin
 use tollgate_store::{MemoryStore, SteadyClock, SystemClock};
 
 use super::metrics;
+use crate::config::memory::FALLBACK_KEYS;
 use crate::config::{ApiKey, Config, Role, StoreConfig, Sync};
 
 /// The parts of a running server.
@@ -30,9 +31,6 @@ pub(crate) struct Assembly {
     /// Paces attempts, for every door.
     pub(crate) pacer: Pacer,
 }
-
-/// How many keys are kept during an outage of the shared store.
-const FALLBACK_KEYS: usize = 1_000_000;
 
 struct Kept {
     store: Arc<dyn Store>,
@@ -183,7 +181,7 @@ pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        AccessKey { name: key.name.clone(), role, hash: key.token.bytes() }
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant: None }
     };
     config.keys.iter().map(key).collect()
 }

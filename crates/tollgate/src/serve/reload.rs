@@ -52,7 +52,7 @@ impl Source {
 
     /// The current content of the file, if there is one.
     pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
-        self.path.as_ref().and_then(|path| std::fs::read(path).ok())
+        self.path.as_ref().and_then(|path| config::file_bytes(path).ok())
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) fn rate_limit_and_type(
     reading: Reading,
     headers: &mut impl HeaderSink,
 ) {
-    if !matches!(limit, Limit::Bucket(_)) {
+    if limit.bucket().is_none() {
         headers.forget(BURST);
     }
     if reading.reset.is_none() {
@@ -48,7 +48,7 @@ pub(super) fn rate_limit_and_type(
 #[inline]
 fn show(limit: &Limit, reading: Reading, headers: &mut impl HeaderSink) {
     headers.number(LIMIT, limit.number());
-    if let Limit::Bucket(bucket) = limit {
+    if let Some(bucket) = limit.bucket() {
         headers.number(BURST, bucket.burst());
     }
     headers.number(REMAINING, reading.remaining);

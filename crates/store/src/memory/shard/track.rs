@@ -144,6 +144,6 @@ fn entries(state: &State) -> usize {
         State::Slots(slots) => slots.counts().len(),
         State::Holds(holds) => holds.iter().len(),
         State::Failures(failures) => failures.iter().len(),
-        _ => 1,
+        State::Fresh | State::Tally(_) | State::Level(_) | State::Total(_) => 1,
     }
 }

@@ -9,6 +9,7 @@ use tollgate_web::identity::{BadTokens, TokenKey, TokenSettings, Tokens};
 
 use super::raw;
 use super::raw::Tokens as Written;
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::Findings;
@@ -114,8 +115,8 @@ fn variable(name: &str, environment: &HashMap<String, String>) -> Result<String,
 }
 
 fn file(name: &str) -> Result<String, String> {
-    let text = std::fs::read_to_string(name);
-    // Removes the final line break of an editor, which is not part of a secret.
+    let text = files::read_text(name);
+    // A file that an editor wrote ends with a line's end, which is no part of a secret.
     text.map(|text| text.trim_end_matches(['\r', '\n']).to_owned())
         .map_err(|error| format!("{} cannot be read: {error}", hush::file(name)))
 }

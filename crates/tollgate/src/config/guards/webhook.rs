@@ -10,6 +10,7 @@ use std::time::Duration;
 use http::Uri;
 use tollgate_core::Span;
 
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::Findings;
@@ -177,7 +178,7 @@ fn secret(
         }
         (None, Some(file)) => {
             let holder = hush::file(file);
-            let text = std::fs::read_to_string(file).map_err(|error| format!("cannot be read: {error}"));
+            let text = files::read_text(file).map_err(|error| format!("cannot be read: {error}"));
             ("secret_file", holder, text.map(|text| text.trim_end().to_owned()))
         }
         (None, None) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tollgate_core::Span;
 
+use crate::config::files;
 use crate::config::hush;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
@@ -153,9 +154,9 @@ pub(super) fn from_environment(
 }
 
 pub(super) fn from_file(file: &str) -> Result<Password, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
-    // Removes the final line break of an editor, which is not part of the password.
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    // A file that an editor wrote ends with a line's end, which is no part of the password.
     let password = text.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
         return Err(format!("{} is empty", hush::file(file)));
@@ -191,7 +192,7 @@ pub(super) fn authorities(
     findings: &mut Findings<'_>,
 ) -> Option<Option<PathBuf>> {
     let Some(file) = &table.tls_ca else { return Some(None) };
-    let message = match std::fs::read_to_string(file) {
+    let message = match files::read_text(file) {
         Ok(text) if text.contains("-----BEGIN CERTIFICATE-----") => return Some(Some(PathBuf::from(file))),
         Ok(_) => format!("the file `{}` has no certificate in it, as PEM", shown(file)),
         Err(error) => format!("the file `{}` cannot be read: {error}", shown(file)),
