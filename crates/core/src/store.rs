@@ -238,13 +238,13 @@ impl HoldsOrder<'_> {
 /// The result of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether all
-    /// ids are held now.
+    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether
+    /// all ids are held now.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were renewed,
-    /// released or claimed.
+    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were
+    /// renewed, released or claimed.
     pub holds: Vec<(String, Hold)>,
 }
 
