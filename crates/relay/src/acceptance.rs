@@ -6,6 +6,7 @@
 
 mod policy;
 mod refusal;
+mod submission;
 mod text;
 mod trace;
 
@@ -21,11 +22,10 @@ use tollgate_engine::{Admissions, PacedLog, Taken};
 
 pub(crate) use policy::{Question, ask};
 pub use refusal::{Limited, NotAccepted, RefusalReason};
+pub use submission::{AcceptTerms, Submission, Via};
 
-use crate::lanes::Priority;
-use crate::message::{
-    Accepted, Envelope, Idempotency, Incoming, Intake, MessageId, Needs, Origin, Recipient, ReportWish,
-};
+use crate::message::{Accepted, Envelope, Incoming, Intake, MessageId, Needs, Origin};
+use crate::meters::RelayMeters;
 use crate::session::address::Address;
 use crate::session::headers::HeaderRewriter;
 use crate::session::{Identity, TextFault};
@@ -46,57 +46,8 @@ pub struct Acceptances {
     /// The wall clock: for dates and ids.
     pub clock: Arc<dyn Clock>,
     terms: ArcSwap<AcceptTerms>,
+    meters: RelayMeters,
     refusals: PacedLog,
-}
-
-/// The terms on which mail is accepted at every door.
-#[derive(Clone, Debug)]
-pub struct AcceptTerms {
-    /// The name of this relay.
-    pub hostname: String,
-    /// The policy over `sender`, `domain`, `ip`, `user`, `api_key`, `tenant` and `recipients` that every message
-    /// passes.
-    pub policy: Option<Arc<str>>,
-    /// The largest message, in bytes.
-    pub max_size: u64,
-    /// The most recipients of one message.
-    pub max_recipients: usize,
-}
-
-/// Everything about a message that is submitted but its text.
-#[derive(Clone, Debug)]
-pub struct Submission {
-    /// Who submits it.
-    pub identity: Identity,
-    /// The client's address.
-    pub client: IpAddr,
-    /// The sender; `None` is the null sender.
-    pub sender: Option<Address>,
-    /// Who gets it. An address that is named twice gets one copy.
-    pub recipients: Vec<Recipient>,
-    /// The account to send it through, if the client names one.
-    pub account: Option<String>,
-    /// Which messages it goes before.
-    pub priority: Priority,
-    /// Whether the client uses SMTPUTF8: header fields beyond ASCII are UTF-8 then.
-    pub utf8: bool,
-    /// The delivery reports that the sender wishes.
-    pub report: ReportWish,
-    /// Makes sure that the same submission is accepted once.
-    pub idempotency: Option<Idempotency>,
-    /// How it came, for the `Received` field.
-    pub via: Via,
-    /// The id by which the client knows the submission. By default that is the message's own.
-    pub correlation: Option<String>,
-}
-
-/// How a message came to this relay.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Via {
-    /// The name that the client gave itself.
-    pub client_name: Option<String>,
-    /// The protocol, as `Received` names it: `ESMTPSA`, `HTTP`.
-    pub protocol: String,
 }
 
 /// A message that may come in. Dropped before it is finished, it leaves nothing behind and is refunded.
@@ -125,7 +76,13 @@ impl Acceptances {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let terms = ArcSwap::from_pointee(terms);
-        Self { admissions, intake, clock, terms, refusals: PacedLog::default() }
+        let meters = RelayMeters::new();
+        Self { admissions, intake, clock, terms, meters, refusals: PacedLog::default() }
+    }
+
+    /// Counts into these meters.
+    pub fn with_meters(self, meters: RelayMeters) -> Self {
+        Self { meters, ..self }
     }
 
     /// The terms in force.
@@ -149,7 +106,13 @@ impl Acceptances {
         policy::most_recipients(&self.admissions.engine, terms.policy.as_deref()?, identity, client, sender)
     }
 
+    /// Counts a refusal, of a message or of a connection.
+    pub(crate) fn count(&self, reason: &RefusalReason) {
+        self.meters.rejected(reason.level());
+    }
+
     fn refuse(&self, refusal: NotAccepted, submission: &Submission) -> NotAccepted {
+        self.count(&refusal.reason);
         if let Some(held_back) = self.refusals.admit(self.clock.now()) {
             tracing::info!(
                 component = "relay",
@@ -166,13 +129,6 @@ impl Acceptances {
             );
         }
         refusal
-    }
-}
-
-impl AcceptTerms {
-    /// Defaults: no policy, 50 MiB, 1,000 recipients.
-    pub fn new(hostname: impl Into<String>) -> Self {
-        Self { hostname: hostname.into(), policy: None, max_size: 50 << 20, max_recipients: 1_000 }
     }
 }
 
@@ -232,6 +188,7 @@ impl Acceptance {
         match self.conclude().await {
             Ok(Accepted::Now(id)) => {
                 self.taken.keep();
+                self.doors.meters.accepted();
                 self.log(id);
                 Ok(Accepted::Now(id))
             }
@@ -246,6 +203,13 @@ impl Acceptance {
                 Err(refusal)
             }
         }
+    }
+
+    /// Refuses the message for a fault that its door found in the text.
+    pub async fn refuse(mut self, fault: TextFault) -> NotAccepted {
+        let refusal = self.give_up(RefusalReason::Text(fault));
+        self.refund().await;
+        refusal
     }
 
     /// Gives the message up. Answers when its charge is refunded, unless the store is slow.

@@ -115,7 +115,8 @@ impl Relay {
             meters: meters.clone(),
         }));
         let engine = Arc::clone(&admissions.engine);
-        let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
+        let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
+        let acceptances = Arc::new(acceptances.with_meters(meters.clone()));
         let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let book = AccountBook::new(
             engine,

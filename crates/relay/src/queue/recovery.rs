@@ -13,7 +13,7 @@ use super::codec::Row;
 use super::disk::Disk;
 use super::item::{Event, EventKind, Item, ItemKey, Kept, OpenAttempt, Place};
 use super::settle::Reporting;
-use super::tables::{FORMAT, META, Tables, Waiting, file_name, split, waiting};
+use super::tables::{FORMAT, META, Tables, Waiting, file_name, waiting};
 use super::writer::builder;
 use crate::message::MessageId;
 
@@ -274,7 +274,7 @@ fn rebuild(
     reporting: &Reporting<'_>,
     found: &mut Found,
 ) -> Result<(), OpenError> {
-    let Some(mut item) = split(&kept.envelope).into_iter().nth(key.number as usize) else {
+    let Some(mut item) = Item::of(&kept.envelope).into_iter().nth(key.number as usize) else {
         // The envelope has no such item.
         return Ok(tables.close_item(&mut kept, now, reporting)?);
     };
