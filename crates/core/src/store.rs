@@ -46,6 +46,12 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
+    /// Answers when everything that was taken so far survives a crash of this process. A store that keeps counters
+    /// only in memory promises nothing, and answers at once; so does one whose server has its own settings for that.
+    fn durable(&self) -> Answer<'_, ()> {
+        Answer::ready(Ok(()))
+    }
+
     /// Whether takes, refunds and orders about holds are always answered at once, so that callers never have
     /// to wait.
     fn answers_at_once(&self) -> bool {

@@ -80,6 +80,22 @@ impl Barrier {
     }
 }
 
+/// An attempt without a policy that the blocklist blocks.
+#[must_use = "what is blocked has to be noted"]
+pub struct Blocked<'e> {
+    engine: &'e Engine,
+    listing: Arc<Listing>,
+}
+
+impl Blocked<'_> {
+    /// Records it in the metrics, the journal and the log. `correlation` is the caller's id of the attempt.
+    /// Returns the entry that blocks it.
+    pub fn note(self, correlation: &str) -> Arc<Listing> {
+        self.engine.note_barred_elsewhere(&self.listing, correlation, self.engine.store_time());
+        self.listing
+    }
+}
+
 impl Engine {
     /// The metrics of the lists.
     pub fn list_meters(&self) -> &ListMeters {
@@ -98,22 +114,20 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// The entry that blocks these fields, for doors that let requests without a policy pass.
-    /// [`Engine::tell_barred`] records it.
-    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Arc<Listing>> {
-        if !self.barrier.any.load(Ordering::Acquire) || !self.pin().policies.enabled {
+    /// Checks the blocklist for an attempt without a policy. [`Blocked::note`] records a blocked attempt and
+    /// returns its entry.
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Blocked<'_>> {
+        if !self.has_lists() {
             return None;
         }
         let pinned = self.pin();
+        if !pinned.policies.enabled {
+            return None;
+        }
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
-        self.lists().bar(fields, || self.store_time()).cloned()
-    }
-
-    /// Records that an entry blocked an attempt without a policy. `correlation` is the caller's id of the
-    /// attempt.
-    pub fn tell_barred(&self, listing: &Arc<Listing>, correlation: &str) {
-        self.note_barred_elsewhere(listing, correlation, self.store_time());
+        let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
+        Some(Blocked { engine: self, listing })
     }
 
     /// The lists in force.

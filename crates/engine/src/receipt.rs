@@ -205,7 +205,8 @@ impl Draft<'_> {
     /// Adds a taken charge.
     pub(crate) fn add(&mut self, rule: &str, key: &str, cost: u64) {
         for text in [rule, key] {
-            self.text.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
+            let length = u16::try_from(text.len()).expect("rules and keys are shorter than 64 KiB");
+            self.text.extend_from_slice(&length.to_le_bytes());
             self.text.extend_from_slice(text.as_bytes());
         }
         self.text.extend_from_slice(&cost.to_le_bytes());
@@ -254,8 +255,36 @@ fn text(body: &mut &[u8]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tollgate_core::Rule;
+    use tollgate_core::key::MOST_FIELD_BYTES;
 
     use super::*;
+
+    #[test]
+    fn a_text_of_an_earlier_format_or_another_kind_of_text_is_refused() {
+        let seal = Seal::new([7; 32]);
+        let receipt = Receipt { ticket: Ticket(1), at: Timestamp::from_micros(1), taken: Vec::new() };
+        let text = seal.seal(Kind::Receipt, &receipt);
+        let bytes = BASE64URL_NOPAD.decode(text.as_bytes()).unwrap();
+        assert_eq!(bytes[0], VERSION);
+        // Earlier formats began with their kind, and a later one will begin with a greater version.
+        for version in (0..=u8::MAX).filter(|version| *version != VERSION) {
+            let other: Vec<u8> = [version].into_iter().chain(bytes[1..].iter().copied()).collect();
+            assert_eq!(seal.open(&BASE64URL_NOPAD.encode(&other)), Err(Forged), "version {version}");
+        }
+        // A receipt as the first format had it: kind, ticket, time, and a tag of 16 bytes.
+        let old: Vec<u8> = [1].into_iter().chain([0; 8]).chain([9; 8]).chain([5; 16]).collect();
+        assert_eq!(seal.open(&BASE64URL_NOPAD.encode(&old)), Err(Forged));
+    }
+
+    #[test]
+    fn the_longest_keys_that_rules_make_are_sealed() {
+        let key = "k".repeat(Rule::MOST_FIELDS * 2 * (MOST_FIELD_BYTES + 1));
+        let line = ReceiptLine { rule: "r".into(), key, cost: 1 };
+        let receipt = Receipt { ticket: Ticket(1), at: Timestamp::from_micros(1), taken: vec![line] };
+        let seal = Seal::new([7; 32]);
+        assert_eq!(seal.open(&seal.seal(Kind::Receipt, &receipt)), Ok((Kind::Receipt, receipt)));
+    }
 
     proptest! {
         #[test]

@@ -307,16 +307,6 @@ impl Engine {
         !far && self.own_store(home).answers_at_once()
     }
 
-    /// Releases a hold where that needs no waiting.
-    pub(crate) fn release_at_once(&self, home: Home, counter: &Counter<'_>, id: &str) {
-        match self.own_store(home).holds(counter, HoldsOrder::ReleaseMany(&[id])) {
-            // A damaged or missing key has no holds.
-            Answer::Ready(_) => {}
-            Answer::Later(_) => unreachable!("it says that it answers at once"),
-        }
-        self.ordered(counter, HoldsOrder::ReleaseMany(&[id]));
-    }
-
     /// Executes an order on holds in their home.
     pub(crate) async fn order_at(
         &self,

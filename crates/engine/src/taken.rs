@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
-use tollgate_core::store::Refunded;
-use tollgate_core::{Charges, Decision, Policies, Statuses, StoreError, Ticket, Timestamp};
+use tollgate_core::store::{Answer, Refunded};
+use tollgate_core::{
+    Charges, Decision, OutcomeClass, OutcomeClasses, Policies, StoreError, Ticket, Timestamp,
+};
 
 use crate::admit::{Unsettled, at_first_poll};
 use crate::calendar::page;
@@ -59,7 +61,7 @@ struct Charged {
     key: Box<str>,
     cost: u64,
     /// The outcomes that count; `None` if all do.
-    counts: Option<Statuses>,
+    counts: Option<OutcomeClasses>,
 }
 
 /// A refund that is sent to a shared store. Unless it is settled it is tried again, even if its caller is
@@ -88,7 +90,7 @@ impl Taken {
     }
 
     /// Reports how the attempt ended. Charges of rules that do not count this outcome are refunded, once.
-    pub fn settle(&mut self, outcome: u16) -> Refunding {
+    pub fn settle(&mut self, outcome: OutcomeClass) -> Refunding {
         self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
     }
 
@@ -97,12 +99,22 @@ impl Taken {
         self.refund_where(|_| true)
     }
 
+    /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
+    /// store promises that ([`Store::durable`](tollgate_core::Store::durable)). Call it before
+    /// [`Taken::keep`], after which it waits for nothing.
+    pub fn durable(&self) -> Answer<'_, ()> {
+        match &self.owed {
+            Some(owed) => owed.engine.own_store(owed.pending.home).durable(),
+            None => Answer::ready(Ok(())),
+        }
+    }
+
     /// Its holds, for a caller that keeps them longer than the attempt.
     pub fn lease(&mut self) -> Option<Lease> {
         self.lease.take()
     }
 
-    fn refund_where(&mut self, is_owed: impl Fn(Option<Statuses>) -> bool) -> Refunding {
+    fn refund_where(&mut self, is_owed: impl Fn(Option<OutcomeClasses>) -> bool) -> Refunding {
         let Some(owed) = self.owed.take() else { return Refunding(None) };
         let Owed { engine, mut pending, .. } = *owed;
         pending.charged.retain(|charged| is_owed(charged.counts));
@@ -128,7 +140,7 @@ impl Pending {
     /// What may be refunded of a decision: everything, or the charges of rules that count only some outcomes.
     fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
-        if decision.outcome.taken == 0 || !(all || decision.policy().counts_answers()) {
+        if decision.outcome.taken == 0 || !(all || decision.policy().counts_outcomes()) {
             return None;
         }
         let charged: SmallVec<[Charged; 1]> = decision

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use support::{START, admissions, policies, rule};
 use tokio::runtime::Runtime;
-use tollgate_core::{Attempt, Clock, Origin, Policies, Records, Span, Store};
+use tollgate_core::{Attempt, Clock, Origin, OutcomeClass, Policies, Records, Span, Store};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::{Engine, Fallback, Lease, Leases, Parts, Terms};
 use tollgate_redis::{RedisStore, Settings};
@@ -146,7 +146,7 @@ fn an_answer_that_does_not_count_is_given_back_for_all_nodes() {
         let admit = admissions(&one.engine).pin().admit(&attempt, Terms::default(), Engine::receipt);
         let mut admission = site.runtime.block_on(admit).unwrap();
         let receipt = admission.seen.unwrap();
-        site.runtime.block_on(admission.taken.settle(status)).unwrap();
+        site.runtime.block_on(admission.taken.settle(OutcomeClass(status))).unwrap();
         assert_eq!(other.left("login", &fields), expected, "{status}");
         if status == 500 {
             let rest = site

@@ -11,7 +11,7 @@ use support::pacing::{RuntimeClock, SlowStore, Trace, Track, begin, in_virtual_t
 use support::{policies, rule};
 use tokio::time::sleep;
 use tollgate_core::store::{Counter, Forget, HoldsOrder};
-use tollgate_core::{Attempt, OnExceed, Policies, Rule, Span};
+use tollgate_core::{Attempt, OnExceed, OutcomeClass, Policies, Rule, Span};
 use tollgate_engine::engine::RefundPart;
 use tollgate_engine::pacer::{Bound, Unpaced};
 use tollgate_engine::{Ask, Leases, PacerOptions};
@@ -107,7 +107,7 @@ fn what_an_answer_gives_back_lets_the_first_in_who_waits() {
         let mut second = Box::pin(track.acquire("run", &A));
         begin(&mut second).await;
         sleep(Duration::from_millis(300)).await;
-        assert!(first.settle(200).is_made());
+        assert!(first.settle(OutcomeClass(200)).is_made());
         assert_eq!(second.await.unwrap().waited, Span::from_millis(300));
     });
 }

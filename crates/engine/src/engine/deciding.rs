@@ -59,6 +59,9 @@ impl Manner {
 
 impl Engine {
     /// Decides an attempt: everything it asks for is taken, or nothing.
+    ///
+    /// This and the next two functions are the layer below [`Pinned::admit`](crate::Pinned::admit), which
+    /// doors use. They do not wait, keep no leases, and refund nothing when a caller goes away.
     pub async fn decide<'a>(
         &self,
         pinned: &'a Snapshot,
@@ -69,7 +72,7 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Returns what [`Engine::decide`] would, and takes nothing.
+    /// Returns what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
         self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
@@ -82,7 +85,7 @@ impl Engine {
         self.at_once
     }
 
-    /// Decides an attempt. The decision is written in place.
+    /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
     pub async fn decide_as<'a>(
         &self,

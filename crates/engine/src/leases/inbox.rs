@@ -10,8 +10,10 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use smallvec::SmallVec;
 use tokio::sync::{Notify, oneshot};
+use tollgate_core::store::HoldsOrder;
 use tollgate_core::{Plan, Timestamp, store};
 
+use crate::admit::at_first_poll;
 use crate::engine::Engine;
 use crate::receipt::Home;
 
@@ -95,7 +97,10 @@ impl Inbox {
             for KeptSite { plan, key, .. } in &kept.sites {
                 let current = pinned.policies_of(kept.home).rule(plan.rule());
                 let plan = current.map_or(plan, |rule| rule.plan_at(key));
-                self.engine.release_at_once(kept.home, &store::Counter { plan, key }, &kept.id);
+                let (counter, ids) = (store::Counter { plan, key }, [&*kept.id]);
+                // Ready at once in this process; what is damaged or gone holds nothing.
+                let _ =
+                    at_first_poll(self.engine.order_at(kept.home, &counter, HoldsOrder::ReleaseMany(&ids)));
             }
         }
         // A hold taken here may meanwhile be in the shared store.

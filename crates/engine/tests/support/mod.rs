@@ -10,8 +10,8 @@ use std::sync::Arc;
 use futures_lite::future::block_on;
 use tollgate_core::key::FieldKind;
 use tollgate_core::{
-    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, Plan, Policies, Policy, Reason,
-    Records, Rule, Store, Timestamp,
+    Attempt, Clock, Decision, Field, Limit, OnExceed, OnOutage, Origin, OutcomeClass, OutcomeClasses, Plan,
+    Policies, Policy, Reason, Records, Rule, Store, Timestamp,
 };
 use tollgate_engine::{Admissions, Engine, Fault, Leases, Parts, Snapshot, Taken, Terms};
 use tollgate_store::{ManualClock, MemoryStore};
@@ -85,7 +85,19 @@ pub(crate) mod rule {
 
     /// A rule that counts only these outcomes.
     pub(crate) fn counting(name: &str, limits: &[&str], count_when: &str) -> Rule {
-        Rule { count_when: Some(count_when.parse().unwrap()), ..rejecting(name, &[name], limits) }
+        Rule { count_when: Some(classes(count_when)), ..rejecting(name, &[name], limits) }
+    }
+
+    /// The classes of answers such as `[401, 403]` or `not 5xx`.
+    fn classes(written: &str) -> OutcomeClasses {
+        let others = written.starts_with("not ");
+        let words = written.trim_start_matches("not ").split(|c: char| !c.is_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        let is_named = |class: &u16| {
+            let text = class.to_string();
+            words.iter().any(|word| text.starts_with(word.trim_end_matches("xx")))
+        };
+        (100..600).filter(|class| is_named(class) != others).map(OutcomeClass).collect()
     }
 
     /// A rule with this `on_outage`.
