@@ -81,7 +81,7 @@ const AT_DELIVER: &[&str] = &["tenant", "account", "recipient_domain", "recipien
 const AT_LOGIN: &[&str] = &["ip", "client_ip", "user", "account"];
 /// Whoever sees sealed passwords could try out shorter secrets.
 const LEAST_SECRET: usize = 16;
-const MOST_LIFETIME: Span = Span::from_secs(30 * 86_400);
+const MOST_LIFETIME: Span = Span::from_secs(28 * 86_400);
 
 /// What the section means.
 pub(super) fn mean(
