@@ -26,6 +26,7 @@ use crate::accounts::{AccountBook, Accounts};
 use crate::client::{Client, ClientOptions, authorities};
 use crate::direct::Direct;
 use crate::limits::Limits;
+use crate::meters::RelayMeters;
 use crate::queue::disk::{Directory, Disk};
 use crate::queue::{OpenError, Opened, Queue};
 use crate::sender::{Sender, SenderParts};
@@ -48,6 +49,7 @@ pub struct Relay {
     sender: Arc<Sender>,
     accounts: Arc<Accounts>,
     book: Arc<AccountBook>,
+    meters: RelayMeters,
     /// The settings in force. Those that need a restart are as they were at the start.
     settings: Mutex<RelaySettings>,
     sending: Mutex<Option<Sending>>,
@@ -99,16 +101,18 @@ impl Relay {
         tell(&settings.directory, &opened);
         let accounts = Arc::new(Accounts::default());
         let intake = Arc::new(queue.clone());
+        let meters = RelayMeters::new();
         let sender = Arc::new(Sender::new(SenderParts {
             queue: queue.clone(),
             client,
-            limits: Limits::new(Arc::clone(&admissions.engine), &settings.deliver),
+            limits: Limits::new(admissions.clone(), &settings.deliver),
             accounts: Arc::clone(&accounts),
             direct,
             clock: Arc::clone(&clock),
             retry: settings.retry.clone(),
             lanes: settings.lanes.clone(),
             most_recipients: settings.most_recipients,
+            meters: meters.clone(),
         }));
         let engine = Arc::clone(&admissions.engine);
         let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
@@ -123,12 +127,15 @@ impl Relay {
         book.configure(settings.accounts.iter().cloned());
         let sending = Mutex::new(Some(Sending::start(&sender, &book, opened)));
         let settings = Mutex::new(settings);
-        Ok(Self { queue, acceptances, server, sender, accounts, book, settings, sending })
+        Ok(Self { queue, acceptances, server, sender, accounts, book, meters, settings, sending })
     }
 
     /// Accepts connections until the relay ends.
     pub fn listen(&self, listener: TcpListener, kind: Kind) {
         let server = self.server.clone();
+        if let Ok(address) = listener.local_addr() {
+            self.sender.avoid(address);
+        }
         tokio::spawn(async move { server.listen(listener, kind).await });
     }
 
@@ -145,6 +152,11 @@ impl Relay {
     /// Where they are handed on.
     pub fn accounts(&self) -> &Arc<Accounts> {
         &self.accounts
+    }
+
+    /// What is counted about them.
+    pub fn meters(&self) -> &RelayMeters {
+        &self.meters
     }
 
     /// What every door accepts them with.

@@ -6,13 +6,11 @@ mod keeping;
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 
 use keeping::dns::{self, Known};
-use keeping::forgetful::Forgetful;
 use keeping::script::{Act, Scripted, with};
-use keeping::stand::{Limited, Stand};
-use keeping::{clock, envelope, submit};
+use keeping::stand::{Limited, Setup, Stand};
+use keeping::{envelope, submit};
 use tollgate_core::Span;
 use tollgate_relay::direct::{Direct, Route};
 use tollgate_relay::queue::{EventKind, RecipientState};
@@ -42,7 +40,7 @@ async fn direct(port: u16) -> Direct {
 }
 
 async fn stand(port: u16, limited: Limited) -> Stand {
-    Stand::start_direct(Arc::new(Forgetful::new()), clock(), limited, vec![], Some(direct(port).await)).await
+    Stand::start_with(Setup { direct: Some(direct(port).await), ..Setup::new(limited, vec![]) }).await
 }
 
 #[tokio::test]
@@ -73,7 +71,7 @@ async fn dns_says_where_mail_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn mail_goes_to_the_first_host_that_answers_under_the_limits_of_its_domain() {
     let sink = Sink::start();
-    let limited = Limited { account: &["1/hour sliding"], domain: &["2/hour sliding"], domains: &[] };
+    let limited = Limited { account: &["1/hour sliding"], domain: &["2/hour sliding"], ..Limited::default() };
     let stand = stand(sink.port(), limited).await;
     for id in 0..3 {
         submit(&stand.queue, envelope(id, &["a@two.example"]), b"x\r\n").await.unwrap();

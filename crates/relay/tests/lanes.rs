@@ -34,17 +34,20 @@ fn waiting(number: u128, tenant: &str, domain: &str, recipients: u32, due: u64) 
 }
 
 fn limit(until: u64) -> End {
-    End::Blocked(Sleep { until: at(until), cause: Cause::Limit, reason: "10/min".to_owned(), shared: None })
+    End::Blocked(Sleep::new(at(until), Cause::Limit, "10/min".to_owned()))
 }
 
 /// Blocked by what other lanes are blocked by.
 fn together(bound: &str, until: u64) -> End {
-    let (cause, reason) = (Cause::Limit, bound.to_owned());
-    End::Blocked(Sleep { until: at(until), cause, reason, shared: Some(bound.into()) })
+    let sleep = Sleep::new(at(until), Cause::Limit, bound.to_owned());
+    End::Blocked(Sleep { shared: Some(bound.into()), ..sleep })
 }
 
 fn lanes(per_lane: u32, in_total: u32) -> Lanes {
-    Lanes::new(LaneOptions { quantum: 10, per_lane, in_total })
+    let slow_after = Span::from_secs(1_000_000);
+    let options =
+        LaneOptions { quantum: 10, per_lane, in_total, per_tenant: in_total, slow_after, most_slow: 10 };
+    Lanes::new(options)
 }
 
 fn all(lanes: &mut Lanes, now: u64) -> Vec<u128> {
@@ -62,7 +65,7 @@ fn items_come_by_priority_then_by_due_time() {
         (5, Priority::High, 99),
         (6, Priority::Normal, 1),
     ] {
-        lanes.add(&waiting(number, "acme", "one.example", 1, due), priority, START);
+        lanes.add(&Waiting { priority, ..waiting(number, "acme", "one.example", 1, due) }, START);
     }
     assert_eq!(all(&mut lanes, 50), [4, 2, 6, 1, 3]);
     assert_eq!(lanes.wake_at(), Some(at(99)));
@@ -74,9 +77,9 @@ fn items_come_by_priority_then_by_due_time() {
 fn a_blocked_lane_sleeps_with_one_timer_and_delays_no_other() {
     let mut lanes = lanes(10, 1_000);
     for number in 0..500 {
-        lanes.add(&waiting(number, "acme", "full.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", "full.example", 1, 0), START);
     }
-    lanes.add(&waiting(900, "acme", "free.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(900, "acme", "free.example", 1, 0), START);
     let first = lanes.next(START).unwrap();
     assert_eq!(first.item, key(0));
     lanes.done(first.item, limit(60), START);
@@ -92,8 +95,8 @@ fn a_blocked_lane_sleeps_with_one_timer_and_delays_no_other() {
 fn a_lane_that_hangs_takes_no_more_than_its_share() {
     let mut lanes = lanes(3, 5);
     for number in 0..50 {
-        lanes.add(&waiting(number, "slow", "slow.example", 1, 0), Priority::Normal, START);
-        lanes.add(&waiting(100 + number, "quick", "quick.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "slow", "slow.example", 1, 0), START);
+        lanes.add(&waiting(100 + number, "quick", "quick.example", 1, 0), START);
     }
     let in_flight = all(&mut lanes, 0);
     assert_eq!(in_flight.len(), 5);
@@ -114,8 +117,8 @@ fn tenants_share_by_recipients_whatever_their_lanes_and_items() {
     let mut lanes = lanes(1_000, 1_000);
     for number in 0..1_000 {
         let domain = format!("d{}.example", number % 50);
-        lanes.add(&waiting(number, "many-lanes", &domain, 1, 0), Priority::Normal, START);
-        lanes.add(&waiting(2_000 + number, "large-items", "one.example", 20, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "many-lanes", &domain, 1, 0), START);
+        lanes.add(&waiting(2_000 + number, "large-items", "one.example", 20, 0), START);
     }
     let mut served: BTreeMap<String, u32> = BTreeMap::new();
     for _ in 0..600 {
@@ -131,9 +134,9 @@ fn tenants_share_by_recipients_whatever_their_lanes_and_items() {
 fn a_server_that_throttles_slows_its_lane_only() {
     let mut lanes = lanes(1, 10);
     for number in 0..3 {
-        lanes.add(&waiting(number, "acme", "busy.example", 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", "busy.example", 1, 0), START);
     }
-    lanes.add(&waiting(9, "acme", "free.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(9, "acme", "free.example", 1, 0), START);
     let turn: Turn = lanes.next(START).unwrap();
     let busy = turn.lane.clone();
     assert_eq!(lanes.throttle(&busy, "421 slow down", START), Some(at(60)));
@@ -150,10 +153,10 @@ fn a_server_that_throttles_slows_its_lane_only() {
 #[test]
 fn a_retried_item_moves_and_one_in_flight_stays() {
     let mut lanes = lanes(10, 10);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 500), Priority::Normal, START);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 500), START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
     assert_eq!(all(&mut lanes, 0), [1]);
-    lanes.add(&waiting(1, "acme", "one.example", 1, 0), Priority::Normal, START);
+    lanes.add(&waiting(1, "acme", "one.example", 1, 0), START);
     assert_eq!(all(&mut lanes, 0), [0_u128; 0], "it is not sent twice at once");
     lanes.done(key(1), End::Settled, START);
     assert!(lanes.is_empty());
@@ -167,7 +170,7 @@ fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
     let mut lanes = lanes(5, 5_000);
     for number in 0..LANES {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     for number in all(&mut lanes, 0) {
         lanes.done(key(number), together("account main", 30), START);
@@ -178,7 +181,7 @@ fn one_lane_asks_for_all_that_wait_for_the_same_limit() {
     let mut asked = Vec::new();
     while let Some(turn) = lanes.next(at(30)) {
         asked.push(turn.item.message.0);
-        assert_eq!(turn.deferred, Some(at(30)));
+        assert_eq!(turn.kept, Some((Cause::Limit, at(30))));
         if asked.len() <= 3 {
             lanes.admitted(&turn.lane, at(30));
             lanes.done(turn.item, End::Settled, at(30));
@@ -202,7 +205,7 @@ fn lanes_that_wait_far_ahead_look_now_and_then() {
     let mut lanes = lanes(5, 50);
     for number in 0..3 {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     for number in all(&mut lanes, 0) {
         lanes.done(key(number), together("account main", 86_400), START);
@@ -227,7 +230,7 @@ fn a_probe_without_anything_to_ask_for_hands_on() {
     let mut lanes = lanes(5, 50);
     for number in 0..3 {
         let domain = format!("d{number}.example");
-        lanes.add(&waiting(number, "acme", &domain, 1, 0), Priority::Normal, START);
+        lanes.add(&waiting(number, "acme", &domain, 1, 0), START);
     }
     let turns = all(&mut lanes, 0);
     for number in &turns {
@@ -310,7 +313,7 @@ proptest! {
         let mut lanes = lanes(2, 4);
         for (number, (tenant, domain)) in items.iter().enumerate() {
             let waiting = waiting(number as u128, &tenant.to_string(), &domain.to_string(), 1, 0);
-            lanes.add(&waiting, Priority::Normal, START);
+            lanes.add(&waiting, START);
         }
         let (mut now, mut fates, mut left) = (0, fates.into_iter(), items.len());
         while left > 0 {
@@ -353,7 +356,7 @@ proptest! {
                     added += 1;
                     let priority = [Priority::High, Priority::Normal, Priority::Low][usize::from(priority)];
                     let waiting = waiting(added, &tenant.to_string(), &domain.to_string(), recipients, now + due);
-                    lanes.add(&waiting, priority, at(now));
+                    lanes.add(&Waiting { priority, ..waiting }, at(now));
                     let rank = (priority, now + due, added);
                     model.waiting.insert(added, Modelled { lane: (tenant, domain), rank });
                 }

@@ -7,7 +7,7 @@ use anyhow::Context;
 use prometheus_client::registry::Registry;
 use tollgate_core::Span;
 use tollgate_core::store::{Records, Store};
-use tollgate_doors::{AccessKey, ForwardAuthSettings};
+use tollgate_doors::{AccessKey, ForwardAuthSettings, MailTenant};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_gateway::{Gateway, Parts as GatewayParts, Settings};
 use tollgate_postgres::{PostgresStore, Settings as PostgresSettings};
@@ -190,7 +190,11 @@ pub(crate) fn access_keys(config: &Config) -> Vec<AccessKey> {
             Role::Read => tollgate_doors::Role::Read,
             Role::Admin => tollgate_doors::Role::Admin,
         };
-        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant: None }
+        let tenant = key.tenant.as_ref().map(|tenant| MailTenant {
+            name: tenant.name.as_str().into(),
+            senders: tenant.senders.clone().into(),
+        });
+        AccessKey { name: key.name.clone(), role, hash: key.token.bytes(), tenant }
     };
     config.keys.iter().map(key).collect()
 }
