@@ -135,7 +135,7 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ deliver: mail.held }",
-            "t.yaml:7:41: rules.held.limits: `5 at once` cannot limit deliveries, which hold nothing: limit how many connections a server gets with `relay.sending.connections`",
+            "t.yaml:7:41: rules.held.limits: rule held has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
             "{ guard: smtp.logn }",
@@ -167,7 +167,7 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ accounts: { a/b: { host: a, limits: 5 at once } } }",
-            "t.yaml:10:46: relay.accounts.\"a/b\".limits: `5 at once` cannot limit an account: write limits over time, as in `100/hour sliding`",
+            "t.yaml:10:46: relay.accounts.\"a/b\".limits: rule account has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
             "{ queue: { min_free: much } }",

@@ -101,6 +101,9 @@ pub(super) fn mean(
     let deliver = written.deliver.as_deref().unwrap_or(rules::DELIVER);
     settings.deliver =
         policy(Some(deliver), Stage::DELIVER, known, &path, findings).unwrap_or_else(|| Arc::from(deliver));
+    if let Some(policy) = known.policies.iter().find(|policy| policy.name == settings.deliver) {
+        rules::check(written, policy, findings);
+    }
     doors::clients(written, &mut settings, &path, findings);
     settings.server.users = users::mean(written, known.environment, &path.key("users"), findings);
     queue(written, &mut settings, &path.key("queue"), findings);
