@@ -349,12 +349,7 @@ impl LaneShown {
             in_flight: lane.in_flight,
             next_due: lane.next_due.map(Moment),
             sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
-            cause: sleep.map(|sleep| match sleep.cause {
-                Cause::Limit => "limit",
-                Cause::Throttled => "throttled",
-                Cause::Paused => "paused",
-                Cause::Outage => "outage",
-            }),
+            cause: sleep.map(|sleep| sleep.cause.name()),
             reason: sleep.map(|sleep| sleep.reason.clone()),
         }
     }
