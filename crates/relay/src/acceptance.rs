@@ -291,7 +291,17 @@ impl Acceptance {
         finished.map_err(|fault| RefusalReason::Text(TextFault::Header(fault)))?;
         self.store().await?;
         let incoming = self.incoming.take().ok_or(RefusalReason::Failed)?;
-        incoming.commit(self.envelope()).await.map_err(not_stored)
+        let (committed, durable) = tokio::join!(incoming.commit(self.envelope()), self.taken.durable());
+        if let (Ok(_), Err(error)) = (&committed, durable) {
+            // The message is in the queue: refusing it now would make the client send it twice.
+            tracing::error!(
+                component = "relay",
+                message = %format_args!("{:032x}", self.id.0),
+                %error,
+                "a message was accepted, but a crash would forget its charge"
+            );
+        }
+        committed.map_err(not_stored)
     }
 
     fn envelope(&self) -> Envelope {

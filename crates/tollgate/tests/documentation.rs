@@ -97,6 +97,7 @@ fn every_configuration_in_the_pages_is_accepted() {
                 .args(["check-config", "--config"])
                 .arg(&file)
                 .env_clear()
+                .env("APP_PASSWORD", "a-password-of-an-application")
                 .env("ACME_API_KEY", "a-key-of-a-consumer")
                 .env("ACME_SECOND_API_KEY", "another-key-of-a-consumer")
                 .env("TOLLGATE_ADMIN_TOKEN", "a-token-of-the-admin")
@@ -213,7 +214,8 @@ fn settings(schema: &Value, node: &Value, path: &str, found: &mut BTreeSet<Strin
         found.insert(path.clone());
         settings(schema, node, &path, found);
     }
-    if node["items"].is_object() && (path.ends_with("keys") || ["blocklist", "allowlist"].contains(&path)) {
+    let lists = ["blocklist", "allowlist", "relay.listen", "relay.users"];
+    if node["items"].is_object() && (path.ends_with("keys") || lists.contains(&path)) {
         settings(schema, &node["items"], &format!("{path}[]"), found);
     }
     if node["additionalProperties"].is_object() {

@@ -93,7 +93,7 @@ impl AccountBook {
                 Some(((tenant, id), recorded)) => {
                     let account = recorded.account(tenant, id, self.seal.as_ref());
                     let problem = account.is_none().then_some(
-                        "its password does not open: set the `secret_key` of the relay that it was sealed with, or set the password again",
+                        "its password does not open: set the relay's `secret_env` or `secret_file` to the secret that it was sealed with, or set the password again",
                     );
                     wanted.extend(account.map(|account| ((tenant.to_owned(), id.to_owned()), account)));
                     problem
