@@ -242,6 +242,11 @@ impl Ask {
         self.caller.as_ref()
     }
 
+    /// Whether the caller's key belongs to a tenant.
+    pub(crate) fn has_tenant(&self) -> bool {
+        self.key().and_then(Caller::tenant).is_some()
+    }
+
     /// Refuses a caller whose key belongs to another tenant.
     pub(crate) fn check_tenant(&self, tenant: &str) -> Result<(), Problem> {
         match self.key().and_then(Caller::tenant) {

@@ -82,7 +82,7 @@ const AT_DELIVER: &[&str] = &["tenant", "account", "recipient_domain", "recipien
 const AT_LOGIN: &[&str] = &["ip", "client_ip", "user", "account"];
 /// An attacker who reads sealed passwords could guess shorter secrets.
 const LEAST_SECRET: usize = 16;
-const MOST_LIFETIME: Span = Span::from_secs(30 * 86_400);
+const MOST_LIFETIME: Span = Span::from_secs(28 * 86_400);
 
 /// Converts and checks the section.
 pub(super) fn mean(
@@ -102,6 +102,9 @@ pub(super) fn mean(
     let deliver = written.deliver.as_deref().unwrap_or(rules::DELIVER);
     settings.deliver =
         policy(Some(deliver), Stage::DELIVER, known, &path, findings).unwrap_or_else(|| Arc::from(deliver));
+    if let Some(policy) = known.policies.iter().find(|policy| policy.name == settings.deliver) {
+        rules::check(written, policy, findings);
+    }
     doors::clients(written, &mut settings, &path, findings);
     settings.server.users = users::mean(written, known.environment, &path.key("users"), findings);
     queue(written, &mut settings, &path.key("queue"), findings);

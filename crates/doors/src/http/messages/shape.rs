@@ -173,7 +173,9 @@ pub(super) struct LaneShown {
     /// Until when the lane sleeps (RFC 3339); null if it does not.
     #[schemars(with = "Option<String>")]
     sleeps_until: Option<Moment>,
-    /// Why it sleeps: `limit`, `throttled`, `paused` or `outage`.
+    /// Whether an operator paused it.
+    held: bool,
+    /// Why it sleeps: `limit`, `throttled`, `paused` (no account can be used), `busy` or `outage`.
     cause: Option<&'static str>,
     /// The rule and the key, or what the server said.
     reason: Option<String>,
@@ -347,6 +349,7 @@ impl LaneShown {
             domain: lane.key.domain.to_string(),
             waiting: lane.waiting,
             in_flight: lane.in_flight,
+            held: lane.held,
             next_due: lane.next_due.map(Moment),
             sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
             cause: sleep.map(|sleep| sleep.cause.name()),

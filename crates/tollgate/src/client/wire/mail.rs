@@ -162,6 +162,15 @@ pub struct Cancelled {
     pub cancelled: bool,
 }
 
+/// What a pause or its end changed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PauseChanged {
+    /// Whether it is paused now.
+    pub paused: bool,
+    /// Whether that is new.
+    pub changed: bool,
+}
+
 /// The lanes of the queue.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lanes {
@@ -180,6 +189,9 @@ pub struct Lane {
     pub waiting: u64,
     /// How many are being sent.
     pub in_flight: u64,
+    /// Whether an operator paused it.
+    #[serde(default)]
+    pub held: bool,
     /// Until when it sleeps.
     pub sleeps_until: Option<String>,
     /// Why it sleeps.
