@@ -45,8 +45,9 @@ pub struct Acceptances {
     pub intake: Arc<dyn Intake>,
     /// The wall clock: for dates and ids.
     pub clock: Arc<dyn Clock>,
+    /// What is accepted and refused is counted here.
+    pub(crate) meters: RelayMeters,
     terms: ArcSwap<AcceptTerms>,
-    meters: RelayMeters,
     refusals: PacedLog,
 }
 
@@ -76,12 +77,13 @@ impl Acceptances {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let terms = ArcSwap::from_pointee(terms);
-        let meters = RelayMeters::new();
-        Self { admissions, intake, clock, terms, meters, refusals: PacedLog::default() }
+        let (meters, refusals) = (RelayMeters::default(), PacedLog::default());
+        Self { admissions, intake, clock, meters, terms, refusals }
     }
 
-    /// Counts into these meters.
-    pub fn with_meters(self, meters: RelayMeters) -> Self {
+    /// The same, counting into these meters.
+    #[must_use]
+    pub fn metered(self, meters: RelayMeters) -> Self {
         Self { meters, ..self }
     }
 
@@ -106,13 +108,8 @@ impl Acceptances {
         policy::most_recipients(&self.admissions.engine, terms.policy.as_deref()?, identity, client, sender)
     }
 
-    /// Counts a refusal, of a message or of a connection.
-    pub(crate) fn count(&self, reason: &RefusalReason) {
-        self.meters.rejected(reason.level());
-    }
-
     fn refuse(&self, refusal: NotAccepted, submission: &Submission) -> NotAccepted {
-        self.count(&refusal.reason);
+        self.meters.rejected(refusal.reason.level());
         if let Some(held_back) = self.refusals.admit(self.clock.now()) {
             tracing::info!(
                 component = "relay",

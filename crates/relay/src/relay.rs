@@ -116,7 +116,7 @@ impl Relay {
         }));
         let engine = Arc::clone(&admissions.engine);
         let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
-        let acceptances = Arc::new(acceptances.with_meters(meters.clone()));
+        let acceptances = Arc::new(acceptances.metered(meters.clone()));
         let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let book = AccountBook::new(
             engine,
@@ -195,6 +195,8 @@ impl Relay {
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
         self.book.configure(new.accounts.iter().cloned());
+        self.sender.limits().reload(&new.deliver);
+        current.deliver = new.deliver;
         current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
         current.server = new.server;
         current.accounts = new.accounts;
@@ -241,7 +243,9 @@ impl Sending {
         let _ = stop.send(());
         match tokio::time::timeout(patience, &mut task).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(component = "relay", %error, "the sender failed"),
+            Ok(Err(error)) => {
+                tracing::error!(component = "relay", %error, "the sender failed");
+            }
             Err(_) => {
                 tracing::warn!(
                     component = "relay",

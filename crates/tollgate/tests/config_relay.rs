@@ -135,11 +135,11 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ deliver: mail.held }",
-            "t.yaml:7:34: rules.held.limits: `5 at once` cannot limit deliveries, which hold nothing: limit how many connections a server gets with `relay.sending.connections`",
+            "t.yaml:7:41: rules.held.limits: rule held has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
-            "{ guard: login }",
-            "t.yaml:10:17: relay.guard: there is no guard `login`; did you mean `smtp.login`?",
+            "{ guard: smtp.logn }",
+            "t.yaml:10:17: relay.guard: there is no guard `smtp.logn`; did you mean `smtp.login`?",
         ),
         (
             "{ users: [{ name: app, tenant: acme }] }",
@@ -167,15 +167,15 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ accounts: { a/b: { host: a, limits: 5 at once } } }",
-            "t.yaml:10:46: relay.accounts.\"a/b\".limits: `5 at once` cannot limit an account: write limits over time, as in `100/hour sliding`",
+            "t.yaml:10:46: relay.accounts.\"a/b\".limits: rule account has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
             "{ queue: { min_free: much } }",
             "t.yaml:10:29: relay.queue.min_free: `much` is not a size, as in `50MiB` or `1GiB`",
         ),
         (
-            "{ queue: { lifetime: 31d } }",
-            "t.yaml:10:29: relay.queue.lifetime: `31d` is too long: at most `30d` is allowed",
+            "{ queue: { lifetime: 5w } }",
+            "t.yaml:10:29: relay.queue.lifetime: `5w` is too long: at most `4w` is allowed",
         ),
         (
             "{ secret_env: SHORT_PASSWORD }",

@@ -301,7 +301,7 @@ fn source() -> String {
     while let Some(directory) = open.pop() {
         for entry in std::fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests") && !path.ends_with("crates/relay") {
+            if path.is_dir() && !path.ends_with("tests") {
                 open.push(path);
             } else if path.extension().is_some_and(|ending| ending == "rs") {
                 source.push_str(&std::fs::read_to_string(path).unwrap());
@@ -325,7 +325,7 @@ fn the_reference_of_log_lines_has_every_line_and_no_other() {
         let call = call.split(");").next().unwrap();
         let message = call.rsplit('"').nth(1).unwrap();
         // If the message is an argument, the rows name its values.
-        assert!(message == "{what}" || written.contains(message), "`{message}` is not in the reference");
+        assert!(message.starts_with('{') || written.contains(message), "`{message}` is not in the reference");
         found += 1;
     }
     assert!(found > 15, "only {found} lines were found");

@@ -80,7 +80,9 @@ fn kill_9_under_load_loses_no_message_and_keeps_the_limit() {
         let server = home.start();
         let clients = load(server.relays[0], &told);
         // At another moment each time.
-        pause(Duration::from_millis(150 + 97 * (round as u64 % 7)));
+        let before = told.acknowledged.lock().unwrap().len();
+        let enough = before + 25 + 7 * (round % 5);
+        wait_until("messages are acknowledged", || told.acknowledged.lock().unwrap().len() >= enough);
         server.end_by(Signal::KILL);
         clients.into_iter().for_each(|client| client.join().unwrap());
         assert!(sink.count() <= LIMIT, "{} after {} kills", sink.count(), round + 1);

@@ -5,8 +5,6 @@ use std::sync::Arc;
 
 use crate::message::IntakeError;
 use crate::session::TextFault;
-use crate::session::data::DataFault;
-use crate::session::headers::HeaderFault;
 
 /// Why a message is not accepted. Nothing was added, and nothing stays charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +51,23 @@ pub enum RefusalReason {
     Conflict,
 }
 
+impl RefusalReason {
+    /// What refused, as metrics name it: the rule, or one of a few words.
+    pub fn level(&self) -> &str {
+        match self {
+            Self::Limited(limited) => &limited.rule,
+            Self::Blocked { .. } => "(blocklist)",
+            Self::Outage => "(store)",
+            Self::Misconfigured => "(configuration)",
+            Self::SenderNotAllowed { .. } => "(sender)",
+            Self::NoRecipients | Self::TooManyRecipients { .. } => "(recipients)",
+            Self::Text(_) => "(text)",
+            Self::Full | Self::Failed => "(queue)",
+            Self::Conflict => "(idempotency)",
+        }
+    }
+}
+
 /// A limit that is exceeded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limited {
@@ -76,29 +91,6 @@ pub(super) fn not_stored(error: IntakeError) -> RefusalReason {
         IntakeError::Failed { .. } => {
             tracing::error!(component = "relay", %error, "a message was not stored");
             RefusalReason::Failed
-        }
-    }
-}
-
-impl RefusalReason {
-    /// The rule that refused, or another fixed word: the label of the metrics.
-    pub fn level(&self) -> &str {
-        match self {
-            Self::Limited(limited) => &limited.rule,
-            Self::Blocked { .. } => "blocklist",
-            Self::Outage => "outage",
-            Self::Misconfigured => "misconfigured",
-            Self::SenderNotAllowed { .. } => "sender_not_allowed",
-            Self::NoRecipients => "no_recipients",
-            Self::TooManyRecipients { .. } => "too_many_recipients",
-            Self::Text(TextFault::Data(DataFault::TooLarge) | TextFault::Header(HeaderFault::TooLarge)) => {
-                "too_large"
-            }
-            Self::Text(TextFault::Data(DataFault::BareLineEnd | DataFault::Nul)) => "malformed",
-            Self::Text(TextFault::Header(HeaderFault::Loop)) => "loop",
-            Self::Full => "queue_full",
-            Self::Failed => "queue_failed",
-            Self::Conflict => "conflict",
         }
     }
 }

@@ -22,8 +22,8 @@ pub(super) async fn connect(shared: &Shared, settings: &Settings, client: IpAddr
         unsettled: Unsettled::Keep,
         fields: &[("ip", &address), ("client_ip", &address)],
     };
-    let refuse = |reason| {
-        shared.doors.count(&reason);
+    let refuse = |reason: RefusalReason| {
+        shared.doors.meters.rejected(reason.level());
         connection_refused(&NotAccepted { correlation: Arc::clone(&correlation), reason })
     };
     ask(&shared.doors.admissions, &question).await.map_err(refuse)
