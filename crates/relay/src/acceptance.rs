@@ -257,7 +257,7 @@ impl Acceptance {
             // The message is in the queue: refusing it now would make the client send it twice.
             tracing::error!(
                 component = "relay",
-                message = %format_args!("{:032x}", self.id.0),
+                id = %format_args!("{:032x}", self.id.0),
                 %error,
                 "a message was accepted, but a crash would forget its charge"
             );
@@ -298,7 +298,7 @@ impl Acceptance {
         let Submission { identity, client, sender, recipients, via, .. } = &self.submission;
         tracing::info!(
             component = "relay",
-            message = %format_args!("{:032x}", id.0),
+            id = %format_args!("{:032x}", id.0),
             correlation = &*self.correlation,
             tenant = &*identity.tenant,
             user = identity.user.as_deref(),
