@@ -20,8 +20,8 @@ pub use setting::{ListFault, MOST_SET, Wish};
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::ListMeters;
 use crate::shared_store::time_of;
-use book::Book;
-pub(crate) use book::Counts;
+use book::ListBook;
+pub(crate) use book::ListCounts;
 
 /// The lists, and what stands behind them.
 pub(crate) struct Barrier {
@@ -30,7 +30,7 @@ pub(crate) struct Barrier {
     wanted: ArcSwap<Vec<Arc<str>>>,
     /// Whether anybody is listed.
     any: AtomicBool,
-    book: Mutex<Book>,
+    book: Mutex<ListBook>,
     /// How far the time of a shared store is ahead of this node's, in microseconds; [`UNKNOWN`] until
     /// it is known.
     ahead: AtomicI64,
@@ -45,7 +45,7 @@ impl Barrier {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
-            book: Mutex::new(Book::default()),
+            book: Mutex::new(ListBook::default()),
             ahead: AtomicI64::new(UNKNOWN),
             meters: ListMeters::default(),
         };
@@ -60,7 +60,7 @@ impl Barrier {
         self.put_in_force(lists, &book);
     }
 
-    fn put_in_force(&self, lists: Lists, book: &Book) {
+    fn put_in_force(&self, lists: Lists, book: &ListBook) {
         let any = !lists.is_empty();
         let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
         self.wanted.store(Arc::new(book.with_sources(wanted.collect())));
@@ -83,12 +83,12 @@ impl Barrier {
 
 /// An attempt that no policy is about, and that the blocklist blocks.
 #[must_use = "what is blocked has to be noted"]
-pub struct Blocked<'e> {
+pub struct BlockedAttempt<'e> {
     engine: &'e Engine,
     listing: Arc<Listing>,
 }
 
-impl Blocked<'_> {
+impl BlockedAttempt<'_> {
     /// Takes note of it in the meters, the journal and the log; the caller knows the attempt by this id.
     /// Answers the entry that blocks it.
     pub fn note(self, correlation: &str) -> Arc<Listing> {
@@ -115,9 +115,9 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// Checks the blocklist for an attempt that no policy is about. [`Blocked::note`] takes note of what it
+    /// Checks the blocklist for an attempt that no policy is about. [`BlockedAttempt::note`] takes note of what it
     /// blocks and says which entry it was.
-    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Blocked<'_>> {
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'_>> {
         if !self.has_lists() {
             return None;
         }
@@ -128,7 +128,7 @@ impl Engine {
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
         let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
-        Some(Blocked { engine: self, listing })
+        Some(BlockedAttempt { engine: self, listing })
     }
 
     /// The lists in force.

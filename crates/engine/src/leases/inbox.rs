@@ -37,11 +37,11 @@ pub(super) struct Letters {
     pub(super) kept: HashMap<u64, Arc<Kept>>,
     pub(super) dropped: HashSet<u64>,
     /// Who waits for what was dropped to be released: told when these are dropped.
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<DropWaiter>,
 }
 
 /// Somebody who waits until something is released.
-pub(super) type Waiting = oneshot::Sender<Infallible>;
+pub(super) type DropWaiter = oneshot::Sender<Infallible>;
 
 /// A lease as it began.
 pub(super) struct Kept {
@@ -87,7 +87,7 @@ impl Inbox {
 
     /// Releases a lease: here, if what it holds is in this process, and else by whoever tends it, who
     /// is woken. Whoever waits for it is told then.
-    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<Waiting>) {
+    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<DropWaiter>) {
         let here = self.releases_here(kept);
         // The letter goes first: whoever misses the hold from here on finds out why.
         let waiting = waiting.filter(|_| !here);
@@ -116,7 +116,7 @@ impl Inbox {
 
     /// Whether there is something to be told: whoever tends knows nothing of a lease that was released
     /// before anybody looked.
-    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<Waiting>) -> bool {
+    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<DropWaiter>) -> bool {
         self.live.fetch_sub(1, Ordering::Relaxed);
         let mut letters = self.letters.lock();
         let unread = released && letters.kept.remove(&number).is_some();

@@ -14,20 +14,20 @@ use crate::followed::{Entries, Followed};
 
 /// All entries, configured and set at run time.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct ListBook {
     roster: Arc<Roster>,
     pub(super) kinds: Kinds,
     configured: BTreeMap<Box<str>, Arc<Listing>>,
     /// What was set at run time. What cannot be read is there too: it counts.
-    set: BTreeMap<Box<str>, Kept>,
+    set: BTreeMap<Box<str>, KeptEntry>,
     pub(super) followed: Followed,
     /// How many entries were found that cannot be read, since it was last asked.
     unreadable: usize,
-    counts: Counts,
+    counts: ListCounts,
 }
 
 /// One recorded entry.
-struct Kept {
+struct KeptEntry {
     listing: Option<Arc<Listing>>,
     /// What is recorded, if it is not what would be written now.
     raw: Option<Box<[u8]>>,
@@ -35,12 +35,12 @@ struct Kept {
 
 /// How many entries bar, and how many allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ListCounts {
     pub(crate) block: usize,
     pub(crate) allow: usize,
 }
 
-impl Counts {
+impl ListCounts {
     fn of(&mut self, listing: &Listing) -> &mut usize {
         match listing.stance {
             Stance::Block => &mut self.block,
@@ -49,7 +49,7 @@ impl Counts {
     }
 }
 
-impl Kept {
+impl KeptEntry {
     /// What is recorded.
     fn value(&self) -> Vec<u8> {
         match (&self.raw, &self.listing) {
@@ -60,7 +60,7 @@ impl Kept {
     }
 }
 
-impl Book {
+impl ListBook {
     /// Takes over what is configured, and makes lists of everything.
     pub(super) fn configure(&mut self, policies: &Policies) -> Lists {
         self.roster = Arc::clone(policies.roster());
@@ -84,7 +84,7 @@ impl Book {
     }
 
     /// Takes out all that was set at run time.
-    fn clear(&mut self) -> BTreeMap<Box<str>, Kept> {
+    fn clear(&mut self) -> BTreeMap<Box<str>, KeptEntry> {
         let set = std::mem::take(&mut self.set);
         for listing in set.values().filter_map(|kept| kept.listing.as_ref()) {
             *self.counts.of(listing) -= 1;
@@ -99,7 +99,7 @@ impl Book {
     }
 
     /// How many entries there are, those that have ended and are not forgotten yet included.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ListCounts {
         self.counts
     }
 
@@ -213,11 +213,11 @@ impl Book {
         let listing = target.and_then(|target| record::read(target, value)).map(Arc::new);
         let same = listing.as_ref().is_some_and(|listing| record::written(listing) == value);
         let raw = (!same).then(|| value.into());
-        self.place(name, Kept { listing: listing.clone(), raw });
+        self.place(name, KeptEntry { listing: listing.clone(), raw });
         listing
     }
 
-    fn place(&mut self, name: &str, kept: Kept) {
+    fn place(&mut self, name: &str, kept: KeptEntry) {
         self.remove(name);
         if let Some(listing) = &kept.listing {
             *self.counts.of(listing) += 1;
