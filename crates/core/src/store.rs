@@ -41,10 +41,7 @@ pub trait Store: Send + Sync {
 
     /// Undoes a take that got no answer, as far as its entries have the ticket: entries of logs, failures and
     /// holds. Plain counts stay.
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        let _ = charges;
-        Answer::ready(Ok(()))
-    }
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()>;
 
     /// Whether takes, refunds and orders about holds are always answered at once, so that callers never have
     /// to wait.
