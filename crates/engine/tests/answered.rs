@@ -1,4 +1,4 @@
-//! Rules that count only some answers: what is given back once an answer is known, and what is not.
+//! Rules that count only some outcomes: what is refunded once the outcome is known, and what is not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -23,7 +23,7 @@ fn login() -> Policies {
     policies(rules, &[("login", &["all", "guesses", "work"])])
 }
 
-/// What is left at each limit.
+/// What remains at each limit.
 fn left(engine: &Engine, policy: &str, fields: &[(&str, &str)]) -> Vec<u64> {
     let pinned = engine.pin();
     let look = Attempt { policy, fields, cost: 0, id: None };

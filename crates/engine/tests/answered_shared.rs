@@ -1,4 +1,4 @@
-//! Rules that count only some answers, over a store that others share and that may be gone.
+//! Rules that count only some outcomes, over a shared store that may be down.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -20,7 +20,7 @@ fn took(node: &Node) -> Taken {
     taken(&node.engine, "login", &ADA)
 }
 
-/// What is left, as whoever can be asked now has it.
+/// What remains, according to the store or, in an outage, to this node.
 fn left(node: &Node) -> u64 {
     let pinned = node.engine.pin();
     let look = Attempt { policy: "login", fields: &ADA, cost: 0, id: None };

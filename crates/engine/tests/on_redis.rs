@@ -1,4 +1,4 @@
-//! Engines that share a real server: leases count for all of them, and answers give back for all.
+//! Engines that share a real server: leases and refunds count for all of them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -16,7 +16,7 @@ use tollgate_redis::{RedisStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};
 use tollgate_testbed::Server;
 
-/// A server, the time that everybody goes by, and what the nodes run on.
+/// A server, the clock that all nodes use, and their runtime.
 struct Site {
     server: Server,
     clock: Arc<ManualClock>,
@@ -37,7 +37,7 @@ impl Site {
 
     fn node(&self, policies: Policies) -> Node<'_> {
         let settings = Settings {
-            // A busy machine is not an outage.
+            // A slow machine must not look like an outage.
             command_timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(10),
             ..Settings::parse(&self.server.url()).unwrap()

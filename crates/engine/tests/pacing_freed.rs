@@ -1,4 +1,4 @@
-//! Whoever waits is let in as soon as something is freed: given back, released or forgotten.
+//! A waiting attempt passes as soon as units are freed: refunded, released or forgotten.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -18,18 +18,18 @@ use tollgate_engine::{Ask, Leases, PacerOptions};
 
 const A: [(&str, &str); 1] = [("job", "a")];
 
-/// One rule by job, which lets anybody wait for up to a minute.
+/// One rule by job, which lets attempts wait for up to a minute.
 fn by_job(limit: &str) -> Policies {
     let job = rule::with("job", &["job"], &[limit], OnExceed::Wait(Span::from_secs(60)));
     policies(vec![job], &[("run", &["job"])])
 }
 
-/// An attempt under an id of its own.
+/// An attempt with an id of its own.
 fn held<'a>(id: &'a str) -> Ask<'a> {
     Ask::from(Attempt { policy: "run", fields: &A, cost: 1, id: Some(id) })
 }
 
-/// Lets somebody else do something to the holds of the job.
+/// Another caller gives an order on the holds of the job.
 async fn order(track: &Track, order: HoldsOrder<'_>) {
     let pinned = track.engine.pin();
     let plan = pinned.policies.rule("job").unwrap().plan_at("a");
@@ -175,7 +175,8 @@ fn what_is_freed_while_somebody_is_asked_about_is_not_missed() {
         let track = Track::shared(by_job("1/10s sliding"), &store, PacerOptions::default()).await;
         let first = track.acquire("run", &A).await.unwrap();
         let given = async {
-            // The store has refused the second when this reaches it, and nobody here knows that yet.
+            // The store has refused the second attempt when this reaches it, and the reply has not arrived
+            // yet.
             sleep(Duration::from_millis(10)).await;
             let pinned = track.engine.pin();
             track.engine.refund(&pinned, &first.receipt.unwrap(), RefundPart::All).await.unwrap();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tollgate_core::charge::Stale;
-use tollgate_core::limit::{Draft, Entry, Refund, State};
+use tollgate_core::limit::{Entry, State};
 use tollgate_core::store::{HoldsReport, Refunded};
 use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
 

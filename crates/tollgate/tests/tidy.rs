@@ -23,7 +23,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("relay", &["core", "engine"]),
     ("remote", &[]),
     ("testbed", &[]),
-    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "store", "web"]),
+    ("tollgate", &["core", "doors", "engine", "gateway", "postgres", "redis", "relay", "store", "web"]),
 ];
 
 fn root() -> PathBuf {

@@ -24,6 +24,7 @@ use tollgate_core::{
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
+use tollgate_relay::Relay;
 use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
@@ -86,6 +87,16 @@ impl Door {
     }
 
     pub fn with(policies: Policies, keys: Vec<AccessKey>, kind: StoreKind) -> Self {
+        Self::with_relay(policies, keys, kind, None)
+    }
+
+    /// With what makes a relay of the door's engine and clock.
+    pub fn with_relay(
+        policies: Policies,
+        keys: Vec<AccessKey>,
+        kind: StoreKind,
+        relay: Option<&dyn Fn(Admissions, Arc<ManualClock>) -> Arc<Relay>>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(START * 1_000_000)));
         let records = Arc::new(Notebook(MemoryStore::new(Arc::clone(&clock) as _, 1)));
         let store: Arc<dyn Store> = match kind {
@@ -113,18 +124,20 @@ impl Door {
         let keys = Arc::new(AccessKeys::new(keys));
         let forward_auth = Arc::<ForwardAuth>::default();
         let pacer = Pacer::new(Arc::clone(&engine), PacerOptions::default());
+        let admissions = Admissions {
+            engine: Arc::clone(&engine),
+            pacer: None,
+            leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
+        };
+        let relay = relay.map(|relay| relay(admissions.clone(), Arc::clone(&clock)));
         let parts = HttpParts {
-            admissions: Admissions {
-                engine: Arc::clone(&engine),
-                pacer: None,
-                leases: Arc::new(Leases::new(Arc::clone(&engine), Arc::clone(&clock) as _)),
-            },
+            admissions,
             pacer: pacer.clone(),
             keys: Arc::clone(&keys),
             reload,
             routes: Arc::new(known_routes),
             forward_auth: Arc::clone(&forward_auth),
-            relay: None,
+            relay,
             registry: Registry::default(),
         };
         Self { router: router(parts), clock, engine, pacer, keys, records, reloads, forward_auth }

@@ -1,9 +1,10 @@
-//! `tollgate doctor`: inspects the configured store itself, with or without a running server.
+//! `tollgate doctor`: inspects the configured store and the relay's queue, with or without a running server.
 //!
 //! Every finding is fine, a note, a warning or a problem. It reads, and removes what it writes as a test.
 
 mod file;
 mod postgres;
+mod queue;
 mod report;
 
 use std::io::Write;
@@ -22,7 +23,8 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read.
+PostgreSQL it checks the settings and the permissions. A file is only read. Of the relay's queue it
+checks the directory and the disk.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -72,6 +74,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
             Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
         }
     };
+    inspection.findings.extend(config.relay.iter().flat_map(queue::examine));
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());
         inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));
