@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use http_body_util::BodyExt;
-use tollgate_core::store::Store;
+use tollgate_core::store::{Counter, HoldsOrder, Store};
 use tollgate_core::{Clock, Policies, Policy, Rule, Span, Timestamp};
 use tollgate_engine::{Engine, Leases, Parts};
 use tollgate_store::faulty::{FaultyStore, Meeting};
