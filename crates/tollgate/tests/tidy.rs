@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/kinds.rs"]
 mod kinds;
+#[path = "tidy/names.rs"]
+mod names;
 
 /// Each crate, and the crates of this workspace that it may use.
 const ARROWS: [(&str, &[&str]); 14] = [
