@@ -46,8 +46,9 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
-    /// Answers when everything that was taken so far survives a crash of this process. A store that keeps counters
-    /// only in memory promises nothing, and answers at once; so does one whose server has its own settings for that.
+    /// Is ready when everything that was taken so far survives a crash of this process. A store that keeps
+    /// counters only in memory promises nothing and is ready at once; so is one whose server has its own
+    /// settings for that.
     fn durable(&self) -> Answer<'_, ()> {
         Answer::ready(Ok(()))
     }

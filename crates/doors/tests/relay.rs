@@ -418,6 +418,40 @@ async fn a_complete_message_goes_to_the_recipients_of_its_header_or_of_the_query
     assert_eq!(sink.messages().iter().map(|message| message.recipients.len()).sum::<usize>(), 5);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_pauses_waits_until_it_is_resumed() {
+    let (post, sink) = (Post::open(keys()), Sink::start());
+    let account = json!({ "host": "127.0.0.1", "port": sink.port(), "tls": "none" });
+    post.ask("boss", Method::PUT, "/api/v1/accounts/acme/main", account).await;
+    let paused = post.ask("boss", Method::POST, "/api/v1/lanes/pause", json!({ "tenant": "acme" })).await;
+    assert_eq!(paused.json(), json!({ "paused": true, "changed": true }), "{paused:?}");
+    assert_eq!(post.submit("app", &[], message(&["b@there.example"])).await.status, 202);
+    post.until("the message is in its lane", || post.relay.sender().lanes().iter().any(|lane| lane.held))
+        .await;
+    let lanes = post.ask("clerk", Method::GET, "/api/v1/lanes", Value::Null).await.json();
+    assert_eq!((&lanes["lanes"][0]["held"], sink.count()), (&json!(true), 0), "{lanes}");
+    let account = "/api/v1/accounts/acme/main/pause";
+    assert_eq!(post.ask("boss", Method::POST, account, Value::Null).await.json()["changed"], true);
+    assert_eq!(post.ask("boss", Method::POST, account, Value::Null).await.json()["changed"], false);
+    let resumed = post.ask("boss", Method::POST, "/api/v1/lanes/resume", json!({ "tenant": "acme" })).await;
+    assert_eq!(resumed.json(), json!({ "paused": false, "changed": true }));
+    let shown = post.ask("clerk", Method::GET, "/api/v1/accounts/acme/main", Value::Null).await.json();
+    assert_eq!(shown["paused"]["reason"], "an operator paused it", "{shown}");
+    post.until("no account can be used", || {
+        post.relay.sender().lanes().iter().any(|lane| lane.sleep.is_some())
+    })
+    .await;
+    assert_eq!(sink.count(), 0);
+    let resumed = post.ask("boss", Method::POST, "/api/v1/accounts/acme/main/resume", Value::Null).await;
+    assert_eq!(resumed.json()["changed"], true);
+    post.until("the message arrives", || sink.count() == 1).await;
+    let unknown = post.ask("boss", Method::POST, "/api/v1/accounts/acme/nothing/pause", Value::Null).await;
+    assert_eq!(unknown.status, 404);
+    let wrong = post.ask("boss", Method::POST, "/api/v1/lanes/pause", json!({ "domain": "x.example" })).await;
+    assert!(wrong.status == 400 && wrong.detail().contains("needs `tenant`"), "{wrong:?}");
+    assert_eq!(post.ask("clerk", Method::POST, "/api/v1/lanes/pause", json!({})).await.status, 403);
+}
+
 #[tokio::test]
 async fn without_a_relay_its_paths_say_what_is_missing() {
     let door = Door::open();

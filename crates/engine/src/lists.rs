@@ -80,7 +80,7 @@ impl Barrier {
     }
 }
 
-/// An attempt that no policy is about, and that the blocklist blocks.
+/// An attempt without a policy that the blocklist blocks.
 #[must_use = "what is blocked has to be noted"]
 pub struct Blocked<'e> {
     engine: &'e Engine,
@@ -88,8 +88,8 @@ pub struct Blocked<'e> {
 }
 
 impl Blocked<'_> {
-    /// Takes note of it in the meters, the journal and the log; the caller knows the attempt by this id.
-    /// Answers the entry that blocks it.
+    /// Records it in the metrics, the journal and the log. `correlation` is the caller's id of the attempt.
+    /// Returns the entry that blocks it.
     pub fn note(self, correlation: &str) -> Arc<Listing> {
         self.engine.note_barred_elsewhere(&self.listing, correlation, self.engine.store_time());
         self.listing
@@ -114,8 +114,8 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// Checks the blocklist for an attempt that no policy is about. [`Blocked::note`] takes note of what it
-    /// blocks and says which entry it was.
+    /// Checks the blocklist for an attempt without a policy. [`Blocked::note`] records a blocked attempt and
+    /// returns its entry.
     pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Blocked<'_>> {
         if !self.has_lists() {
             return None;

@@ -307,7 +307,7 @@ impl Engine {
         !far && self.own_store(home).answers_at_once()
     }
 
-    /// Gives an order about holds where they are.
+    /// Executes an order on holds in their home.
     pub(crate) async fn order_at(
         &self,
         home: Home,

@@ -89,7 +89,7 @@ impl Taken {
         self.owed = None;
     }
 
-    /// Tells how the attempt ended: what was charged by rules that do not count that is refunded, once.
+    /// Reports how the attempt ended. Charges of rules that do not count this outcome are refunded, once.
     pub fn settle(&mut self, outcome: OutcomeClass) -> Refunding {
         self.refund_where(|counts| counts.is_some_and(|counts| !counts.contains(outcome)))
     }
@@ -99,8 +99,9 @@ impl Taken {
         self.refund_where(|_| true)
     }
 
-    /// Answers when what may still be refunded survives a crash of this process, as far as its store promises that
-    /// ([`Store::durable`](tollgate_core::Store::durable)). What [`Taken::keep`] made final is not waited for: ask before.
+    /// Is ready when the charges that may still be refunded survive a crash of this process, as far as their
+    /// store promises that ([`Store::durable`](tollgate_core::Store::durable)). Call it before
+    /// [`Taken::keep`], after which it waits for nothing.
     pub fn durable(&self) -> Answer<'_, ()> {
         match &self.owed {
             Some(owed) => owed.engine.own_store(owed.pending.home).durable(),
@@ -108,7 +109,7 @@ impl Taken {
         }
     }
 
-    /// What it holds, for a caller to whom it lasts longer than the attempt.
+    /// Its holds, for a caller that keeps them longer than the attempt.
     pub fn lease(&mut self) -> Option<Lease> {
         self.lease.take()
     }

@@ -3,6 +3,7 @@
 mod book;
 mod draft;
 mod fault;
+mod pauses;
 mod record;
 
 use std::collections::{BTreeSet, HashMap};
@@ -15,6 +16,7 @@ use tollgate_core::{Span, Timestamp};
 pub use book::AccountBook;
 pub use draft::{AccountDraft, AccountView, Existing, Put, Secret, SecretKey, Source, check_name, fresh_id};
 pub use fault::AccountFault;
+pub use pauses::Pausable;
 
 use crate::client::Destination;
 

@@ -115,7 +115,7 @@ pub enum Remote {
     Consumers(Asking<consumers::Consumers>),
     /// Add, list or remove the accounts that the mail relay sends through
     Accounts(Asking<accounts::Accounts>),
-    /// List, inspect, retry or cancel the messages of the mail relay
+    /// List, inspect, retry, cancel, pause or resume the mail of the relay
     Queue(Asking<queue::Queue>),
     /// Watch decisions, the busiest policies and the most denied keys
     Top(Asking<top::Top>),

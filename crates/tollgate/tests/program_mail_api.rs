@@ -54,7 +54,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Submits mail as the application, and answers status and body.
+/// Submits mail as the application. Returns status and body.
 fn submit(home: &Home, server: &Server, key: &str, body: &Value) -> (String, Value) {
     let command = format!(
         "curl -s -w '\\n%{{http_code}}' http://localhost:8000/api/v1/messages -H 'X-API-Token: {APP}' \
@@ -229,8 +229,13 @@ fn accounts_and_the_queue_are_managed_from_the_command_line() {
         "password",
     ];
     text(&home.run(&server, &add));
+    assert_eq!(text(&home.run(&server, &["queue", "pause", "--tenant", "acme"])), "paused\n");
     let log = server.stop();
     let server = home.start();
+    wait_until("the pause holds again", || {
+        text(&home.run(&server, &["queue", "lanes"])).contains("an operator paused it")
+    });
+    assert_eq!(text(&home.run(&server, &["queue", "resume", "--tenant", "acme"])), "resumed\n");
     assert!(text(&home.run(&server, &["accounts", "list"])).contains("kept"));
     let (status, again) = submit(&home, &server, "one", &message());
     assert_eq!((&*status, &again), ("202", &sent), "the first result");

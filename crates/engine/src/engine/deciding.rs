@@ -72,7 +72,7 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Says what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
+    /// Returns what [`Engine::decide`] would, and takes nothing. Below [`Pinned::admit`](crate::Pinned::admit).
     pub async fn peek<'a>(&self, pinned: &'a Snapshot, attempt: &Attempt<'a>) -> Result<Decision<'a>, Fault> {
         let mut decision = Decision::blank();
         self.decide_as(Manner::Peek, pinned, attempt, &mut decision).await?;
@@ -85,8 +85,7 @@ impl Engine {
         self.at_once
     }
 
-    /// Decides an attempt. The decision is made where it stands. Below
-    /// [`Pinned::admit`](crate::Pinned::admit).
+    /// Decides an attempt. The decision is written in place. Below [`Pinned::admit`](crate::Pinned::admit).
     #[inline]
     pub async fn decide_as<'a>(
         &self,

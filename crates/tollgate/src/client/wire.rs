@@ -14,7 +14,7 @@ pub use guards::{
 };
 pub use mail::{
     Account, AccountPause, Accounts, Cancelled, Lane, Lanes, Message, MessageDetail, MessageEvent,
-    MessagePart, MessageRecipient, Messages, Retried,
+    MessagePart, MessageRecipient, Messages, PauseChanged, Retried,
 };
 
 /// The decision on an attempt, allowed or not.

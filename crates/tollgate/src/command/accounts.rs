@@ -12,7 +12,7 @@ use super::policies::{Listing, more};
 use super::table::{Sheet, Tone, or_dash};
 use super::{Session, words};
 use crate::client::Path;
-use crate::client::wire::{Account, Accounts as Page, Removed};
+use crate::client::wire::{Account, Accounts as Page, PauseChanged, Removed};
 
 /// What is done with accounts.
 #[derive(Args, Clone, Debug)]
@@ -37,6 +37,10 @@ enum Action {
     },
     /// Show an account
     Show(Named),
+    /// Pause an account on all nodes: others of the tenant are used, or mail waits
+    Pause(Named),
+    /// Use an account again that was paused, or whose login failed
+    Resume(Named),
     /// Remove an account that was added at run time; its mail waits for another one
     Remove(Named),
 }
@@ -184,6 +188,8 @@ impl Accounts {
                 let answer = session.client.get(&named.path())?;
                 session.show(&answer, put)?;
             }
+            Action::Pause(named) => named.turn(session, "pause")?,
+            Action::Resume(named) => named.turn(session, "resume")?,
             Action::Remove(named) => {
                 let answer = session.client.delete(&named.path())?;
                 session.show(&answer, |answer: &Removed, out| {
@@ -203,6 +209,15 @@ impl Accounts {
 impl Named {
     fn path(&self) -> Path {
         Path::new(&["accounts", &self.tenant, &self.id])
+    }
+}
+
+impl Named {
+    fn turn(&self, session: &mut Session<'_>, action: &str) -> anyhow::Result<()> {
+        let path = Path::new(&["accounts", &self.tenant, &self.id, action]);
+        let answer = session.client.post(&path, &json!({}))?;
+        session.show(&answer, put_pause)?;
+        Ok(())
     }
 }
 
@@ -264,6 +279,16 @@ fn password(file: &File) -> anyhow::Result<String> {
     match text.lines().next() {
         Some(line) if !line.is_empty() => Ok(line.to_owned()),
         _ => bail!("the password is empty: its first line must have it"),
+    }
+}
+
+/// Says whether something is paused now.
+pub(super) fn put_pause(answer: &PauseChanged, out: &mut dyn Write) -> io::Result<()> {
+    match (answer.paused, answer.changed) {
+        (true, true) => writeln!(out, "paused"),
+        (true, false) => writeln!(out, "was paused before"),
+        (false, true) => writeln!(out, "resumed"),
+        (false, false) => writeln!(out, "was not paused"),
     }
 }
 

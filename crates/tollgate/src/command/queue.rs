@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use serde_json::json;
 
+use super::accounts::put_pause;
 use super::policies::{Listing, more};
 use super::table::{Sheet, Tone, or_dash};
 use super::{Session, words};
@@ -30,6 +31,10 @@ enum Action {
     Retry(Named),
     /// Cancel the recipients of a message that still wait
     Cancel(Named),
+    /// Pause sending on all nodes: of everything, of a tenant, or of a tenant to one domain
+    Pause(Which),
+    /// Resume sending on all nodes
+    Resume(Which),
     /// Show the lanes: how much mail waits for each recipient domain, and for what
     Lanes {
         /// Show only lanes of this tenant
@@ -70,6 +75,17 @@ enum Status {
     Cancelled,
 }
 
+/// Which mail is paused or resumed.
+#[derive(Args, Clone, Debug)]
+struct Which {
+    /// Only mail of this tenant
+    #[arg(long, value_name = "NAME")]
+    tenant: Option<String>,
+    /// Only mail to this recipient domain
+    #[arg(long, requires = "tenant")]
+    domain: Option<String>,
+}
+
 /// A message.
 #[derive(Args, Clone, Debug)]
 struct Named {
@@ -84,6 +100,7 @@ Examples:
   tollgate queue show 0006420c7f5b1e80c19a6a3b4b0f1d22
   tollgate queue retry 0006420c7f5b1e80c19a6a3b4b0f1d22
   tollgate queue lanes
+  tollgate queue pause --tenant acme --domain gmail.com
 
 Exit codes: 0 done, 2 an error.";
 
@@ -112,6 +129,8 @@ impl Queue {
                     false => writeln!(out, "nothing of the message waits"),
                 })?;
             }
+            Action::Pause(which) => which.turn(session, "pause")?,
+            Action::Resume(which) => which.turn(session, "resume")?,
             Action::Lanes { tenant, limit } => {
                 let limit = limit.to_string();
                 let members = [("tenant", tenant.as_deref()), ("limit", Some(&*limit))];
@@ -124,6 +143,15 @@ impl Queue {
             }
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Which {
+    fn turn(&self, session: &mut Session<'_>, action: &str) -> anyhow::Result<()> {
+        let body = json!({ "tenant": self.tenant, "domain": self.domain });
+        let answer = session.client.post(&Path::new(&["lanes", action]), &body)?;
+        session.show(&answer, put_pause)?;
+        Ok(())
     }
 }
 
@@ -222,6 +250,7 @@ pub(crate) fn lanes_in_words(lanes: &[Lane]) -> Sheet {
         Sheet::unfolded(&["tenant", "domain", ">waiting", ">in flight", "sleeps until", "because"]);
     for lane in lanes {
         let because = match (&lane.cause, &lane.reason) {
+            _ if lane.held => "an operator paused it".to_owned(),
             (Some(cause), Some(reason)) => format!("{cause}: {reason}"),
             _ => "-".to_owned(),
         };

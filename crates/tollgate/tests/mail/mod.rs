@@ -32,7 +32,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and answers the greeting too.
+    /// Connects, and returns the greeting too.
     pub fn connect(address: SocketAddr) -> (Self, String) {
         let mut client = Self::try_connect(address).unwrap();
         let greeting = client.reply().expect("a greeting");
@@ -54,7 +54,7 @@ impl Client {
         Some(client)
     }
 
-    /// Sends a line, and answers the last line of its reply; `None` if the server is gone.
+    /// Sends a line, and returns the last line of its reply; `None` if the server is gone.
     pub fn ask(&mut self, line: &str) -> Option<String> {
         self.reader.get_mut().write_all(format!("{line}\r\n").as_bytes()).ok()?;
         self.reply()
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Sends a message with this subject, and answers the reply to it or the one that refused it.
+    /// Sends a message with this subject. Returns the reply to it, or the reply that refused it.
     pub fn send(&mut self, subject: &str, recipients: &[&str]) -> Option<String> {
         self.ask("MAIL FROM:<app@here.test>")?;
         for recipient in recipients {

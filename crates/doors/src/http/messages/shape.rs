@@ -15,7 +15,7 @@ use crate::http::shown::Moment;
 /// How many recipients a list shows of each message.
 const MOST_RECIPIENTS: usize = 20;
 
-/// What became of a message.
+/// The state of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     Queued,
@@ -100,7 +100,7 @@ pub(super) struct MessageShown {
     api_key: Option<String>,
     /// Its parts: one for each recipient domain.
     parts: Vec<PartShown>,
-    /// What happened, oldest first; of very long stories the latest.
+    /// What happened, oldest first; only the latest events of a very long history.
     timeline: Vec<EventShown>,
 }
 
@@ -173,7 +173,9 @@ pub(super) struct LaneShown {
     /// Until when the lane sleeps (RFC 3339); null if it does not.
     #[schemars(with = "Option<String>")]
     sleeps_until: Option<Moment>,
-    /// Why it sleeps: `limit`, `throttled`, `paused` or `outage`.
+    /// Whether an operator paused it.
+    held: bool,
+    /// Why it sleeps: `limit`, `throttled`, `paused` (no account can be used), `busy` or `outage`.
     cause: Option<&'static str>,
     /// The rule and the key, or what the server said.
     reason: Option<String>,
@@ -347,6 +349,7 @@ impl LaneShown {
             domain: lane.key.domain.to_string(),
             waiting: lane.waiting,
             in_flight: lane.in_flight,
+            held: lane.held,
             next_due: lane.next_due.map(Moment),
             sleeps_until: sleep.map(|sleep| Moment(sleep.until)),
             cause: sleep.map(|sleep| sleep.cause.name()),

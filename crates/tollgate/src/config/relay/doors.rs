@@ -23,7 +23,7 @@ const DEFAULT: RelayListener = RelayListener {
     address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2525),
     kind: Kind::Smtp,
 };
-/// The shortest prefixes of networks that may send without a login: larger networks are those of strangers.
+/// The shortest prefixes of networks that may send without a login: larger networks include strangers.
 const LEAST_V4: u8 = 8;
 const LEAST_V6: u8 = 16;
 
@@ -138,7 +138,7 @@ pub(super) fn clients(
     }
 }
 
-/// The networks whose clients may send without a login: never those of strangers.
+/// The networks whose clients may send without a login.
 fn networks(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Net> {
     let nets = read(written, path, findings);
     let wide = |net: &IpNet| match net {

@@ -1,4 +1,4 @@
-//! What of the relay can be used, and may not be what was meant.
+//! Warnings about settings of the relay that are valid and may not be intended.
 
 use tollgate_relay::RelaySettings;
 
@@ -56,7 +56,7 @@ pub(super) fn find(
 }
 
 impl Config {
-    /// That the limits of the relay do not outlast its messages, if that is so.
+    /// Warns if the limits of the relay do not outlive its messages.
     pub(in crate::config) fn forgetful_relay(&self) -> Option<Warning> {
         let memory = self.relay.is_some() && matches!(self.store, StoreConfig::Memory { .. });
         memory.then(|| Warning {

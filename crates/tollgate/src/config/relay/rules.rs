@@ -14,14 +14,14 @@ use crate::config::raw::{Limits, Named, PolicyForm, PolicyTable};
 use crate::config::rules::Rules;
 use crate::config::tree::Path;
 
-/// The policy that deliveries pass unless one is named.
+/// The default policy of deliveries.
 pub(super) const DELIVER: &str = "relay.deliver";
 /// The rule that limits accounts.
 const ACCOUNT: &str = "account";
 const DOMAIN: &str = "recipient_domain";
 const RECIPIENTS: &str = "recipients";
 
-/// Makes the rules ready, before policies are made of them.
+/// Prepares the rules before the policies are built.
 pub(in crate::config) fn prepare(
     written: &Relay,
     policies: &Named<PolicyForm>,
@@ -86,7 +86,7 @@ fn with_limits(written: &Relay, mut rule: Rule, findings: &mut Findings<'_>) -> 
     rule
 }
 
-/// Adds the rule `account` to the deliver policy, or makes a policy of it.
+/// Adds the rule `account` to the deliver policy, or builds a policy of it.
 pub(in crate::config) fn complete(
     written: &Relay,
     rules: &Rules,
