@@ -175,6 +175,17 @@ async fn an_unknown_outcome_keeps_its_slot_and_is_retried() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_delivery_that_is_cut_off_keeps_its_slot() {
+    let server = Scripted::start(with(&[(".", Act::Hang)])).await;
+    let limited = Limited { domain: &["10/hour sliding"], ..Limited::default() };
+    let mut stand = Stand::start(limited, vec![account("main", server.port, 0)]).await;
+    submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
+    stand.until("the text", |_| server.texts.lock().len() == 1).await;
+    stand.cut_off().await;
+    assert_eq!(stand.left_at_domain("there.example").await, 9, "the server may have taken the message");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_refused_message_is_reported_to_its_sender_once() {
     let server = Scripted::start(with(&[("RCPT TO:<gone@", Act::Say("550 5.1.1 no such user\r\n"))])).await;
     let stand = Stand::start(Limited::default(), vec![account("main", server.port, 0)]).await;
