@@ -55,7 +55,7 @@ pub struct Policy {
     steps: Box<[RuleStep]>,
     observes: bool,
     lets_wait: bool,
-    counts_answers: bool,
+    counts_outcomes: bool,
     holding: Holding,
     number: usize,
 }
@@ -255,7 +255,7 @@ impl Policy {
         }
         let observes = rules.iter().any(|rule| rule.observes());
         let lets_wait = rules.iter().any(|rule| matches!(rule.on_exceed, OnExceed::Wait(_)));
-        let counts_answers = rules.iter().any(|rule| rule.count_when.is_some());
+        let counts_outcomes = rules.iter().any(|rule| rule.count_when.is_some());
         Self {
             name,
             rules,
@@ -266,7 +266,7 @@ impl Policy {
             steps,
             observes,
             lets_wait,
-            counts_answers,
+            counts_outcomes,
             holding,
             number: 0,
         }
@@ -303,8 +303,8 @@ impl Policy {
     }
 
     /// Whether any rule has `count_when`.
-    pub fn counts_answers(&self) -> bool {
-        self.counts_answers
+    pub fn counts_outcomes(&self) -> bool {
+        self.counts_outcomes
     }
 
     /// The kind of hold of its attempts, at any key.

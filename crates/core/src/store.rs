@@ -46,6 +46,13 @@ pub trait Store: Send + Sync {
         Answer::ready(Ok(()))
     }
 
+    /// Is ready when everything that was taken so far survives a crash of this process. A store that keeps
+    /// counters only in memory promises nothing and is ready at once; so is one whose server has its own
+    /// settings for that.
+    fn durable(&self) -> Answer<'_, ()> {
+        Answer::ready(Ok(()))
+    }
+
     /// Whether takes, refunds and orders about holds are always answered at once, so that callers never have
     /// to wait.
     fn answers_at_once(&self) -> bool {
@@ -232,13 +239,13 @@ impl HoldsOrder<'_> {
 /// The result of an order about holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoldsReport {
-    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether all
-    /// ids are held now.
+    /// Whether the id to renew or release was held; for several ids, whether all were. For a claim, whether
+    /// all ids are held now.
     pub found: bool,
     /// The store's time.
     pub now: Timestamp,
-    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were renewed,
-    /// released or claimed.
+    /// Holds by id: all of them for a list or a replacement; otherwise those of the named ids that were
+    /// renewed, released or claimed.
     pub holds: Vec<(String, Hold)>,
 }
 

@@ -7,7 +7,6 @@ mod cluster;
 mod dial;
 mod fleet;
 pub mod inspect;
-mod key_hash;
 mod name;
 mod offset;
 mod pack;
@@ -21,7 +20,6 @@ mod sentinel;
 mod settings;
 mod standing;
 mod store;
-mod tls;
 mod wire;
 
 pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};

@@ -3,8 +3,10 @@
 mod check;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::RwLock;
 use tokio::time::timeout;
 use tollgate_core::{
     Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, Timestamp, Verdict, When,
@@ -35,7 +37,8 @@ const REFUND_PATIENCE: Duration = Duration::from_secs(1);
 pub struct Limits {
     admissions: Admissions,
     /// `None` if sending is not limited.
-    policy: Option<String>,
+    /// `None` if nothing is limited.
+    policy: RwLock<Option<Arc<str>>>,
 }
 
 /// What a transaction is about.
@@ -91,12 +94,17 @@ pub enum RefusedBy {
 impl Limits {
     /// The limits of a policy.
     pub fn new(admissions: Admissions, policy: &str) -> Self {
-        Self { admissions, policy: Some(policy.to_owned()) }
+        Self { admissions, policy: RwLock::new(Some(policy.into())) }
     }
 
     /// No limits: everything is sent at once.
     pub fn unlimited(admissions: Admissions) -> Self {
-        Self { admissions, policy: None }
+        Self { admissions, policy: RwLock::default() }
+    }
+
+    /// Uses another policy from now on.
+    pub fn reload(&self, policy: &Arc<str>) {
+        *self.policy.write() = Some(Arc::clone(policy));
     }
 
     /// Says what [`Limits::take`] would, and takes nothing.
@@ -148,10 +156,10 @@ impl Limits {
     }
 
     async fn ask(&self, load: Load<'_>, now: Timestamp, look: Look) -> Result<Taken, Refusal> {
-        let Some(policy) = &self.policy else { return Ok(Taken::nothing(load.recipients)) };
+        let Some(policy) = self.policy.read().clone() else { return Ok(Taken::nothing(load.recipients)) };
         let mut recipients = load.recipients;
         for _ in 0..TRIES {
-            match self.ask_for(policy, Load { recipients, ..load }, now, look).await? {
+            match self.ask_for(&policy, Load { recipients, ..load }, now, look).await? {
                 Answer::Taken(taken) => return Ok(taken),
                 Answer::Refused(refusal, _) if recipients == 1 => return Err(refusal),
                 // An item that is larger than what is left is split. If nothing is left, the moment counts at

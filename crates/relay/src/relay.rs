@@ -115,7 +115,8 @@ impl Relay {
             meters: meters.clone(),
         }));
         let engine = Arc::clone(&admissions.engine);
-        let acceptances = Arc::new(Acceptances::new(settings.accept.clone(), admissions, intake, clock));
+        let acceptances = Acceptances::new(settings.accept.clone(), admissions, intake, clock);
+        let acceptances = Arc::new(acceptances.metered(meters.clone()));
         let server = Server::new(settings.server.clone(), Arc::clone(&acceptances));
         let book = AccountBook::new(
             engine,
@@ -194,6 +195,8 @@ impl Relay {
         self.acceptances.reload(AcceptTerms { hostname, ..new.accept.clone() });
         self.server.reload(new.server.clone());
         self.book.configure(new.accounts.iter().cloned());
+        self.sender.limits().reload(&new.deliver);
+        current.deliver = new.deliver;
         current.accept = AcceptTerms { hostname: current.accept.hostname.clone(), ..new.accept };
         current.server = new.server;
         current.accounts = new.accounts;
@@ -240,7 +243,9 @@ impl Sending {
         let _ = stop.send(());
         match tokio::time::timeout(patience, &mut task).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(component = "relay", %error, "the sender failed"),
+            Ok(Err(error)) => {
+                tracing::error!(component = "relay", %error, "the sender failed");
+            }
             Err(_) => {
                 tracing::warn!(
                     component = "relay",

@@ -179,6 +179,15 @@ impl Store for FileStore {
         self.sync == Syncing::Interval
     }
 
+    fn durable(&self) -> Answer<'_, ()> {
+        match self.sync {
+            // A take is answered when it is saved.
+            Syncing::Always => Answer::ready(Ok(())),
+            // Asks for a saving now. All callers of the same time share it.
+            Syncing::Interval => self.answer_saved(()),
+        }
+    }
+
     fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
         if let Err(error) = self.memory.take_now(charges, outcome) {
             return Answer::ready(Err(error));

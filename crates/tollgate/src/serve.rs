@@ -193,7 +193,7 @@ async fn serve(
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
         forward_auth,
-        relay: None,
+        relay: relay.clone(),
         registry,
     };
     let listener = listen(config.listen.http).await?;

@@ -63,11 +63,11 @@ fn the_example_of_the_guide_means_what_it_says() {
     );
     let relay = config.relay.as_ref().unwrap();
     let (settings, server) = (&relay.settings, &relay.settings.server);
-    assert_eq!((&*server.hostname, relay.listeners[0].kind), ("relay.example.com", Kind::Smtp));
+    assert_eq!((&*settings.accept.hostname, relay.listeners[0].kind), ("relay.example.com", Kind::Smtp));
     assert_eq!(server.connect.as_deref(), Some("smtp.connect"));
     assert_eq!((server.guard.as_deref(), &*settings.deliver), (Some("smtp.login"), "mail.deliver"));
     assert_eq!((server.networks.len(), &*server.network_tenant), (2, "acme"));
-    assert_eq!((server.max_size, server.max_recipients), (10_000_000, 50));
+    assert_eq!((settings.accept.max_size, settings.accept.max_recipients), (10_000_000, 50));
     assert_eq!((&settings.directory, settings.queue.max_messages), (&PathBuf::from("/tmp/q"), 1_000));
     assert_eq!((settings.queue.min_free, settings.retry.lifetime), (2 << 30, Span::from_secs(2 * 86_400)));
     assert_eq!((settings.retry.schedule.len(), settings.per_destination), (2, 3));
@@ -91,7 +91,7 @@ fn an_empty_section_is_a_relay_on_loopback_that_nobody_may_use_yet() {
     let config = load("{}");
     let relay = config.relay.as_ref().unwrap();
     assert_eq!(relay.listeners[0].address.to_string(), "127.0.0.1:2525");
-    assert!(!relay.settings.server.hostname.is_empty() && relay.settings.accounts.is_empty());
+    assert!(!relay.settings.accept.hostname.is_empty() && relay.settings.accounts.is_empty());
     assert_eq!((&*relay.settings.deliver, relay.settings.direct.is_some()), ("relay.deliver", false));
     let rules = &config.policies.find("relay.deliver").unwrap().rules;
     assert_eq!((rules.len(), &*rules[0].name), (1, "account"));
@@ -135,11 +135,11 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ deliver: mail.held }",
-            "t.yaml:7:34: rules.held.limits: `5 at once` cannot limit deliveries, which hold nothing: limit how many connections a server gets with `relay.sending.connections`",
+            "t.yaml:7:41: rules.held.limits: rule held has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
-            "{ guard: login }",
-            "t.yaml:10:17: relay.guard: there is no guard `login`; did you mean `smtp.login`?",
+            "{ guard: smtp.logn }",
+            "t.yaml:10:17: relay.guard: there is no guard `smtp.logn`; did you mean `smtp.login`?",
         ),
         (
             "{ users: [{ name: app, tenant: acme }] }",
@@ -167,15 +167,15 @@ fn mistakes_are_refused_with_their_place_and_remedy() {
         ),
         (
             "{ accounts: { a/b: { host: a, limits: 5 at once } } }",
-            "t.yaml:10:46: relay.accounts.\"a/b\".limits: `5 at once` cannot limit an account: write limits over time, as in `100/hour sliding`",
+            "t.yaml:10:46: relay.accounts.\"a/b\".limits: rule account has the limit `5 at once`, whose holds never end by themselves: deliveries that a crash cuts would hold it for ever; write `5 at once for 60s`",
         ),
         (
             "{ queue: { min_free: much } }",
             "t.yaml:10:29: relay.queue.min_free: `much` is not a size, as in `50MiB` or `1GiB`",
         ),
         (
-            "{ queue: { lifetime: 31d } }",
-            "t.yaml:10:29: relay.queue.lifetime: `31d` is too long: at most `30d` is allowed",
+            "{ queue: { lifetime: 5w } }",
+            "t.yaml:10:29: relay.queue.lifetime: `5w` is too long: at most `4w` is allowed",
         ),
         (
             "{ secret_env: SHORT_PASSWORD }",

@@ -54,7 +54,7 @@ fn text(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// Submits mail as the application, and answers status and body.
+/// Submits mail as the application. Returns status and body.
 fn submit(home: &Home, server: &Server, key: &str, body: &Value) -> (String, Value) {
     let command = format!(
         "curl -s -w '\\n%{{http_code}}' http://localhost:8000/api/v1/messages -H 'X-API-Token: {APP}' \

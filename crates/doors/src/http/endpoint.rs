@@ -397,8 +397,8 @@ fn enter(app: &Arc<App>, parts: Parts, correlation: &Correlation, gate: Gate) ->
     Ok(Ask { uri, headers, body, correlation, extensions, caller, room })
 }
 
-/// Refuses unknown and repeated query parameters. They would be ignored, and a `DELETE` with `?rule=x` must not
-/// reset everything.
+/// Refuses unknown and repeated query parameters. They would be ignored, and a `DELETE` with `?rule=x` must
+/// not reset everything.
 fn check_query(query: Option<&str>, known: &[&str]) -> Result<(), Problem> {
     let members = query.into_iter().flat_map(|query| query.split('&')).filter(|member| !member.is_empty());
     let names = members.map(|member| member.split_once('=').map_or(member, |(name, _)| name));

@@ -334,7 +334,7 @@ fn failed(error: QueueError) -> Problem {
     Problem::unavailable(error.to_string())
 }
 
-/// Runs what reads the disk where it holds nobody up.
+/// Runs a blocking disk read on the blocking thread pool.
 async fn blocking<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
     tokio::task::spawn_blocking(read)
         .await

@@ -97,7 +97,6 @@ impl RelaySettings {
             ("relay.hostname", self.accept.hostname != other.accept.hostname),
             ("relay.queue", queue(self) != queue(other)),
             ("relay.secret", self.secret_key != other.secret_key),
-            ("relay.deliver", self.deliver != other.deliver),
             ("relay.direct", self.direct != other.direct),
             ("relay.tls_ca", self.authorities != other.authorities),
             ("relay.retry", self.retry != other.retry),

@@ -198,8 +198,8 @@ pub(super) struct Rule {
     #[schemars(example = &"recipients")]
     pub(super) count: Option<String>,
     /// Which answers count: an attempt is charged at first, and refunded if its answer has
-    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; by default all. If tollgate does
-    /// not see the answer, every attempt counts.
+    /// another status. `[401, 403]`, `4xx`, `[4xx, 503]`, `not 5xx` or `not [404, 5xx]`; by default all. If
+    /// tollgate does not see the answer, every attempt counts.
     pub(super) count_when: Option<CountWhen>,
     /// `false` switches the rule off; by default true.
     #[schemars(default = "yes")]

@@ -1,4 +1,5 @@
-//! The mail relay: its listeners, users, accounts and queue, from what was written to what they mean.
+//! The mail relay: converts its listeners, users, accounts and queue from the file's form to checked
+//! settings.
 
 mod accounts;
 mod doors;
@@ -30,7 +31,7 @@ use super::raw::relay as raw;
 use super::secrets::{from_environment, from_file};
 use super::tree::Path;
 
-/// What the section of the relay means.
+/// The checked `relay` section.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
     /// Where it listens.
@@ -44,7 +45,7 @@ pub struct RelayConfig {
 pub struct RelayListener {
     /// Address and port.
     pub address: SocketAddr,
-    /// What it speaks.
+    /// The protocol.
     pub kind: Kind,
 }
 
@@ -63,15 +64,15 @@ impl fmt::Display for RelayListener {
 pub(super) struct Known<'k> {
     pub(super) policies: &'k [Policy],
     pub(super) guards: &'k [Guard],
-    /// The names that were written, whether or not what they stand for can be used.
+    /// The names that the file has, whether or not their definitions are valid.
     pub(super) written_policies: &'k [&'k str],
     pub(super) written_guards: &'k [&'k str],
-    /// The addresses that others listen on, and what they are called.
+    /// The addresses of the other listeners, and their names in messages.
     pub(super) taken: &'k [(SocketAddr, &'static str)],
     pub(super) environment: &'k HashMap<String, String>,
 }
 
-/// Where the queue is, unless it is said otherwise.
+/// The default directory of the queue.
 const DIRECTORY: &str = "./queue";
 /// The fields that are known at each stage.
 const AT_CONNECT: &[&str] = &["ip", "client_ip"];
@@ -79,11 +80,11 @@ const AT_ACCEPT: &[&str] =
     &["ip", "client_ip", "sender", "domain", "sender_domain", "user", "api_key", "tenant", "recipients"];
 const AT_DELIVER: &[&str] = &["tenant", "account", "recipient_domain", "recipients", "messages"];
 const AT_LOGIN: &[&str] = &["ip", "client_ip", "user", "account"];
-/// Whoever sees sealed passwords could try out shorter secrets.
+/// An attacker who reads sealed passwords could guess shorter secrets.
 const LEAST_SECRET: usize = 16;
-const MOST_LIFETIME: Span = Span::from_secs(30 * 86_400);
+const MOST_LIFETIME: Span = Span::from_secs(28 * 86_400);
 
-/// What the section means.
+/// Converts and checks the section.
 pub(super) fn mean(
     written: &raw::Relay,
     known: Known<'_>,
@@ -96,12 +97,15 @@ pub(super) fn mean(
     let listeners = doors::listeners(written, known, &path, findings);
     settings.server.tls = doors::tls(written, &path, findings);
     settings.server.connect = policy(written.connect.as_deref(), Stage::CONNECT, known, &path, findings);
-    settings.server.accept = policy(written.accept.as_deref(), Stage::ACCEPT, known, &path, findings);
+    settings.accept.policy = policy(written.accept.as_deref(), Stage::ACCEPT, known, &path, findings);
     settings.server.guard = guard(written.guard.as_deref(), known, &path.key("guard"), findings);
     let deliver = written.deliver.as_deref().unwrap_or(rules::DELIVER);
     settings.deliver =
         policy(Some(deliver), Stage::DELIVER, known, &path, findings).unwrap_or_else(|| Arc::from(deliver));
-    doors::clients(written, &mut settings.server, &path, findings);
+    if let Some(policy) = known.policies.iter().find(|policy| policy.name == settings.deliver) {
+        rules::check(written, policy, findings);
+    }
+    doors::clients(written, &mut settings, &path, findings);
     settings.server.users = users::mean(written, known.environment, &path.key("users"), findings);
     queue(written, &mut settings, &path.key("queue"), findings);
     sending(written, &mut settings, &path.key("sending"), findings);
@@ -113,7 +117,7 @@ pub(super) fn mean(
     Some(RelayConfig { listeners, settings })
 }
 
-/// A stage of a message's way, and what is known of it there.
+/// A stage of a message's path, and the fields known there.
 #[derive(Clone, Copy)]
 struct Stage {
     setting: &'static str,
@@ -138,7 +142,7 @@ fn policy(
 ) -> Option<Arc<str>> {
     let (name, path) = (name?, path.key(stage.setting));
     let Some(policy) = known.policies.iter().find(|policy| *policy.name == *name) else {
-        // What is wrong with one that was written is told where it stands.
+        // An invalid definition is reported where it is written.
         let written = || known.written_policies.iter().copied();
         if !written().any(|written| written == name) && name != rules::DELIVER {
             let near = hint(nearest(name, written()));
@@ -184,7 +188,7 @@ fn guard(name: Option<&str>, known: Known<'_>, path: &Path, findings: &mut Findi
     Some(Arc::clone(&guard.name))
 }
 
-/// The name that was written, or the system's.
+/// The configured name, or the system's.
 fn hostname(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> String {
     match written {
         Some(name) => normal_domain(name).unwrap_or_else(|| {
@@ -256,7 +260,7 @@ fn sending(written: &raw::Relay, settings: &mut RelaySettings, path: &Path, find
     }
 }
 
-/// A time that was written, if it can be used.
+/// The configured time, if it is valid.
 fn time(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> Option<Span> {
     let span = limits::span(written?, path, findings)?;
     if span > MOST_LIFETIME {
@@ -295,7 +299,7 @@ fn authorities(file: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> 
     Some(bytes)
 }
 
-/// The key that passwords of accounts are sealed with in the store.
+/// The key that seals the passwords of accounts in the store.
 fn secret_key(
     written: &raw::Relay,
     environment: &HashMap<String, String>,

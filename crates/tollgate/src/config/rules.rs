@@ -150,7 +150,9 @@ fn mean_one(
         }
     };
     let count_when = match &written.count_when {
-        Some(form) => counting::mean(form, &path.key("count_when"), findings).map(Some),
+        Some(form) => {
+            counting::mean(form, &path.key("count_when"), findings).map(|statuses| Some(statuses.classes()))
+        }
         None => Some(None),
     };
     let mut rule = Rule {

@@ -1,10 +1,10 @@
-//! Secrets that the environment or a file holds. What is wrong with one is said without showing it.
+//! Secrets in the environment or in a file. Errors do not show the secret.
 
 use std::collections::HashMap;
 
 use super::{files, hush};
 
-/// The secret that an environment variable holds.
+/// The secret in an environment variable.
 pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result<String, String> {
     match environment.get(name) {
         None => Err(format!("{} is not set", hush::variable(name))),
@@ -13,7 +13,7 @@ pub(super) fn from_environment(name: &str, environment: &HashMap<String, String>
     }
 }
 
-/// The secret that a file holds. The line's end that an editor writes is no part of it.
+/// The secret in a file, without the line end that an editor adds.
 pub(super) fn from_file(file: &str) -> Result<String, String> {
     let text =
         files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;

@@ -79,6 +79,9 @@ pub(crate) async fn assemble(config: &Config) -> anyhow::Result<Assembly> {
     if let Some(gateway) = &gateway {
         registry.register_collector(Box::new(gateway.meters()));
     }
+    if let Some(running) = &relay {
+        registry.register_collector(Box::new(running.relay.meters().clone()));
+    }
     if gateway.is_some() || relay.is_some() {
         registry.register_collector(Box::new(admissions.leases.meters()));
     }

@@ -1,4 +1,4 @@
-//! Starts the mail relay: its listeners are open before its queue is, so that an address that is taken changes nothing.
+//! Starts the mail relay: it opens its listeners before its queue, so that an address in use changes nothing.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use tollgate_store::SystemClock;
 use super::listen;
 use crate::config::{RelayConfig, RelayListener};
 
-/// A relay that serves, and where it listens.
+/// A running relay, and its addresses.
 pub(crate) struct RunningRelay {
     pub(crate) relay: Arc<Relay>,
     /// With the ports that the system chose.
@@ -26,7 +26,7 @@ pub(crate) async fn start(config: &RelayConfig, admissions: &Admissions) -> anyh
         open.push((opened, RelayListener { address, ..*listener }));
     }
     let parts = RelayParts { admissions: admissions.clone(), clock: Arc::new(SystemClock::new()) };
-    // The error names its cause itself; the chain would name it again.
+    // The error already includes its cause; the chain would repeat it.
     let relay = Relay::start(config.settings.clone(), parts)
         .await
         .map_err(|error| anyhow::anyhow!("the relay does not start: {error}"))?;

@@ -48,7 +48,7 @@ pub(super) struct SubmitBody<'b> {
     /// Recipients of a copy.
     #[serde(borrow, default)]
     cc: Option<Addresses<'b>>,
-    /// Recipients whom no other recipient sees.
+    /// Recipients that the other recipients do not see.
     #[serde(borrow, default)]
     bcc: Option<Addresses<'b>>,
     #[serde(borrow, default)]
@@ -95,7 +95,7 @@ impl SubmitBody<'_> {
         }
     }
 
-    /// Who sends it, and to whom.
+    /// Sender and recipients.
     pub(super) fn envelope(&self) -> Result<Envelope, Problem> {
         let lists = [("to", &self.to), ("cc", &self.cc), ("bcc", &self.bcc)];
         let all = lists.into_iter().flat_map(|(member, list)| {

@@ -1,4 +1,4 @@
-//! Who sends a message, and to whom.
+//! The sender and the recipients of a message.
 
 use axum::body::Body;
 use mail_parser::{Address as Parsed, MessageParser};

@@ -168,7 +168,7 @@ fn steps(charges: usize) -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..25)
 }
 
-/// Compares many runs, and answers how often each way was taken.
+/// Compares many runs, and returns how often each path was taken.
 fn compare_many(prefix: &str, plans: &[[Arc<tollgate_core::Plan>; 2]]) -> Ways {
     let stage = Stage::new(prefix);
     let mut ways = Ways::default();

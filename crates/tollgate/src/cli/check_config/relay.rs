@@ -10,13 +10,13 @@ use tollgate_relay::server::Kind;
 use crate::config::{RelayConfig, memory};
 
 pub(super) fn print(relay: &RelayConfig, out: &mut dyn Write) -> io::Result<()> {
-    let (settings, server) = (&relay.settings, &relay.settings.server);
+    let (settings, server, terms) = (&relay.settings, &relay.settings.server, &relay.settings.accept);
     let listeners: Vec<String> = relay.listeners.iter().map(ToString::to_string).collect();
-    writeln!(out, "\nrelay {} on {}", server.hostname, listeners.join(", "))?;
+    writeln!(out, "\nrelay {} on {}", terms.hostname, listeners.join(", "))?;
     let policy =
         |name: Option<&str>| name.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}"));
     writeln!(out, "  connections pass {}", policy(server.connect.as_deref()))?;
-    writeln!(out, "  messages pass {}", policy(server.accept.as_deref()))?;
+    writeln!(out, "  messages pass {}", policy(terms.policy.as_deref()))?;
     writeln!(out, "  deliveries pass {}", policy(Some(&settings.deliver)))?;
     if let Some(guard) = &server.guard {
         writeln!(out, "  logins are guarded by {guard}")?;
@@ -24,8 +24,8 @@ pub(super) fn print(relay: &RelayConfig, out: &mut dyn Write) -> io::Result<()> 
     writeln!(
         out,
         "  takes messages of up to {} with up to {} recipients",
-        memory::in_words(server.max_size),
-        server.max_recipients
+        memory::in_words(terms.max_size),
+        terms.max_recipients
     )?;
     let free = memory::in_words(settings.queue.min_free);
     writeln!(
@@ -85,11 +85,11 @@ pub(super) fn as_json(relay: &RelayConfig) -> Value {
         })
     });
     json!({
-        "hostname": server.hostname,
+        "hostname": settings.accept.hostname,
         "listeners": listeners.collect::<Vec<_>>(),
         "tls": server.tls.is_some(),
         "connect": server.connect.as_deref(),
-        "accept": server.accept.as_deref(),
+        "accept": settings.accept.policy.as_deref(),
         "deliver": &*settings.deliver,
         "guard": server.guard.as_deref(),
         "networks": server.networks.iter().map(ToString::to_string).collect::<Vec<_>>(),

@@ -106,11 +106,11 @@ pub(in crate::config) struct QueueTable {
     pub(in crate::config) max_messages: Option<CountText>,
     /// How much of the disk stays free; by default `1GiB`.
     pub(in crate::config) min_free: Option<SizeText>,
-    /// For how long a delivery that fails is retried, from `1m` to `30d`; by default `5d`. Time that a message waits for
+    /// For how long a delivery that fails is retried, from `1m` to `4w`; by default `5d`. Time that a message waits for
     /// a limit does not count.
     #[schemars(example = "5d")]
     pub(in crate::config) lifetime: Option<String>,
-    /// For how long finished messages can be looked at, up to `30d`; by default `1d`.
+    /// For how long finished messages can be looked at, up to `4w`; by default `1d`.
     #[schemars(example = "1d")]
     pub(in crate::config) history: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! Accounts: where mail is handed on.
+//! Accounts: the servers that mail is handed to.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -47,12 +47,12 @@ pub(super) fn mean(
     accounts
 }
 
-/// Tenant and id of an account's name.
+/// Splits an account's name into tenant and id.
 pub(super) fn split(name: &str) -> Option<(&str, &str)> {
     name.split_once('/').filter(|(tenant, id)| is_name(tenant) && is_name(id))
 }
 
-/// Whether a tenant or an account can be called so.
+/// Whether this is a valid name of a tenant or an account.
 pub(super) fn is_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'@');
     (1..=MOST_NAME).contains(&name.len()) && name.bytes().all(is_part)
@@ -90,7 +90,7 @@ fn destination(
     Some(Destination { host: host.clone(), port, tls, login })
 }
 
-/// The login, if there is one; nothing at all if it is wrong.
+/// The login, if there is one; `None` if it is invalid.
 fn login(
     table: &AccountTable,
     environment: &HashMap<String, String>,

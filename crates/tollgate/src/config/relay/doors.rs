@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use rustls::ServerConfig;
 use tollgate_core::Net;
-use tollgate_relay::server::{Kind, Settings};
+use tollgate_relay::RelaySettings;
+use tollgate_relay::server::Kind;
 
 use super::raw;
 use super::size;
@@ -22,7 +23,7 @@ const DEFAULT: RelayListener = RelayListener {
     address: SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2525),
     kind: Kind::Smtp,
 };
-/// The shortest prefixes of networks that may send without a login: larger networks are those of strangers.
+/// The shortest prefixes of networks that may send without a login: larger networks include strangers.
 const LEAST_V4: u8 = 8;
 const LEAST_V6: u8 = 16;
 
@@ -98,10 +99,11 @@ pub(super) fn tls(
 /// Which clients may send, and how much.
 pub(super) fn clients(
     written: &raw::Relay,
-    settings: &mut Settings,
+    relay: &mut RelaySettings,
     path: &Path,
     findings: &mut Findings<'_>,
 ) {
+    let (settings, terms) = (&mut relay.server, &mut relay.accept);
     settings.networks = networks(written.networks.as_ref(), &path.key("networks"), findings);
     if let Some(tenant) = &written.network_tenant {
         check_tenant(tenant, &path.key("network_tenant"), findings);
@@ -122,21 +124,21 @@ pub(super) fn clients(
         if bytes < 1_024 {
             findings.value(&path.key("max_size"), "hardly any message is that small: write at least `1KiB`");
         }
-        settings.max_size = bytes;
+        terms.max_size = bytes;
     }
     let number = |written, most, name: &str, findings: &mut Findings<'_>| {
         let number = size::between(written, (1, most), &path.key(name), findings);
         number.and_then(|number| usize::try_from(number).ok())
     };
     if let Some(most) = number(written.max_recipients, 100_000, "max_recipients", findings) {
-        settings.max_recipients = most;
+        terms.max_recipients = most;
     }
     if let Some(most) = number(written.max_connections, 1_000_000, "max_connections", findings) {
         settings.max_connections = most;
     }
 }
 
-/// The networks whose clients may send without a login: never those of strangers.
+/// The networks whose clients may send without a login.
 fn networks(written: Option<&Texts>, path: &Path, findings: &mut Findings<'_>) -> Vec<Net> {
     let nets = read(written, path, findings);
     let wide = |net: &IpNet| match net {

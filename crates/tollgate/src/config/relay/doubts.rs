@@ -1,4 +1,4 @@
-//! What of the relay can be used, and may not be what was meant.
+//! Warnings about settings of the relay that are valid and may not be intended.
 
 use tollgate_relay::RelaySettings;
 
@@ -46,17 +46,17 @@ pub(super) fn find(
             "add `connect` with a policy over `ip`, as in `limits: [100/min sliding, 50 at once for 60s]`",
         );
     }
-    if settings.direct.is_some() && !server.hostname.contains('.') {
+    if settings.direct.is_some() && !settings.accept.hostname.contains('.') {
         findings.warn(
             path,
-            &format!("mail servers refuse a relay that calls itself `{}`", server.hostname),
+            &format!("mail servers refuse a relay that calls itself `{}`", settings.accept.hostname),
             "write the name that your DNS has for this machine, as in `hostname: relay.example.com`",
         );
     }
 }
 
 impl Config {
-    /// That the limits of the relay do not outlast its messages, if that is so.
+    /// Warns if the limits of the relay do not outlive its messages.
     pub(in crate::config) fn forgetful_relay(&self) -> Option<Warning> {
         let memory = self.relay.is_some() && matches!(self.store, StoreConfig::Memory { .. });
         memory.then(|| Warning {

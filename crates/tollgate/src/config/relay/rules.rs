@@ -4,25 +4,24 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use tollgate_core::limit::Holding;
 use tollgate_core::{Deferral, OnExceed, OnOutage, Policies, Policy, Rule};
 
 use super::accounts;
 use crate::config::limits;
 use crate::config::problem::{Findings, shown};
 use crate::config::raw::relay::Relay;
-use crate::config::raw::{Named, PolicyForm, PolicyTable};
+use crate::config::raw::{Limits, Named, PolicyForm, PolicyTable};
 use crate::config::rules::Rules;
 use crate::config::tree::Path;
 
-/// The policy that deliveries pass unless one is named.
+/// The default policy of deliveries.
 pub(super) const DELIVER: &str = "relay.deliver";
 /// The rule that limits accounts.
 const ACCOUNT: &str = "account";
 const DOMAIN: &str = "recipient_domain";
 const RECIPIENTS: &str = "recipients";
 
-/// Makes the rules ready, before policies are made of them.
+/// Prepares the rules before the policies are built.
 pub(in crate::config) fn prepare(
     written: &Relay,
     policies: &Named<PolicyForm>,
@@ -48,12 +47,6 @@ pub(in crate::config) fn prepare(
     let own = policies.0.iter().filter(|(name, _)| name == deliver).flat_map(|(_, form)| rules_of(form));
     for name in own {
         let Some(rule) = rules.find(name).cloned() else { continue };
-        if let Some(limit) = plans(&rule).find(|limit| limit.holding() != Holding::Nothing) {
-            findings.value(
-                &Path::of(&["rules", name, "limits"]),
-                format!("`{limit}` cannot limit deliveries, which hold nothing: limit how many connections a server gets with `relay.sending.connections`"),
-            );
-        }
         if rule.count.is_none() && rule.by.iter().any(|field| &*field.name == DOMAIN) {
             rules.put(Rule { count: Some(RECIPIENTS.into()), ..Rule::clone(&rule) });
         }
@@ -64,10 +57,6 @@ fn rules_of(form: &PolicyForm) -> &[String] {
     match form {
         PolicyForm::Rules(rules) | PolicyForm::Table(PolicyTable { rules, .. }) => rules,
     }
-}
-
-fn plans(rule: &Rule) -> impl Iterator<Item = &tollgate_core::Limit> {
-    std::iter::once(&rule.plan).chain(rule.overrides.values()).flat_map(|plan| plan.limits())
 }
 
 fn own_rule(on_outage: OnOutage) -> Rule {
@@ -85,14 +74,6 @@ fn with_limits(written: &Relay, mut rule: Rule, findings: &mut Findings<'_>) -> 
         let values: Vec<&str> =
             rule.by.iter().map(|field| if &*field.name == ACCOUNT { id } else { tenant }).collect();
         let Some(key) = rule.key_of(&values.join(",")) else { continue };
-        if let Some(limit) = plan.limits().iter().find(|limit| limit.holding() != Holding::Nothing) {
-            findings.value(
-                &path,
-                format!(
-                    "`{limit}` cannot limit an account: write limits over time, as in `100/hour sliding`"
-                ),
-            );
-        }
         if rule.overrides.contains_key(&key) {
             let message = format!(
                 "the rule `{ACCOUNT}` has an override at `{}` already: keep one of them",
@@ -105,7 +86,7 @@ fn with_limits(written: &Relay, mut rule: Rule, findings: &mut Findings<'_>) -> 
     rule
 }
 
-/// Adds the rule `account` to the deliver policy, or makes a policy of it.
+/// Adds the rule `account` to the deliver policy, or builds a policy of it.
 pub(in crate::config) fn complete(
     written: &Relay,
     rules: &Rules,
@@ -142,4 +123,21 @@ pub(in crate::config) fn complete(
     }
     let all = policy.rules.iter().cloned().chain([Arc::clone(account)]).collect();
     policies[place] = Policy::new(Arc::clone(&policy.name), all, policy.allow_unmatched);
+}
+
+/// Reports a limit that deliveries cannot be counted by, where it is written.
+pub(super) fn check(written: &Relay, policy: &Policy, findings: &mut Findings<'_>) {
+    let Err(unfit) = tollgate_relay::limits::check(policy) else { return };
+    let has = |limits: &Limits| match limits {
+        Limits::One(text) => text.0.trim() == unfit.limit,
+        Limits::Several(texts) => texts.iter().any(|text| text.0.trim() == unfit.limit),
+    };
+    let accounts = written.accounts.iter().flat_map(|named| &named.0);
+    let own = accounts.filter(|_| unfit.rule == ACCOUNT);
+    let account = own.into_iter().find(|(_, table)| table.limits.as_ref().is_some_and(has));
+    let path = match account {
+        Some((name, _)) => Path::of(&["relay", "accounts", name, "limits"]),
+        None => Path::of(&["rules", &unfit.rule, "limits"]),
+    };
+    findings.value(&path, unfit.to_string());
 }

@@ -52,7 +52,7 @@ fn number(text: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| plain)
 }
 
-/// A number that was written, if it is between these.
+/// The configured number, if it is in this range.
 pub(super) fn between(
     written: Option<u64>,
     (least, most): (u64, u64),

@@ -13,7 +13,7 @@ use crate::config::tree::Path;
 
 /// Shorter passwords can be guessed.
 const LEAST_PASSWORD: usize = 8;
-/// Each password takes a moment to hash, at every reload.
+/// Hashing a password takes a moment, at every reload.
 const MOST_USERS: usize = 1_000;
 const MOST_NAME: usize = 256;
 
@@ -44,7 +44,7 @@ pub(super) fn mean(
         }
         let (name, tenant) = (user.name.as_str().into(), user.tenant.as_str().into());
         let made = User { name, tenant, senders, password };
-        // Each by itself, so that what is wrong is reported where it is.
+        // Each user is checked alone, so that an error is reported at its own place.
         match Users::new(vec![made.clone()]) {
             Ok(_) if users.iter().any(|known| known.name == made.name) => {
                 let message = format!("there are two users named `{}`", shown(&made.name));
@@ -59,7 +59,7 @@ pub(super) fn mean(
     Arc::new(Users::new(users).unwrap_or_default())
 }
 
-/// Reports the name of a tenant that is none.
+/// Reports an invalid tenant name.
 pub(super) fn check_tenant(tenant: &str, path: &Path, findings: &mut Findings<'_>) {
     if !is_name(tenant) {
         findings.value(
@@ -78,7 +78,7 @@ fn password(
     let (setting, hash) = match (&user.password_env, &user.password_file, &user.password_hash) {
         (Some(name), None, None) => ("password_env", from_environment(name, environment).and_then(of_clear)),
         (None, Some(file), None) => ("password_file", from_file(file).and_then(of_clear)),
-        // What was written here may be a password by mistake, so it is not repeated.
+        // The value may be a password by mistake, so the error does not repeat it.
         (None, None, Some(hash)) => (
             "password_hash",
             PasswordHash::read(hash).ok_or_else(|| {

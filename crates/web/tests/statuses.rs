@@ -1,7 +1,7 @@
 //! Statuses: their meaning, and errors with their position.
 
 use proptest::prelude::*;
-use tollgate_core::Statuses;
+use tollgate_web::Statuses;
 
 fn statuses(text: &str) -> Statuses {
     text.parse().unwrap_or_else(|error| panic!("{error}"))

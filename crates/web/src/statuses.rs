@@ -7,18 +7,15 @@
 //! status   = 100 … 599 | "1xx" | "2xx" | "3xx" | "4xx" | "5xx"
 //! ```
 
-use alloc::borrow::ToOwned;
-use alloc::format;
-use alloc::string::String;
-use alloc::vec::Vec;
-use core::fmt;
-use core::str::FromStr;
+use std::fmt;
+use std::str::FromStr;
 
-use crate::grammar::GrammarError;
+use tollgate_core::grammar::GrammarError;
+use tollgate_core::{OutcomeClass, OutcomeClasses};
 
 /// A non-empty set of statuses from 100 to 599.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Statuses([u64; WORDS]);
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Statuses(OutcomeClasses);
 
 /// One written entry: a status, or a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +26,25 @@ enum StatusEntry {
 
 const FIRST: u16 = 100;
 const LAST: u16 = 599;
-const WORDS: usize = ((LAST - FIRST) as usize + 1).div_ceil(64);
 
 /// The valid forms, for error messages.
 const FORMS: &str = "a status is `100` to `599`, or all of a kind, as in `4xx`";
 
 impl Statuses {
-    const NONE: Self = Self([0; WORDS]);
+    /// The class of a response with this status: all that the engine sees of it.
+    pub fn class_of(status: u16) -> OutcomeClass {
+        if (FIRST..=LAST).contains(&status) { OutcomeClass(status) } else { OutcomeClass::UNKNOWN }
+    }
+
+    /// The classes of responses with these statuses.
+    pub fn classes(&self) -> OutcomeClasses {
+        self.0
+    }
 
     /// Whether the set contains a status. It contains every number that is not a status, so that no client
     /// evades a limit by one.
     pub fn contains(&self, status: u16) -> bool {
-        match status.checked_sub(FIRST) {
-            Some(index) if status <= LAST => self.0[usize::from(index) / 64] >> (index % 64) & 1 == 1,
-            _ => true,
-        }
+        self.0.contains(Self::class_of(status))
     }
 
     /// Parses one entry of a list: a status, or a class.
@@ -56,15 +57,14 @@ impl Statuses {
     /// The union of both.
     #[must_use]
     pub fn or(self, those: Self) -> Self {
-        Self(core::array::from_fn(|word| self.0[word] | those.0[word]))
+        all().filter(|status| self.contains(*status) || those.contains(*status)).collect()
     }
 
     /// The complement, if it is not empty.
     #[must_use]
     pub fn others(&self) -> Option<Self> {
-        let mut others = Self::NONE;
-        (FIRST..=LAST).filter(|status| !self.contains(*status)).for_each(|status| others.insert(status));
-        (others != Self::NONE).then_some(others)
+        let others: Self = all().filter(|status| !self.contains(*status)).collect();
+        (others != Self::default()).then_some(others)
     }
 
     /// Its entries as written, classes before single statuses of other classes: `4xx`, `503`.
@@ -75,11 +75,6 @@ impl Statuses {
     /// Whether it is written as `not` the complement, because that is shorter.
     pub fn is_written_by_others(&self) -> bool {
         self.others().is_some_and(|others| others.entries().len() < self.entries().len())
-    }
-
-    fn insert(&mut self, status: u16) {
-        let index = status - FIRST;
-        self.0[usize::from(index) / 64] |= 1 << (index % 64);
     }
 
     fn entries(&self) -> Vec<StatusEntry> {
@@ -96,16 +91,29 @@ impl Statuses {
     }
 }
 
+fn all() -> impl Iterator<Item = u16> {
+    FIRST..=LAST
+}
+
+impl FromIterator<u16> for Statuses {
+    fn from_iter<I: IntoIterator<Item = u16>>(statuses: I) -> Self {
+        Self(statuses.into_iter().map(Self::class_of).collect())
+    }
+}
+
+/// The statuses whose classes these are.
+impl From<OutcomeClasses> for Statuses {
+    fn from(classes: OutcomeClasses) -> Self {
+        Self(classes)
+    }
+}
+
 impl From<StatusEntry> for Statuses {
     fn from(entry: StatusEntry) -> Self {
-        let mut statuses = Self::NONE;
         match entry {
-            StatusEntry::One(status) => statuses.insert(status),
-            StatusEntry::Hundred(hundred) => {
-                (hundred * 100..=hundred * 100 + 99).for_each(|status| statuses.insert(status));
-            }
+            StatusEntry::One(status) => [status].into_iter().collect(),
+            StatusEntry::Hundred(hundred) => (hundred * 100..=hundred * 100 + 99).collect(),
         }
-        statuses
     }
 }
 
@@ -155,7 +163,7 @@ impl<'t> Rest<'t> {
             }
             return Ok(entry.into());
         }
-        let mut found = Statuses::NONE;
+        let mut found = Statuses::default();
         if self.peek() == "]" {
             return Err(self.wrong("an empty list counts nothing: leave the rule out instead"));
         }
