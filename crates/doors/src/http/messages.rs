@@ -63,7 +63,7 @@ struct LanesShown {
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "PauseRequest")]
 struct PauseBody<'b> {
-    /// Whose mail; by default everybody's.
+    /// The tenant whose mail is paused or resumed; by default all tenants.
     #[serde(borrow, default)]
     tenant: Option<Text<'b>>,
     /// The recipient domain; by default all. Needs `tenant`.
