@@ -307,7 +307,7 @@ impl Acceptance {
             // The message is in the queue: refusing it now would make the client send it twice.
             tracing::error!(
                 component = "relay",
-                message = %format_args!("{:032x}", self.id.0),
+                id = %format_args!("{:032x}", self.id.0),
                 %error,
                 "a message was accepted, but a crash would forget its charge"
             );
@@ -349,7 +349,7 @@ impl Acceptance {
         self.doors.meters.accepted();
         tracing::info!(
             component = "relay",
-            message = %format_args!("{:032x}", id.0),
+            id = %format_args!("{:032x}", id.0),
             correlation = &*self.correlation,
             tenant = &*identity.tenant,
             user = identity.user.as_deref(),
