@@ -9,7 +9,8 @@ use std::time::Duration;
 use parking_lot::RwLock;
 use tokio::time::timeout;
 use tollgate_core::{
-    Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, Timestamp, Verdict, When,
+    Attempt, Decision, Field, Limit, Line, Mistake, Origin, Policy, Span, StoreError, Timestamp, Verdict,
+    When,
 };
 use tollgate_engine::admit::{Holds, Look, Unsettled};
 use tollgate_engine::{Admission, Admissions, ChangeFault, Engine, Fault, NotAdmitted, Terms};
@@ -221,6 +222,11 @@ impl Taken {
         Self { recipients, charges: tollgate_engine::Taken::default() }
     }
 
+    /// Answers when what was taken survives a crash, as far as its store promises that.
+    pub async fn durable(&self) -> Result<(), StoreError> {
+        self.charges.durable().await
+    }
+
     /// The transaction begins: from now on it keeps what it took, unless it says otherwise.
     pub fn begin(self) -> Begun {
         Begun(self.charges)
@@ -261,7 +267,7 @@ fn fewer(decision: &Decision<'_>, recipients: u32) -> Option<u32> {
     for line in decision.lines().filter(|line| !line.rule.observes()) {
         let counts = line.rule.count.as_deref() == Some(RECIPIENTS);
         for (limit, reading) in line.limits.iter().zip(line.readings) {
-            if let Limit::PerAttempt(bound) = limit {
+            if let Some(bound) = limit.per_attempt() {
                 if **bound.field() == *RECIPIENTS {
                     most = most.min(bound.max());
                 }

@@ -63,6 +63,8 @@ pub struct Waiting {
     pub recipients: u32,
     /// When its next attempt is due.
     pub due: Timestamp,
+    /// The message that it reports on, if it is a delivery report that was just made.
+    pub reports_on: Option<Box<MessageId>>,
 }
 
 /// A text that is ready to be committed.
@@ -375,5 +377,6 @@ pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting
         domain: item.domain.clone(),
         recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
         due: item.due,
+        reports_on: None,
     }
 }
