@@ -33,6 +33,12 @@ pub(crate) trait Bench: Sync {
         true
     }
 
+    /// Whether what has aged out is forgotten for good as soon as somebody looks. Where an attempt that takes
+    /// nothing writes nothing, it is not: nobody can tell, unless the clock then goes back.
+    fn forgets_by_looking(&self) -> bool {
+        true
+    }
+
     /// Does something that nobody may notice, if there is anything: save, restart, sweep.
     fn disturb(&mut self) {}
 }
