@@ -38,8 +38,11 @@ fn the_sql_of_the_guide_does_what_it_says() {
         answers.push((statement, rows.len()));
     }
     // The view has a row for each limit, the log one for the key; each answer ends with a count.
-    let asked: Vec<usize> =
-        answers.iter().filter(|(statement, _)| statement.starts_with("SELECT")).map(|(_, rows)| *rows).collect();
+    let asked: Vec<usize> = answers
+        .iter()
+        .filter(|(statement, _)| statement.starts_with("SELECT"))
+        .map(|(_, rows)| *rows)
+        .collect();
     assert_eq!(asked, [2 + 2, 1 + 2], "{answers:?}");
     // The user that owns nothing can do all that a node does, and nothing else.
     let node = Node::new(&url("limits_node"), "tollgate", PATIENT);

@@ -58,8 +58,10 @@ fn the_table_does_not_grow_from_round_to_round() {
     let server = Postgres::start_with("fsync = off\nsynchronous_commit = off\nautovacuum = off");
     let start = Timestamp::from_micros(1_760_000_000_000_000);
     let clock = Arc::new(ManualClock::at(start));
-    let settings =
-        Settings { sweep_interval: Duration::from_secs(86_400), ..settings(&server.url(), "rounds", PATIENT) };
+    let settings = Settings {
+        sweep_interval: Duration::from_secs(86_400),
+        ..settings(&server.url(), "rounds", PATIENT)
+    };
     let starting = PostgresStore::start(settings);
     let node = Node { store: runtime().block_on(starting).unwrap().with_clock(clock.clone()) };
     let plan = plan("brief", "5/min, 5/min sliding");
