@@ -14,6 +14,7 @@ mod levels;
 mod lists;
 mod memory;
 mod pacer;
+mod relay;
 mod rounds;
 mod shared;
 mod threads;
@@ -27,8 +28,8 @@ static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 fn main() {
     let only = std::env::args().nth(1);
-    let sections: [(&str, fn()); 11] =
-        [("decide", decide::run), ("ladder", ladder::run), ("lists", lists::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("pacer", pacer::run), ("gateway", gateway::run)];
+    let sections: [(&str, fn()); 13] =
+        [("decide", decide::run), ("ladder", ladder::run), ("lists", lists::run), ("levels", levels::run), ("threads", threads::run), ("memory", memory::run), ("flush", flush::run), ("http", http::run), ("redis", shared::run), ("pacer", pacer::run), ("gateway", gateway::run), ("relay", relay::run), ("relay-million", relay::run_million)];
     println!("| what | measured | beside | ratio | bound |\n| --- | --- | --- | --- | --- |");
     for (name, run) in sections {
         if only.as_deref().is_none_or(|only| only == name) {

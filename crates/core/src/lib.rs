@@ -1,4 +1,4 @@
-//! The pure heart of tollgate: values in, values out, time as an argument.
+//! The pure core of tollgate: values in, values out, time as an argument.
 //!
 //! A door turns bytes into an [`Attempt`]. A [`Policy`] turns the attempt into [`Charges`]. A
 //! [`Store`] takes all the charges or none, and returns an [`Outcome`]. The policy turns the outcome
@@ -28,16 +28,15 @@ mod mistake;
 pub mod net;
 pub mod numbers;
 pub mod outage;
+mod outcome_class;
 pub mod plan;
 pub mod policy;
 pub mod reading;
 pub mod rule;
-pub mod statuses;
-mod step;
+pub mod step;
 pub mod store;
 pub mod ticket;
 pub mod time;
-pub mod together;
 pub mod versioned_map;
 
 pub use banning::Banning;
@@ -51,15 +50,15 @@ pub use limit::{Limit, State};
 pub use lists::{Author, Listing, Lists, Roster, Stance, Target};
 pub use net::Net;
 pub use outage::{OnOutage, Reason, Share};
+pub use outcome_class::{OutcomeClass, OutcomeClasses};
 pub use plan::Plan;
 pub use policy::{Attempt, Mistake, Policies, Policy};
 pub use reading::{Reading, When};
 pub use rule::{Deferral, Field, OnExceed, Rule};
-pub use statuses::Statuses;
 pub use store::{Answer, Records, Store, StoreError};
 pub use ticket::Ticket;
 pub use time::{Clock, Span, Timestamp};
 
-/// The largest number that is exact on every store: 2^53 - 1, the last whole number before doubles
-/// begin to skip.
+/// The largest number that is exact on every store: 2^53 - 1, the last whole number before doubles lose
+/// precision.
 pub const MAX_EXACT: u64 = (1 << 53) - 1;

@@ -1,33 +1,33 @@
-//! Following the records: each namespace is a map in the store, and the engine keeps what it knows of each
-//! up to date by asking what has changed. What this node changes it learns in the same way.
+//! Following the records: each namespace is a map in the store, and the engine keeps its copy up to date by
+//! asking what has changed. The node's own changes arrive in the same way.
 
 use tollgate_core::StoreError;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace, Scope};
 
 use crate::engine::Engine;
 
-/// How far one namespace is known.
+/// How much of one namespace this node has read.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
-    /// The version that is known; `None` if everything has to be read.
+    /// The version that was read; `None` if everything has to be read.
     version: Option<u64>,
-    /// How many more entries the store has than are known here. Names that are no text are not known.
+    /// How many more entries the store has than this node. Entries whose names are not text are skipped here.
     surplus: Option<i64>,
 }
 
 /// How much of a namespace is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// What has changed since the version that is known.
+    /// What has changed since the version that was read.
     News,
     /// Everything.
     Whole,
 }
 
-/// Whether the store still has the entries that are known.
+/// Whether the store still has the entries that this node knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Entries {
-    /// It does, as far as can be told.
+    /// It does, as far as this node can tell.
     Complete,
     /// Some are gone without a change.
     Missing,
@@ -38,8 +38,8 @@ impl Followed {
         self.version
     }
 
-    /// Whether these changes are news; then their version is known. `known` is the version that was known
-    /// when they were asked for: another answer may have come in between.
+    /// Whether these changes are new; their version is recorded then. `known` is the version at the time of
+    /// the request: another reply may have come in between.
     pub(crate) fn accept(&mut self, known: Option<u64>, changes: &Changes) -> bool {
         let news = match changes.scope {
             Scope::All => self.version == known,
@@ -51,11 +51,11 @@ impl Followed {
         news
     }
 
-    /// Compares how many entries the store has with how many are known here, after changes were applied.
-    /// A failover may lose entries without the version telling; then everything is read again.
+    /// Compares the number of entries in the store with the number known here, after changes were applied. A
+    /// failover may lose entries without changing the version; everything is read again then.
     pub(crate) fn check_size(&mut self, changes: &Changes, known: usize) -> Entries {
         if changes.scope == Scope::All {
-            // What changed while all of it was read is not known yet.
+            // Changes made during the read of everything are not known yet.
             self.surplus = None;
             return Entries::Complete;
         }
@@ -69,7 +69,7 @@ impl Followed {
 }
 
 impl Engine {
-    /// Changes records, and learns what is there then. Answers for each edit whether its condition held.
+    /// Changes records, and reads the result. Returns for each edit whether its condition held.
     pub(crate) async fn change_records(
         &self,
         space: Namespace,
@@ -78,14 +78,14 @@ impl Engine {
         let held = self.ask(self.records.change(space, edits)).await?;
         let learned = self.ask(self.follow(space, Extent::News)).await;
         if held.contains(&false) {
-            // The caller tries again, and needs to know from what.
+            // The caller tries again, and needs the current records.
             learned?;
         }
-        // The change is made. If it cannot be read now, it will be.
+        // The change is made. If it cannot be read now, a later read finds it.
         Ok(held)
     }
 
-    /// Learns what has changed in every namespace.
+    /// Reads what has changed in every namespace.
     pub(crate) async fn follow_all(&self) -> Result<(), StoreError> {
         for space in Namespace::ALL {
             self.follow(space, Extent::News).await?;
@@ -93,13 +93,14 @@ impl Engine {
         Ok(())
     }
 
-    /// Learns what has changed in a namespace, or everything in it.
+    /// Reads what has changed in a namespace, or everything in it.
     pub(crate) async fn follow(&self, space: Namespace, extent: Extent) -> Result<(), StoreError> {
         let known = match space {
             Namespace::Config => self.configured.lock().followed.version(),
             Namespace::Lists => self.barrier.version(),
             Namespace::Pauses => self.pauses.known_version(),
             Namespace::Locks => self.locks.lock().followed.version(),
+            Namespace::Accounts => self.accounts.known_version(),
         };
         let since = known.filter(|_| extent == Extent::News);
         let changes = self.records.changes(space, since).await;
@@ -109,6 +110,9 @@ impl Engine {
         let changes = changes?;
         if let Some(shared) = &self.shared {
             shared.condition.note_version(about(space), known, changes.version);
+            if changes.secret_was_missing {
+                shared.condition.note_missing("secret");
+            }
             self.barrier.learn(changes.now, shared.gate.now());
         }
         let entries = match space {
@@ -122,6 +126,7 @@ impl Engine {
             Namespace::Lists => self.follow_lists(known, &changes),
             Namespace::Pauses => self.follow_pauses(known, &changes),
             Namespace::Locks => self.locks.lock().follow(known, &changes),
+            Namespace::Accounts => self.accounts.follow(known, &changes),
         };
         if let (Entries::Missing, Some(shared)) = (entries, &self.shared) {
             shared.condition.note_missing(about(space));
@@ -137,6 +142,7 @@ fn about(space: Namespace) -> &'static str {
         Namespace::Lists => "lists",
         Namespace::Pauses => "pauses",
         Namespace::Locks => "locks",
+        Namespace::Accounts => "accounts",
     }
 }
 
@@ -147,7 +153,7 @@ mod tests {
     use super::*;
 
     fn told(scope: Scope, version: u64, size: usize) -> Changes {
-        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new() }
+        Changes { now: Timestamp::ZERO, version, size, scope, entries: Vec::new(), secret_was_missing: false }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Leases that are dropped just while they are looked after.
+//! Leases that are dropped while their holds are being renewed.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,13 +14,13 @@ use tollgate_core::{Attempt, Charges, Clock, Outcome, Span, Timestamp};
 use tollgate_engine::{Engine, Lease, Leases, Parts};
 use tollgate_store::{ManualClock, MemoryStore};
 
-/// A store that lets go of a lease just before it does something about holds.
+/// A store that drops a lease just before it executes an order on holds.
 struct Meddled {
     memory: Arc<MemoryStore>,
     meddling: Mutex<Option<(Before, Lease)>>,
 }
 
-/// Before what a lease is dropped.
+/// The order before which the lease is dropped.
 enum Before {
     Renewal,
     Claim,

@@ -21,8 +21,8 @@ pub struct TollgateLayer {
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) admissions: Admissions,
-    /// Whether somebody looks after the leases: else what ends by itself, or has to be released
-    /// elsewhere, cannot be kept.
+    /// Whether the caller runs the leases. Otherwise no hold can be kept that expires or is in a shared
+    /// store.
     pub(crate) tended: bool,
     pub(crate) policy: Arc<str>,
     pub(crate) route: Arc<str>,
@@ -33,7 +33,7 @@ pub(crate) struct Setup {
     pub(crate) peer: Option<FindPeer>,
 }
 
-/// The clock of what never ends by itself.
+/// A clock that stands still, for holds that never expire.
 struct Timeless;
 
 impl Clock for Timeless {
@@ -104,9 +104,9 @@ impl TollgateLayer {
     }
 
     /// Sets the leases that renew and release holds of rules with `at once`. The caller must
-    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for` on
-    /// a store of this process works: it needs no renewal. With any other `at once` limit, requests get 500,
-    /// because their holds could expire before they end, or never.
+    /// [run](Leases::run) them; several layers may share them. Without leases, only `at once` without `for`
+    /// on a store of this process works: it needs no renewal. With any other `at once` limit, requests get
+    /// 500, because their holds could expire before they end, or never.
     #[must_use]
     pub fn leases(self, leases: Arc<Leases>) -> Self {
         self.with(|setup| {

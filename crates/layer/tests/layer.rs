@@ -25,7 +25,7 @@ async fn engine(rules: Vec<Rule>) -> Arc<Engine> {
     engine_with(Kinds::default(), rules).await
 }
 
-/// As [`engine`], where fields hold this, and are derived so.
+/// As [`engine`], with these kinds of fields and derivations.
 async fn engine_with(kinds: Kinds, rules: Vec<Rule>) -> Arc<Engine> {
     let rules: Vec<Arc<Rule>> = rules.into_iter().map(Arc::new).collect();
     let policies = Policies::new(true, rules.clone(), vec![Policy::new("p".into(), rules, false)])
@@ -149,7 +149,7 @@ async fn a_bare_service_of_another_kind_works_as_well() {
 #[tokio::test]
 async fn answers_that_do_not_count_are_given_back() {
     let mut rule = rule(&["ip"], "2/min");
-    rule.count_when = Some("[401, 403]".parse().unwrap());
+    rule.count_when = Some("[401, 403]".parse::<tollgate_web::Statuses>().unwrap().classes());
     let layer = by_peer(TollgateLayer::new(engine(vec![rule]).await, "p"));
     let app = Router::new()
         .route("/", get(|| async { StatusCode::OK }))

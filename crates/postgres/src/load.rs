@@ -209,17 +209,8 @@ impl<'w> More<'w> {
     fn add_own(&mut self, want: &'w Want, loaded: &crate::counter::Loaded, taken_at: Timestamp) {
         let limits = loaded.plan.iter().flat_map(|plan| plan.limits()).enumerate();
         for (place, limit) in limits.filter(|(_, limit)| want.keeps(limit)) {
-            let seq = match limit {
-                Limit::Slotted(limit) => Some(column(taken_at.as_micros() / limit.slot().as_micros())),
-                Limit::Window(_)
-                | Limit::Calendar(_)
-                | Limit::Sliding(_)
-                | Limit::Bucket(_)
-                | Limit::InFlight(_)
-                | Limit::Ladder(_)
-                | Limit::Total(_)
-                | Limit::PerAttempt(_) => None,
-            };
+            let slot = limit.slotted().map(|limit| limit.slot().as_micros());
+            let seq = slot.map(|slot| column(taken_at.as_micros() / slot));
             if Kept::of(limit).is_listed() {
                 self.own.push((&want.name.id[..], place as i64 + 1, seq));
             }

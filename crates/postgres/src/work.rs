@@ -14,7 +14,6 @@ use tollgate_core::{Charges, Outcome, Plan, StoreError, Timestamp};
 pub(crate) use attempt::Attempt;
 pub(crate) use holding::Order;
 
-use crate::codec::Kept;
 use crate::counter::Counter;
 use crate::fault::damaged;
 use crate::load::{ALL_RULES, Scene, Want, Wants};
@@ -233,10 +232,6 @@ impl Table {
         for charge in charges.iter() {
             for limit in charge.plan.limits() {
                 let state = states.next().expect("there is a state for each limit");
-                let names_it = match Kept::of(limit) {
-                    Kept::Log | Kept::Failures | Kept::Holds => true,
-                    Kept::Numbers | Kept::Slots => false,
-                };
                 // A draft needs no calendar here: none of these kinds goes by it.
                 let draft = Draft {
                     cost: charge.cost,
@@ -246,7 +241,7 @@ impl Table {
                     amounts: &[],
                     calendar: &[],
                 };
-                if names_it {
+                if limit.keeps_tickets() {
                     limit.refund(state, &draft, Refund { taken_at: self.now, amount: charge.cost });
                 }
             }

@@ -6,8 +6,8 @@ mod stage;
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use stage::{PATIENT, plan, runtime, settings, shared};
-use tollgate_core::together::join_all;
 use tollgate_core::{Charges, Outcome, Plan, Span, Store, Ticket, Timestamp};
 use tollgate_postgres::{PostgresStore, Settings};
 use tollgate_store::{ManualClock, MemoryStore};

@@ -50,7 +50,7 @@ fn a_damaged_row_is_told_hurts_no_other_key_and_a_reset_heals_it() {
             let parts = |key| [(Arc::clone(&plan), key), (Arc::clone(&plan), "shared".to_owned())];
             let all: Vec<_> = (0..40).map(|number| parts(key(number))).collect();
             let takes = all.iter().map(|parts| async { node.take_all(&charges(ticket(), parts)).await });
-            let answers = tollgate_core::together::join_all(takes).await;
+            let answers = futures_util::future::join_all(takes).await;
             let answers = answers.into_iter().zip(&all);
             answers.filter(|(answer, parts)| answer.is_ok() == (parts[0].1 != "bad")).count()
         });

@@ -80,7 +80,7 @@ fn connections_whose_processes_stand_still_are_left_together() {
         let keys: Vec<String> = (0..40).map(|key| key.to_string()).collect();
         let parts: Vec<_> = keys.iter().map(|key| [(Arc::clone(&plan), key.clone())]).collect();
         let takes = parts.iter().map(|parts| async { node.take_all(&charges(ticket(), parts)).await });
-        tollgate_core::together::join_all(takes).await;
+        futures_util::future::join_all(takes).await;
     });
     let backends = server.backends("tollgate");
     assert!(backends.len() >= 4, "{backends:?}");

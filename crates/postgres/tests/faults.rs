@@ -263,7 +263,7 @@ fn an_open_transaction_of_an_application_keeps_nobody_waiting() {
         for _ in 0..300 {
             let takes =
                 (0..40).map(|_| async { node.take_all(&charges(ticket(), &parts)).await.unwrap().allowed });
-            assert!(tollgate_core::together::join_all(takes).await.into_iter().all(|allowed| allowed));
+            assert!(futures_util::future::join_all(takes).await.into_iter().all(|allowed| allowed));
         }
     });
     let locks = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) \

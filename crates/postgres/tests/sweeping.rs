@@ -76,7 +76,7 @@ fn the_table_does_not_grow_from_round_to_round() {
                     let parts = [(Arc::clone(plan), format!("{round} {key}"))];
                     node.take_all(&charges(ticket(), &parts)).await.unwrap().allowed
                 });
-                assert!(tollgate_core::together::join_all(takes).await.into_iter().all(|allowed| allowed));
+                assert!(futures_util::future::join_all(takes).await.into_iter().all(|allowed| allowed));
             });
         }
         let size = "SELECT sum(pg_table_size(c.oid)), sum(pg_total_relation_size(c.oid)) FROM pg_class c \

@@ -1,13 +1,12 @@
 //! Counters that several nodes share on Redis or Valkey.
 //!
-//! One script settles all charges of an attempt in one round trip, by the server's own clock. It
-//! says what `Charges::settle` would: the contract's tests hold it to that.
+//! One script settles all charges of an attempt in one round trip, by the server's own clock. The contract
+//! tests compare it with `Charges::settle`.
 
 mod cluster;
 mod dial;
 mod fleet;
 pub mod inspect;
-mod key_hash;
 mod name;
 mod offset;
 mod pack;
@@ -21,7 +20,6 @@ mod sentinel;
 mod settings;
 mod standing;
 mod store;
-mod tls;
 mod wire;
 
 pub use settings::{Address, Password, Settings, Tls, Topology, UrlError};

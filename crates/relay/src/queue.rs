@@ -4,6 +4,7 @@
 //! writes, and commits together what waits together. A text that is a file is durable before the row that names it.
 
 mod codec;
+mod directory;
 pub mod disk;
 mod fullness;
 mod intake;
@@ -24,7 +25,7 @@ use redb::{ReadTransaction, ReadableDatabase};
 use tokio::sync::{mpsc, oneshot};
 use tollgate_core::{Clock, Span};
 
-use codec::Row;
+use codec::{Row, Used};
 use disk::Disk;
 use fullness::Fullness;
 pub use item::{
@@ -34,8 +35,8 @@ pub use item::{
 pub use recovery::{Damage, OpenError, Opened};
 use settle::Reporting;
 pub use tables::Waiting;
-use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, file_name};
-use writer::{Shared, Write, Writer};
+use tables::{EVENTS, ITEMS, MESSAGES, TEXTS, Tables, USED, file_name};
+use writer::{Doubtful, Shared, Write, Writer};
 
 use crate::message::MessageId;
 
@@ -129,7 +130,8 @@ impl Queue {
             fullness: Fullness::default(),
         });
         let (writes, receiver) = mpsc::channel(MOST_WRITES);
-        let writer = Writer { shared: Arc::clone(&shared), writes: receiver, arrivals };
+        let writer =
+            Writer { shared: Arc::clone(&shared), writes: receiver, arrivals, doubtful: Doubtful::default() };
         let thread = thread::Builder::new().name("relay-queue".to_owned()).spawn(|| writer.run());
         let thread = thread.map_err(OpenError::Io)?;
         let queue = Self { shared, writes, _thread: Arc::new(WriterThread(Mutex::new(Some(thread)))) };
@@ -244,6 +246,13 @@ impl Queue {
             Place::Gone => return Err(gone()),
         };
         Ok(Text { bytes, size: kept.size, checksum: kept.checksum })
+    }
+
+    /// Whether a submission under this idempotency key is remembered.
+    fn is_used(&self, scope: &str, key: &str) -> Result<bool, QueueError> {
+        let row = self.read()?.open_table(USED)?.get((scope, key))?;
+        let used = row.and_then(|row| Used::decode(row.value()));
+        Ok(used.is_some_and(|used| used.until > self.shared.clock.now()))
     }
 
     fn read(&self) -> Result<ReadTransaction, QueueError> {

@@ -1,8 +1,9 @@
-//! What the command line can ask of a running server.
+//! The commands that ask a running server.
 //!
-//! Every command answers in words for people or, with `--json`, with the server's answer as it came.
-//! Exit codes: 0 done or allowed, 1 denied, 2 an error.
+//! Every command prints text for people or, with `--json`, the server's response unchanged. Exit codes: 0
+//! done or allowed, 1 denied, 2 an error.
 
+pub mod accounts;
 pub mod acquire;
 pub mod ban;
 pub mod bans;
@@ -18,6 +19,7 @@ pub mod pages;
 pub mod pause;
 pub mod peek;
 pub mod policies;
+pub mod queue;
 pub mod refund;
 pub mod reload;
 pub mod reset;
@@ -111,6 +113,10 @@ pub enum Remote {
     Routes(Asking<routes::Routes>),
     /// List, set or remove the limits of consumers
     Consumers(Asking<consumers::Consumers>),
+    /// Add, list or remove the accounts that the mail relay sends through
+    Accounts(Asking<accounts::Accounts>),
+    /// List, inspect, retry, cancel, pause or resume the mail of the relay
+    Queue(Asking<queue::Queue>),
     /// Watch decisions, the busiest policies and the most denied keys
     Top(Asking<top::Top>),
     /// Show the latest decisions
@@ -123,14 +129,14 @@ pub enum Remote {
     Bench(Asking<bench::Bench>),
 }
 
-/// What a command works with.
+/// What a command uses.
 pub(crate) struct Session<'a> {
     client: Client,
     format: Format,
     out: &'a mut dyn Write,
 }
 
-/// For whom the answer is.
+/// The format of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     Words,
@@ -141,7 +147,7 @@ pub(crate) enum Format {
 pub(crate) const DENIED: u8 = 1;
 
 impl Remote {
-    /// Asks, and prints the answer.
+    /// Sends the request and prints the response.
     pub fn run(self, environment: &[(String, String)], out: &mut dyn Write) -> anyhow::Result<ExitCode> {
         let reach = self.reach();
         let token = Token::find(reach.token_file.as_deref(), environment)?;
@@ -174,6 +180,8 @@ impl Remote {
             Self::Policies(asking) => &asking.reach,
             Self::Routes(asking) => &asking.reach,
             Self::Consumers(asking) => &asking.reach,
+            Self::Accounts(asking) => &asking.reach,
+            Self::Queue(asking) => &asking.reach,
             Self::Top(asking) => &asking.reach,
             Self::Decisions(asking) => &asking.reach,
             Self::Config(asking) => &asking.reach,
@@ -199,6 +207,8 @@ impl Remote {
             Self::Policies(asking) => asking.command.run(session),
             Self::Routes(asking) => asking.command.run(session),
             Self::Consumers(asking) => asking.command.run(session),
+            Self::Accounts(asking) => asking.command.run(session),
+            Self::Queue(asking) => asking.command.run(session),
             Self::Top(asking) => asking.command.run(session),
             Self::Decisions(asking) => asking.command.run(session),
             Self::Config(asking) => asking.command.run(session),
@@ -209,7 +219,7 @@ impl Remote {
 }
 
 impl Session<'_> {
-    /// Reads an answer, and prints it: as it came, or as `words` puts it.
+    /// Parses a response and prints it: unchanged, or as `words` writes it.
     fn show<T: DeserializeOwned>(
         &mut self,
         answer: &Answer,
@@ -238,7 +248,7 @@ impl Session<'_> {
     }
 }
 
-/// Prints a text with its colours on a terminal that wants them, and without them elsewhere.
+/// Prints a text, with colours if standard output is a terminal that wants them.
 pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
     match AutoStream::choice(&io::stdout()) {
         ColorChoice::Never => write!(out, "{}", strip_str(&String::from_utf8_lossy(text))),
@@ -246,7 +256,7 @@ pub(crate) fn say(text: &[u8], out: &mut dyn Write) -> io::Result<()> {
     }
 }
 
-/// A duration as the limits' grammar has it.
+/// A duration in the grammar of limits.
 fn duration(text: &str) -> Result<Span, String> {
     match grammar::parse_span(text) {
         Ok(span) if span > Span::ZERO => Ok(span),

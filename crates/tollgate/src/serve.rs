@@ -1,4 +1,4 @@
-//! `tollgate serve`: puts the parts together, listens, follows the configuration, and ends in order.
+//! `tollgate serve`: assembles the parts, listens, follows the configuration, and shuts down in order.
 
 mod assemble;
 mod descriptors;
@@ -12,6 +12,7 @@ pub mod log;
 mod metrics;
 mod notifying;
 mod process;
+mod relay;
 mod reload;
 mod stalling;
 mod tending;
@@ -43,7 +44,7 @@ use tending::Tending;
 /// SIGXFSZ, on every system this runs on.
 const FILE_TOO_LARGE: i32 = 25;
 
-/// Serves until it is told to end.
+/// Serves until a signal ends it.
 pub fn run(
     path: Option<PathBuf>,
     environment: Vec<(String, String)>,
@@ -58,10 +59,10 @@ pub fn run(
     tell_of_valkey(&config.valkey);
     warn_of_trust(&config.store);
     warn_of_pieces(&config.store, &config.policies);
-    descriptors::raise(config.gateway.as_ref());
+    descriptors::raise(&config);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(serve(config, source, bytes, out));
-    // What still runs after a second signal is not waited for.
+    // Does not wait for what still runs after a second signal.
     runtime.shutdown_background();
     ended
 }
@@ -79,7 +80,7 @@ fn warn_of_doubts(config: &Config) {
     }
 }
 
-/// Says so if variables of the environment look like settings, and are none.
+/// Logs environment variables that look like settings but are not.
 fn warn_of_strays(env_typos: &[EnvTypo]) {
     for EnvTypo { name, meant } in env_typos {
         tracing::warn!(
@@ -91,7 +92,7 @@ fn warn_of_strays(env_typos: &[EnvTypo]) {
     }
 }
 
-/// Says what the variables did that other programs share.
+/// Logs the effect of the `VALKEY_…` variables, which other programs use too.
 fn tell_of_valkey(variables: &[ValkeyVariable]) {
     for variable in variables {
         let (name, effect) = (variable.name, variable.effect);
@@ -103,7 +104,7 @@ fn tell_of_valkey(variables: &[ValkeyVariable]) {
     }
 }
 
-/// Says so if the store is whoever answers for it.
+/// Logs a warning if the store's certificate is not verified.
 fn warn_of_trust(store: &StoreConfig) {
     let unverified = match store {
         StoreConfig::Redis(settings) => settings.tls.as_ref().is_some_and(|tls| tls.unverified),
@@ -118,7 +119,7 @@ fn warn_of_trust(store: &StoreConfig) {
     }
 }
 
-/// Says so if the store keeps the rules of policies apart.
+/// Logs a warning if the rules of a policy are in different slots of the store.
 fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     let apart = slot_spread::of(store, policies);
     if !apart.is_empty() {
@@ -131,7 +132,7 @@ fn warn_of_pieces(store: &StoreConfig, policies: &Policies) {
     }
 }
 
-/// The gateway's routes, as they are at the time.
+/// The gateway's current routes.
 fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     let info = |route: RouteSettings| RouteInfo {
         path: route.paths.first().map_or_else(|| "/*".to_owned(), ToString::to_string),
@@ -144,7 +145,7 @@ fn known_routes(gateway: Option<Arc<Gateway>>) -> KnownRoutes {
     })
 }
 
-/// Opens the listener of the HTTP interface.
+/// Opens a listener.
 async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
     let taken = |error: &io::Error| match error.kind() {
         io::ErrorKind::AddrInUse => "; another program listens there already",
@@ -160,10 +161,12 @@ async fn serve(
     bytes: Option<Vec<u8>>,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
-    // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
-    // end the process.
+    // With this handler, exceeding the limit on file sizes is a failed write, like a full disk. Without it,
+    // the signal would end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { admissions, mut registry, flush, gateway, pacer } = assemble::assemble(&config).await?;
+    let Assembly { admissions, mut registry, flush, gateway, pacer, relay } =
+        assemble::assemble(&config).await?;
+    let (relay, relay_listeners) = relay.map(|running| (running.relay, running.listeners)).unzip();
     let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
@@ -176,6 +179,7 @@ async fn serve(
         keys: Arc::clone(&keys),
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
+        relay: relay.clone(),
         told,
     };
     let file = source.path.clone();
@@ -189,18 +193,21 @@ async fn serve(
         reload: Arc::new(move || by_request.reload().map_err(|error| error.to_string())),
         routes: known_routes(gateway.clone()),
         forward_auth,
+        relay: relay.clone(),
         registry,
     };
     let listener = listen(config.listen.http).await?;
     let hangup = signal(SignalKind::hangup())?;
     let mut end_signals = EndSignals::catch()?;
     let following = Following::start(Arc::clone(&reloader), hangup);
-    // Nobody may be reading: that is no reason not to serve.
-    let _ = greeting::greet(out, (file.as_deref(), &config), listener.local_addr()?, gateway.as_deref());
+    // Standard output may be closed; the server serves anyway.
+    let relay_listeners = relay_listeners.unwrap_or_default();
+    let files = (file.as_deref(), &config);
+    let _ = greeting::greet(out, files, listener.local_addr()?, gateway.as_deref(), &relay_listeners);
     let tending = Tending::start(&engine, &leases);
     let server = listener::Server::start(listener, router(parts));
     end_signals.next().await;
     following.end();
-    let ending = Ending { pacer, server, gateway, tending, notifying, flush };
+    let ending = Ending { pacer, server, gateway, relay, tending, notifying, flush };
     ending.run(reloader.drain(), &mut end_signals).await
 }

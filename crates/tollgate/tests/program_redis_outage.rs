@@ -1,5 +1,5 @@
-//! What the program does while Redis cannot be used: it decides in time, says how and why, tells the
-//! log once, and comes back by itself.
+//! What the program does during an outage of Redis: it decides in time, says how and why, logs it once, and
+//! recovers by itself.
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod nodes;
@@ -51,7 +51,7 @@ fn a_store_that_is_slow_is_done_without_and_probed_by_one_at_a_time() {
     let (probes, lasted) = (scripts() - before, start.elapsed());
     println!("{probes} probes in {lasted:?}");
     assert_eq!(seen.origins.keys().filter(|(_, reason)| reason != "open").count(), 0, "{:?}", seen.origins);
-    // One in half a second at most, and one that was under way.
+    // At most one in half a second, and one that was in flight.
     assert!((1..=2 + lasted.as_millis() as u64 / 500).contains(&probes), "{probes}");
     proxy.heal();
     let took = comes_back(&server, "half");
@@ -69,7 +69,7 @@ fn a_store_that_is_gone_is_looked_for_with_pauses() {
     let (made, lasted) = (proxy.connections() - before, start.elapsed());
     println!("{made} connections in {lasted:?}");
     seen.check("gone");
-    // A few soon after each other, and then one in a second for both connections together.
+    // A few soon after each other, and then one a second for both connections together.
     let most = 8 + lasted.as_secs();
     assert!((2..=most).contains(&made), "{made} connections, at most {most}");
     redis.start();

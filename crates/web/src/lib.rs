@@ -1,8 +1,8 @@
-//! The fields that rules read from an HTTP request, and decisions as HTTP answers: the part that every door
-//! which speaks HTTP has in common.
+//! Reads the fields of rules from an HTTP request and writes decisions as HTTP responses. All HTTP doors
+//! share it.
 //!
-//! It knows the types of the `http` crate. Absent on purpose: sockets, servers, clients and runtimes,
-//! and every rule of who may pass.
+//! It uses the types of the `http` crate. Absent on purpose: sockets, servers, clients, runtimes, and the
+//! decisions themselves.
 
 pub mod address;
 pub mod answer;
@@ -14,6 +14,7 @@ pub mod identity;
 pub mod json;
 pub mod method;
 pub mod path;
+mod statuses;
 pub mod words;
 
 pub use address::TrustedProxies;
@@ -22,3 +23,4 @@ pub use correlation::Correlation;
 pub use facts::{Aliases, Asked, Facts};
 pub use frame_watch::{FrameFlood, FrameWatch};
 pub use identity::{Credentials, Identity};
+pub use statuses::Statuses;

@@ -1,4 +1,4 @@
-//! Engines that share a store over links that fail as they are told to.
+//! Engines that share a store over links that fail on demand.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
@@ -12,50 +12,50 @@ use tollgate_engine::{Fallback, Health};
 
 use super::*;
 
-/// What a link does with what it is asked.
+/// What a link does with a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Passes it on.
     #[default]
     Up,
-    /// Passes it on, and loses the answer.
+    /// Passes it on, and loses the reply.
     LosesAnswers,
     /// Loses it.
     LosesQuestions,
-    /// Says at once that nobody is there.
+    /// Reports at once that no server is there.
     Unreachable,
-    /// Says that the store is full.
+    /// Reports that the store is full.
     Full,
-    /// Says that something cannot be read.
+    /// Reports that a key cannot be read.
     Damaged,
-    /// Says that other callers keep the key busy.
+    /// Reports that other callers keep the key busy.
     Busy,
-    /// Passes it on, and keeps back records that were read until the mode is another.
+    /// Passes it on, and withholds records that were read until the mode changes.
     ReadsSlowly,
-    /// Neither passes it on nor answers, until the mode is another.
+    /// Neither passes it on nor replies, until the mode changes.
     Hangs,
 }
 
-/// The store that all share.
+/// The store that all nodes share.
 pub(crate) struct Centre {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: MemoryStore,
 }
 
-/// One node's way to the store.
+/// One node's connection to the store.
 pub(crate) struct Link {
     pub(crate) centre: Arc<Centre>,
     mode: Mutex<Mode>,
     wakers: Mutex<Vec<Waker>>,
-    /// How often the store was asked for anything but a probe, and for a probe.
+    /// How often the store was called for anything but a probe, and for a probe.
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
-    /// What the store says it cannot be relied on for.
+    /// The impairments that the store reports.
     pub(crate) impairments: Mutex<Vec<Impairment>>,
-    /// An entry of the lists that is gone, without the version telling.
+    /// An entry of the lists that is lost without a new version.
     pub(crate) lost: Mutex<Option<String>>,
-    /// A record that is another, without the version telling.
+    /// A record that is replaced without a new version.
     pub(crate) replaced: Mutex<Option<(String, Vec<u8>)>>,
 }
 
@@ -118,7 +118,7 @@ impl Link {
         *self.mode.lock()
     }
 
-    /// Does what was asked, as the mode has it.
+    /// Executes a call as the mode says.
     fn pass<'a, T: Send + Unpin + 'a>(
         &'a self,
         ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
@@ -185,7 +185,7 @@ impl Store for Link {
         self.call(move || self.centre.memory.forget(what))
     }
 
-    /// Entries of logs and holds go by their ticket, whenever they were taken.
+    /// Entries of logs and holds are found by their ticket, whenever they were taken.
     fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
         self.call(move || {
             self.retracted.lock().push(charges.ticket);
@@ -243,7 +243,7 @@ impl Node {
         self.clock.advance(span);
     }
 
-    /// What came of an attempt: allowed or not, and how that was reached.
+    /// The result of an attempt: whether it was allowed, and how that was decided.
     pub(crate) fn decide(&self, policy: &str, fields: &[(&str, &str)]) -> (bool, Origin) {
         let pinned = self.engine.pin();
         let decision = decide(&self.engine, &pinned, policy, fields).unwrap();
@@ -254,7 +254,7 @@ impl Node {
         block_on(self.engine.tend());
     }
 
-    /// Waits until the next probe is due, and lets it and those that confirm it happen.
+    /// Waits until the next probe is due, and runs it and those that confirm it.
     pub(crate) fn tend_later(&self) {
         self.advance(Span::from_secs(1));
         self.tend();
@@ -266,7 +266,7 @@ impl Node {
         }
     }
 
-    /// The number of decisions that did without the store for a reason.
+    /// The number of decisions made without the store for a reason.
     pub(crate) fn degraded(&self, policy: &str, reason: Reason) -> u64 {
         let all = self.engine.store_meters().unwrap().degraded();
         let own = all.into_iter().filter(|(name, why, _)| **name == *policy && *why == reason);

@@ -1,5 +1,5 @@
-//! A pacer in virtual time: the store's clock is the runtime's, which stands still until everybody
-//! waits, and then jumps to when somebody need not any longer.
+//! A pacer in virtual time: the store's clock is the runtime's, which stands still until all tasks wait, and
+//! then jumps to the next timer.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::*;
 /// The runtime's time.
 pub(crate) struct RuntimeClock(Instant);
 
-/// A store that takes its time to answer.
+/// A store that takes some time to reply.
 pub(crate) struct SlowStore {
     pub(crate) memory: MemoryStore,
     latency: Duration,
@@ -32,7 +32,7 @@ pub(crate) struct Track {
     pub(crate) start: Instant,
 }
 
-/// Who was let pass, or not, and when.
+/// Which attempts passed or failed, and when.
 pub(crate) type Trace<T> = Arc<parking_lot::Mutex<Vec<T>>>;
 
 impl RuntimeClock {
@@ -69,7 +69,7 @@ impl Track {
         Self::over(policies, parts, options).await
     }
 
-    /// A pacer over a store that others may share.
+    /// A pacer over a store that nodes may share.
     pub(crate) async fn shared(policies: Policies, store: &Arc<SlowStore>, options: PacerOptions) -> Self {
         let local = Arc::new(MemoryStore::new(RuntimeClock::new(), 1_000));
         let fallback =
@@ -94,7 +94,7 @@ impl Track {
         u64::try_from(self.start.elapsed().as_millis()).unwrap()
     }
 
-    /// Lets the permits of one key be asked for by a task of their own, and notes when they come.
+    /// Acquires the permits of one key in a task of its own, and records when they come.
     pub(crate) fn send<T: Send + 'static>(
         &self,
         policy: &'static str,
@@ -116,7 +116,7 @@ pub(crate) fn ask<'a>(policy: &'a str, fields: &'a [(&'a str, &'a str)]) -> Ask<
     Ask::from(Attempt { policy, fields, cost: 1, id: None })
 }
 
-/// Polls something once, so that it takes its place.
+/// Polls a future once, so that it joins the queue.
 pub(crate) async fn begin<F: Future + Unpin>(future: &mut F) {
     let polled = std::future::poll_fn(|context| {
         std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(context).is_pending())

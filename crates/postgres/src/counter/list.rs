@@ -57,7 +57,7 @@ impl List {
             born,
             known: BTreeMap::new(),
             places: VecDeque::new(),
-            slot: if let Limit::Slotted(limit) = limit { limit.slot().as_micros() } else { 1 },
+            slot: limit.slotted().map_or(1, |limit| limit.slot().as_micros()),
             removed: Vec::new(),
             latest: None,
         }

@@ -143,19 +143,7 @@ impl Want {
     pub(crate) fn more_holds(&self, loaded: &Loaded, now: Timestamp) -> Option<MoreHolds> {
         let header = loaded.header.as_ref().filter(|header| header.holds > FEW && !self.all_holds)?;
         let limits = || self.limits().chain(loaded.plan.iter().flat_map(|plan| plan.limits()));
-        let leases = || {
-            limits().filter_map(|limit| match limit {
-                Limit::InFlight(limit) => Some(limit.lease()),
-                Limit::Window(_)
-                | Limit::Calendar(_)
-                | Limit::Sliding(_)
-                | Limit::Slotted(_)
-                | Limit::Bucket(_)
-                | Limit::Ladder(_)
-                | Limit::Total(_)
-                | Limit::PerAttempt(_) => None,
-            })
-        };
+        let leases = || limits().filter_map(Limit::in_flight).map(|limit| limit.lease());
         if leases().min() != leases().max() {
             return Some(MoreHolds::All);
         }

@@ -48,6 +48,8 @@ impl Tables<'_> {
             }
         }
         item.attempts += u32::from(result.counts);
+        // A part of it may have failed while another part was sent: what counts is that some recipients wait again.
+        item.failures += u32::from(result.counts && result.spent > Span::ZERO);
         item.due = result.due;
         item.spent = Span::from_micros(item.spent.as_micros() + result.spent.as_micros());
         item.possible_duplicate |= result.uncertain;

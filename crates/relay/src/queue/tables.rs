@@ -5,6 +5,7 @@ use tollgate_core::{Span, Timestamp};
 
 use super::codec::{Row, Used, checksum};
 use super::item::{Event, EventKind, Item, ItemKey, ItemRecipient, Kept, OpenAttempt, Place, RecipientState};
+use crate::lanes::Priority;
 use crate::message::{Accepted, Envelope, Idempotency, IntakeError, MessageId};
 
 type Bytes = &'static [u8];
@@ -33,7 +34,7 @@ pub(super) const QUARANTINE: TableDefinition<'_, (&str, u128, u32), Bytes> =
     TableDefinition::new("quarantine");
 
 /// The version of this layout.
-pub(super) const FORMAT: u64 = 1;
+pub(super) const FORMAT: u64 = 2;
 /// How long an idempotency key is remembered.
 const REMEMBERED: Span = Span::from_secs(24 * 3_600);
 /// How many events a message keeps: the first one, and the latest.
@@ -54,6 +55,8 @@ pub struct Waiting {
     pub account: Option<String>,
     /// The recipient domain.
     pub domain: String,
+    /// Which items of its tenant it goes before.
+    pub priority: Priority,
     /// How many recipients wait.
     pub recipients: u32,
     /// When its next attempt is due.
@@ -85,6 +88,15 @@ pub(super) struct Tables<'t> {
     pub(super) remove: Vec<String>,
     /// Items that wait once the transaction is durable.
     pub(super) arrived: Vec<Waiting>,
+    /// Messages that this transaction accepts.
+    pub(super) accepted: Vec<Submitted>,
+}
+
+/// A message that a transaction accepts.
+#[derive(Clone)]
+pub(super) struct Submitted {
+    pub(super) id: MessageId,
+    pub(super) idempotency: Option<Idempotency>,
 }
 
 impl<'t> Tables<'t> {
@@ -102,6 +114,7 @@ impl<'t> Tables<'t> {
             live,
             remove: Vec::new(),
             arrived: Vec::new(),
+            accepted: Vec::new(),
         })
     }
 
@@ -117,6 +130,12 @@ impl<'t> Tables<'t> {
         {
             return Ok(known);
         }
+        if envelope.idempotency.as_ref().is_some_and(|idempotency| idempotency.repeated) {
+            // It was not charged, so it must not be added.
+            let reason =
+                "the first submission was forgotten while it was repeated: submit it again".to_owned();
+            return Ok(Err(IntakeError::Failed { reason }));
+        }
         if self.live >= most {
             return Ok(Err(IntakeError::Full));
         }
@@ -128,8 +147,31 @@ impl<'t> Tables<'t> {
             self.remember(idempotency, envelope.id, envelope.accepted + REMEMBERED)?;
         }
         let id = envelope.id;
+        self.accepted.push(Submitted { id, idempotency: envelope.idempotency.clone() });
         self.add(envelope, text)?;
         Ok(Ok(Accepted::Now(id)))
+    }
+
+    /// Removes a message that its client was told is not accepted.
+    pub(super) fn withdraw(
+        &mut self,
+        id: MessageId,
+        idempotency: Option<&Idempotency>,
+    ) -> Result<(), redb::Error> {
+        self.forget(id.0)?;
+        self.remove.push(file_name(id));
+        if let Some(idempotency) = idempotency {
+            // What is left of it in the table of expiries finds nothing when it expires.
+            self.used.remove((&*idempotency.scope, &*idempotency.key))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the messages that wait: all that are not finished.
+    pub(super) fn recount(&mut self) -> Result<(), redb::Error> {
+        let messages = redb::ReadableTableMetadata::len(&self.messages)?;
+        self.live = messages.saturating_sub(redb::ReadableTableMetadata::len(&self.finished)?);
+        Ok(())
     }
 
     /// Adds a message that nothing speaks against.
@@ -243,6 +285,13 @@ impl<'t> Tables<'t> {
         if let Some(row) = row {
             self.quarantine.insert((table, id, number), row.value())?;
         }
+        if table == "messages" {
+            // The text goes with its message; nothing reads the timeline any more.
+            if let Some(text) = self.texts.remove(id)? {
+                self.quarantine.insert(("texts", id, 0), text.value())?;
+            }
+            self.events.retain_in((id, 0)..=(id, u32::MAX), |_, _| false)?;
+        }
         Ok(())
     }
 
@@ -301,7 +350,7 @@ pub(super) fn file_name(id: MessageId) -> String {
 }
 
 /// One item for each recipient domain, in the order of their first recipients.
-fn split(envelope: &Envelope) -> Vec<Item> {
+pub(super) fn split(envelope: &Envelope) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut places = std::collections::HashMap::new();
     for (index, recipient) in (0..).zip(&envelope.recipients) {
@@ -310,6 +359,7 @@ fn split(envelope: &Envelope) -> Vec<Item> {
                 domain: recipient.domain.clone(),
                 recipients: Vec::new(),
                 attempts: 0,
+                failures: 0,
                 due: envelope.accepted,
                 spent: Span::ZERO,
                 possible_duplicate: false,
@@ -327,6 +377,7 @@ pub(super) fn waiting(key: ItemKey, envelope: &Envelope, item: &Item) -> Waiting
         key,
         tenant: envelope.tenant.clone(),
         account: envelope.account.clone(),
+        priority: envelope.priority,
         domain: item.domain.clone(),
         recipients: u32::try_from(item.waiting().len()).unwrap_or(u32::MAX),
         due: item.due,

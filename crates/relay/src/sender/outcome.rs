@@ -2,7 +2,6 @@
 
 use tollgate_core::Timestamp;
 
-use super::attempt::named;
 use crate::client::{Answer, Delivery, Progress, Reason};
 use crate::lanes::{Next, Retry};
 use crate::queue::{AttemptResult, Event, EventKind, Final, Item, RecipientState};
@@ -25,6 +24,10 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let mut failed_for_now = Vec::new();
     for (index, answer) in about.recipients.iter().zip(&delivery.answers) {
         match answer {
+            // Whatever a server says, a message is sent only if it got the text to its end.
+            Answer::Sent(reason) if delivery.progress != Progress::Answered => {
+                failed_for_now.push((*index, reason));
+            }
             Answer::Sent(reason) => settled.push((*index, RecipientState::Sent(last(reason, about)))),
             Answer::Permanent(reason) => settled.push((*index, RecipientState::Failed(last(reason, about)))),
             Answer::Temporary(reason) => failed_for_now.push((*index, reason)),
@@ -34,7 +37,7 @@ pub(super) fn of_delivery(delivery: &Delivery, about: &AttemptContext<'_>) -> At
     let uncertain = delivery.progress == Progress::Unknown;
     let (mut due, mut spent) = (about.now, tollgate_core::Span::ZERO);
     if !failed_for_now.is_empty() {
-        match about.retry.after(about.item.attempts, about.item.spent, about.now, about.luck) {
+        match about.retry.after(about.item.failures, about.item.spent, about.now, about.luck) {
             Next::Again { due: at, spent: wait } => (due, spent) = (at, wait),
             Next::Expired => {
                 let expired = failed_for_now.drain(..).map(|(index, reason)| (index, expire(reason, about)));
@@ -54,6 +57,13 @@ pub(super) fn of_failure(reason: &str, about: &AttemptContext<'_>) -> AttemptRes
     of_delivery(&Delivery { progress: Progress::BeforeMail, answers, throttled: false }, about)
 }
 
+/// What a fault of the relay itself changes: the server may have got the message.
+pub(super) fn of_fault(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
+    let answer = Answer::Temporary(Reason::own("4.3.0", reason.to_owned()));
+    let answers = vec![answer; about.recipients.len()];
+    of_delivery(&Delivery { progress: Progress::Unknown, answers, throttled: false }, about)
+}
+
 /// All recipients fail because a limit says so.
 pub(super) fn of_rejection(reason: &str, about: &AttemptContext<'_>) -> AttemptResult {
     of_refusal("5.7.1", format!("rate limit exceeded: {reason}"), about)
@@ -65,6 +75,11 @@ pub(super) fn of_refusal(status: &str, reason: String, about: &AttemptContext<'_
     let answers = vec![Answer::Permanent(reason); about.recipients.len()];
     let delivery = Delivery { progress: Progress::BeforeMail, answers, throttled: false };
     AttemptResult { counts: false, ..of_delivery(&delivery, about) }
+}
+
+/// An account's or a host's name, if it has one.
+pub(super) fn named(name: &str) -> Option<String> {
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
 fn last(reason: &Reason, about: &AttemptContext<'_>) -> Final {
@@ -137,6 +152,7 @@ mod tests {
             domain: "there.example".to_owned(),
             recipients: [0, 4, 7].map(waiting).to_vec(),
             attempts,
+            failures: attempts,
             due: NOW,
             spent,
             possible_duplicate: false,
@@ -184,6 +200,14 @@ mod tests {
         let answers = vec![Answer::Sent(reason("2.0.0")), Answer::Another, Answer::Another];
         let result = result(&item(0, Span::ZERO), Progress::Answered, answers);
         assert_eq!((result.settled.len(), result.due, result.spent), (1, NOW, Span::ZERO));
+    }
+
+    #[test]
+    fn a_recipient_is_sent_only_if_the_server_answered_the_dot() {
+        for progress in [Progress::BeforeMail, Progress::BeforeData, Progress::BeforeDot, Progress::Unknown] {
+            let result = result(&item(0, Span::ZERO), progress, vec![Answer::Sent(reason("2.0.0")); 3]);
+            assert_eq!((result.settled.len(), result.due), (0, NOW + Span::from_secs(120)), "{progress:?}");
+        }
     }
 
     #[test]

@@ -1,4 +1,6 @@
-//! `tollgate check-config`: whether a configuration can be used, and what it bounds.
+//! `tollgate check-config`: whether a configuration is valid, and what it limits.
+
+mod relay;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -15,7 +17,7 @@ use tollgate_core::{Clears, Guard, Stance};
 use tollgate_gateway::settings::{RouteSettings, Settings};
 use tollgate_redis::{Address, Settings as RedisSettings, Topology};
 
-/// For whom the answer is.
+/// The format of the output.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Format {
     Words,
@@ -68,7 +70,7 @@ pub(super) fn run(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says what is wrong with a configuration that cannot be used.
+/// Reports the errors of an invalid configuration.
 pub(super) fn refuse(
     error: &ConfigError,
     format: Format,
@@ -82,7 +84,7 @@ pub(super) fn refuse(
     Ok(ExitCode::from(WRONG))
 }
 
-/// Prints JSON whose texts do not act on a terminal.
+/// Prints JSON without control characters in its texts.
 pub(super) fn print_json(value: &Value, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", printable::json(&format!("{value:#}")))
 }
@@ -93,9 +95,7 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     }
     writeln!(out, "listens on http://{}", config.listen.http)?;
     writeln!(out, "keeps counters {}", store_in_words(&config.store))?;
-    if let Some(need) = config.memory_need() {
-        writeln!(out, "{}", need_in_words(need))?;
-    }
+    writeln!(out, "{}", need_in_words(config))?;
     for variable in config.valkey.iter().filter(|variable| variable.is_used()) {
         writeln!(out, "  {} {}", variable.name, variable.effect)?;
     }
@@ -122,6 +122,9 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
     if let Some(gateway) = &config.gateway {
         print_gateway(gateway, out)?;
     }
+    if let Some(relay) = &config.relay {
+        relay::print(relay, out)?;
+    }
     for Warning { policy, message, remedy } in config.warnings() {
         let about = policy.map_or_else(String::new, |policy| format!("policy {policy}: "));
         writeln!(out, "\nwarning: {about}{message}\n  remedy: {remedy}")?;
@@ -130,14 +133,13 @@ fn print_words(config: &Config, rules: &[RuleInWords], out: &mut dyn Write) -> i
 }
 
 /// How much memory the counters take at most.
-fn need_in_words(need: MemoryNeed) -> String {
-    let bytes = memory::in_words(need.bytes);
-    match need.keys {
-        0 => format!("  counters take at most {bytes} of memory"),
-        keys => format!(
-            "  counters take at most {bytes} of memory: {keys} keys of up to {} bytes",
-            need.key_bytes
-        ),
+fn need_in_words(config: &Config) -> String {
+    let MemoryNeed { keys, key_bytes, bytes } = config.memory_need();
+    let bytes = memory::in_words(bytes);
+    let when = if config.store.is_shared() { "in an outage, counters of this node" } else { "counters" };
+    match keys {
+        0 => format!("  {when} take at most {bytes} of memory"),
+        keys => format!("  {when} take at most {bytes} of memory: {keys} keys of up to {key_bytes} bytes"),
     }
 }
 
@@ -151,7 +153,7 @@ fn print_guard(config: &Config, guard: &Guard, out: &mut dyn Write) -> io::Resul
     }
 }
 
-/// What a success at a guard clears, in words.
+/// What a success at a guard clears, as text.
 fn clears(guard: &Guard) -> String {
     match &guard.clears {
         Clears::Narrowest => "the ladders whose keys have the most fields".to_owned(),
@@ -188,7 +190,7 @@ fn print_gateway(gateway: &Settings, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Which requests a route takes, in words.
+/// The requests that a route matches, as text.
 fn matched(route: &RouteSettings) -> String {
     let listed =
         |all: &str, texts: Vec<String>| if texts.is_empty() { all.to_owned() } else { texts.join(" or ") };
@@ -234,7 +236,7 @@ fn print_limits(limits: &[LimitInWords], indent: &str, out: &mut dyn Write) -> i
     Ok(())
 }
 
-/// How many are on the blocklist and on the allowlist.
+/// The number of entries of the blocklist and of the allowlist.
 fn listed(config: &Config) -> (usize, usize) {
     let all = config.policies.roster().listings();
     let block = all.iter().filter(|listing| listing.stance == Stance::Block).count();
@@ -343,24 +345,26 @@ fn as_json(config: &Config, rules: &[RuleInWords]) -> Value {
             })
         })
         .collect();
+    let need = config.memory_need();
     json!({
         "ok": true,
         "enabled": config.policies.enabled,
         "listen": { "http": config.listen.http.to_string() },
         "keys": keys,
         "store": store_as_json(&config.store),
-        "memory": config.memory_need().map(|need| json!({
+        "memory": {
             "keys": need.keys,
             "most_key_bytes": need.key_bytes,
             "most_bytes": need.bytes,
             "machine_bytes": memory::machine_memory(Path::new("/")),
-        })),
+        },
         "on_outage": config.policies.on_outage().to_string(),
         "lists": { "block": listed(config).0, "allow": listed(config).1 },
         "rules": rules,
         "policies": policies,
         "guards": config.policies.guards().iter().map(|guard| guard_as_json(config, guard)).collect::<Vec<_>>(),
         "gateway": config.gateway.as_ref().map(gateway_as_json),
+        "relay": config.relay.as_ref().map(relay::as_json),
         "warnings": config.warnings().iter().map(warning_as_json).collect::<Vec<_>>(),
     })
 }

@@ -1,10 +1,10 @@
-//! `tollgate doctor`: looks at the configured store itself, beside a running server or without one.
+//! `tollgate doctor`: inspects the configured store and the relay's queue, with or without a running server.
 //!
-//! Everything it finds is fine, a note, a warning or a problem. It reads; what it writes to see
-//! whether that works is gone when it ends.
+//! Every finding is fine, a note, a warning or a problem. It reads, and removes what it writes as a test.
 
 mod file;
 mod postgres;
+mod queue;
 mod report;
 
 use std::io::Write;
@@ -23,7 +23,8 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read.
+PostgreSQL it checks the settings and the permissions. A file is only read. Of the relay's queue it
+checks the directory and the disk.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -31,7 +32,7 @@ Examples:
 
 Exit codes: 0 no problem, perhaps notes, 1 warnings, 2 a problem.";
 
-/// There are warnings, and no problems.
+/// There are warnings but no problems.
 const WARNINGS: u8 = 1;
 
 pub(super) fn run(
@@ -73,6 +74,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
             Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
         }
     };
+    inspection.findings.extend(config.relay.iter().flat_map(queue::examine));
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());
         inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));
@@ -83,7 +85,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
 fn visit(settings: &RedisSettings) -> anyhow::Result<Inspection> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let inspection = runtime.block_on(inspect(settings, &SystemClock::new()));
-    // A name that is still being looked up is not waited for.
+    // Does not wait for a name lookup in progress.
     runtime.shutdown_background();
     Ok(inspection)
 }

@@ -1,34 +1,48 @@
-//! API keys. A token is hashed as soon as it is read; nothing after that can print it.
+//! API keys. A token is hashed as soon as it is read, and cannot be printed after that.
 
 use std::collections::HashMap;
 use std::fmt;
 
 use data_encoding::HEXLOWER_PERMISSIVE;
 use sha2::{Digest, Sha256};
+use tollgate_relay::accounts::check_name as check_tenant;
+use tollgate_relay::session::address::normal_domain;
 
+use super::files;
 use super::hush;
-use super::problem::Findings;
+use super::problem::{Findings, shown};
 use super::raw;
 use super::rules::check_name;
 use super::tree::Path;
 
-/// Somebody who may call, and what they may do.
+/// A key for the API, and its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiKey {
-    /// Its name, in logs and answers.
+    /// Its name, in logs and responses.
     pub name: String,
-    /// What it may do.
+    /// Its role.
     pub role: Role,
-    /// What its token hashes to.
+    /// The hash of its token.
     pub token: TokenHash,
+    /// The tenant whose mail it may send and look at; `None` for no tenant of its own.
+    pub tenant: Option<KeyTenant>,
 }
 
-/// What a key may do; each role may do all that the ones before it may.
+/// The tenant of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyTenant {
+    /// Its name.
+    pub name: String,
+    /// The domains that its senders may have, in their normal form; any if there are none.
+    pub senders: Vec<String>,
+}
+
+/// What a key allows; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Ask for decisions.
+    /// Request decisions.
     Check,
-    /// Look at everything.
+    /// Read everything.
     Read,
     /// Change everything.
     Admin,
@@ -38,7 +52,7 @@ pub enum Role {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
-/// The keys that can be used, and whether any were written at all.
+/// The valid keys, and how many were written.
 pub(super) struct Keys {
     usable: Vec<ApiKey>,
     written: usize,
@@ -47,7 +61,7 @@ pub(super) struct Keys {
 /// Shorter tokens can be guessed.
 const LEAST_TOKEN_CHARS: usize = 16;
 
-/// How long a token was cannot be seen in its hash, but these are in everybody's list.
+/// A hash does not show the length of its token, but these tokens are in every attacker's list.
 const GUESSED_FIRST: [&str; 8] = ["", "admin", "changeme", "password", "secret", "test", "token", "tollgate"];
 
 impl TokenHash {
@@ -79,7 +93,7 @@ impl fmt::Display for Role {
 }
 
 impl Keys {
-    /// Whether the configuration has no keys, right or wrong.
+    /// Whether no key was written, valid or not.
     pub(super) fn none_written(&self) -> bool {
         self.written == 0
     }
@@ -102,6 +116,7 @@ pub(super) fn mean(
         } else if written[..index].iter().any(|earlier| earlier.name == key.name) {
             findings.value(&path.key("name"), format!("there are two keys named `{}`", key.name));
         }
+        let tenant = tenant(key, &path, findings);
         let place = TokenPlace {
             env: key.token_env.as_deref(),
             file: key.token_file.as_deref(),
@@ -120,19 +135,48 @@ pub(super) fn mean(
             raw::Role::Read => Role::Read,
             raw::Role::Admin => Role::Admin,
         };
-        usable.push(ApiKey { name: key.name.clone(), role, token });
+        usable.push(ApiKey { name: key.name.clone(), role, token, tenant });
     }
     Keys { usable, written: written.len() }
 }
 
-/// Where a token is written; exactly one of these.
+/// The tenant of a key, if it has one.
+fn tenant(key: &raw::Key, path: &Path, findings: &mut Findings<'_>) -> Option<KeyTenant> {
+    let Some(name) = &key.tenant else {
+        if key.senders.is_some() {
+            let message = "`senders` needs `tenant`: add the tenant that the key sends for";
+            findings.value(&path.key("senders"), message);
+        }
+        return None;
+    };
+    if check_tenant("tenant", name).is_err() {
+        let message = format!("`{}` is not a tenant: write 1 to 64 of `A-Z a-z 0-9 _ . - @`", shown(name));
+        findings.value(&path.key("tenant"), message);
+    }
+    if key.senders.as_ref().is_some_and(Vec::is_empty) {
+        findings.value(&path.key("senders"), "an empty list: leave `senders` out if any domain may be used");
+    }
+    let mut senders = Vec::new();
+    for (index, domain) in key.senders.iter().flatten().enumerate() {
+        match normal_domain(domain) {
+            Some(domain) => senders.push(domain),
+            None => {
+                let message = format!("`{}` is not a domain, as in `example.com`", shown(domain));
+                findings.value(&path.key("senders").index(index), message);
+            }
+        }
+    }
+    Some(KeyTenant { name: name.clone(), senders })
+}
+
+/// The source of a token; exactly one of these.
 pub(super) struct TokenPlace<'t> {
     pub(super) env: Option<&'t str>,
     pub(super) file: Option<&'t str>,
     pub(super) sha256: Option<&'t str>,
 }
 
-/// The hash of a key's token, and the setting it comes from.
+/// The hash of a key's token, and its setting.
 pub(super) fn token(
     place: &TokenPlace<'_>,
     path: &Path,
@@ -167,8 +211,8 @@ fn from_environment(name: &str, environment: &HashMap<String, String>) -> Result
 }
 
 fn from_file(file: &str) -> Result<TokenHash, String> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
+    let text =
+        files::read_text(file).map_err(|error| format!("{} cannot be read: {error}", hush::file(file)))?;
     from_token(text.trim_end(), &hush::file(file))
 }
 
@@ -185,7 +229,7 @@ fn from_token(token: &str, holder: &str) -> Result<TokenHash, String> {
 fn from_hash(hash: &str) -> Result<TokenHash, String> {
     let bytes = HEXLOWER_PERMISSIVE.decode(hash.as_bytes()).ok();
     let bytes = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok());
-    // What was written here may be a token by mistake, so it is not repeated.
+    // The value may be a token by mistake, so it is not repeated.
     let hash = bytes.map(TokenHash).ok_or_else(|| {
         "this is not a SHA-256 hash of 64 hexadecimal digits, as from `printf %s \"$TOKEN\" | sha256sum`"
             .to_owned()

@@ -1,6 +1,6 @@
-//! The end of the program, in order. A signal begins it: callers that wait for their turn are answered
-//! with 503, the API and the gateway say farewell to their clients and finish the requests under way, and
-//! the counters are saved. A second signal skips everything but the saving.
+//! Shuts the program down in order. On a signal, waiting callers get a 503, the API, the gateway and the relay tell
+//! their clients to disconnect and finish what is in flight, and the counters are saved. A second signal
+//! skips everything but the saving.
 
 use std::io;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::sleep;
 use tollgate_engine::Pacer;
 use tollgate_gateway::Gateway;
+use tollgate_relay::Relay;
 
 use super::listener::Server;
 use super::notifying::Notifying;
@@ -25,11 +26,12 @@ pub(crate) struct EndSignals {
     terminate: Signal,
 }
 
-/// The parts that end, in the order in which they do.
+/// The parts that shut down, in their order.
 pub(crate) struct Ending {
     pub(crate) pacer: Pacer,
     pub(crate) server: Server,
     pub(crate) gateway: Option<Arc<Gateway>>,
+    pub(crate) relay: Option<Arc<Relay>>,
     pub(crate) tending: Tending,
     pub(crate) notifying: Notifying,
     /// Saves the counters.
@@ -37,7 +39,7 @@ pub(crate) struct Ending {
 }
 
 impl EndSignals {
-    /// Catches them from now on.
+    /// Handles the signals from now on.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self { interrupt: signal(SignalKind::interrupt())?, terminate: signal(SignalKind::terminate())? })
     }
@@ -52,14 +54,14 @@ impl EndSignals {
 }
 
 impl Ending {
-    /// Ends everything. Requests under way have as long as `drain`, unless another signal comes.
+    /// Shuts everything down. Requests in flight have `drain`, unless another signal arrives.
     pub(crate) async fn run(self, drain: Duration, signals: &mut EndSignals) -> anyhow::Result<()> {
-        let Self { pacer, server, gateway, tending, notifying, flush } = self;
+        let Self { pacer, server, gateway, relay, tending, notifying, flush } = self;
         tracing::info!(
             component = "server",
             "shutting down: connections are closed after their next answer; a second signal ends at once"
         );
-        // Before anything else: the requests that wait are among those that are to be finished.
+        // First of all, since waiting requests must be finished too.
         pacer.end();
         let in_order = async {
             let gateway_ends = async {
@@ -67,7 +69,12 @@ impl Ending {
                     gateway.end(drain).await;
                 }
             };
-            tokio::join!(server.end(drain), gateway_ends);
+            let relay_ends = async {
+                if let Some(relay) = &relay {
+                    relay.end(drain).await;
+                }
+            };
+            tokio::join!(server.end(drain), gateway_ends, relay_ends);
             tending.end().await;
             notifying.end().await;
         };
@@ -77,6 +84,9 @@ impl Ending {
         };
         if cut {
             tracing::warn!(component = "server", "a second signal came: requests in flight are cut");
+        }
+        if let Some(relay) = relay {
+            Relay::close(relay).await;
         }
         let too_long = async {
             if !cut {

@@ -1,5 +1,5 @@
-//! What the server prints on standard output once it listens: its configuration file, its store, its
-//! listeners, and what to try first.
+//! Prints on standard output once the server listens: its configuration file, its store, its listeners, and a
+//! first request to try.
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -11,14 +11,15 @@ use tollgate_gateway::Gateway;
 
 use crate::cli::store_in_words;
 use crate::command::plain;
-use crate::config::Config;
+use crate::config::{Config, RelayListener};
 
-/// Prints where the configuration is, where counters are kept, where it listens and what to try first.
+/// Prints the configuration file, the store, the listeners and a first request to try.
 pub(crate) fn greet(
     out: &mut dyn Write,
     (file, config): (Option<&Path>, &Config),
     address: SocketAddr,
     gateway: Option<&Gateway>,
+    relay: &[RelayListener],
 ) -> io::Result<()> {
     match file {
         Some(file) => writeln!(out, "reads the configuration {}", plain(&file.display().to_string()))?,
@@ -29,6 +30,9 @@ pub(crate) fn greet(
     for (listener, address) in listeners.zip(gateway.iter().flat_map(|gateway| gateway.addresses())) {
         let scheme = if listener.tls.is_some() { "https" } else { "http" };
         writeln!(out, "the gateway listens on {scheme}://{address}")?;
+    }
+    for listener in relay {
+        writeln!(out, "the relay listens on {listener}")?;
     }
     writeln!(out, "tollgate {} listens on http://{address}", env!("CARGO_PKG_VERSION"))?;
     if let Some(policy) = config.policies.iter().next() {

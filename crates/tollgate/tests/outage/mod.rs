@@ -13,8 +13,8 @@ use std::time::Duration;
 use crate::nodes::{attempt, comes_back, metric, origin, readiness, store_lines, wait_until_it_is};
 use crate::program::{Home, Server, now, pause, wait_until};
 
-/// Tells a hang from a decision that is late because the machine is busy. The promise is a tenth of a second
-/// more than the time-out.
+/// Distinguishes a hang from a decision that is late on a busy machine. The promise is a little more than the
+/// time-out.
 pub const HANGS: Duration = Duration::from_secs(1);
 
 pub const RULES: [(&str, &str); 4] = [
@@ -24,18 +24,18 @@ pub const RULES: [(&str, &str); 4] = [
     ("log", "by: user, limits: 1000000/day sliding by 1h"),
 ];
 
-/// What came of asking without pause.
+/// The results of continuous requests.
 #[derive(Default)]
 pub struct Seen {
     pub origins: BTreeMap<(String, String), usize>,
     pub degraded: usize,
     pub slowest: Duration,
-    /// When the store was first not asked at all, from the first failure on.
+    /// When the breaker opened, counted from the first failure.
     pub opened: Option<Duration>,
 }
 
 impl Seen {
-    /// Asks every policy in turn for so long, and notes what each answer says.
+    /// Sends requests to every policy in turn for this long, and records the responses.
     pub fn during(server: &Server, lasts: Duration) -> Self {
         let mut seen = Self::default();
         let mut connection = server.connect();
@@ -76,14 +76,14 @@ impl Seen {
     }
 }
 
-/// A node that has no outage behind it: one soon after another would be a store that flaps.
+/// A node without an earlier outage: one soon after another would look like flapping.
 pub fn started(home: &Home) -> Server {
     let server = home.start();
     comes_back(&server, "half");
     server
 }
 
-/// Makes trouble and ends it, and sees that all is as promised in between and after.
+/// Causes trouble and ends it, and checks the promises during and after it.
 pub fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnOnce()) {
     let degraded = metric(server, "tollgate_degraded_total");
     let told = store_lines(&server.log()).len();
@@ -102,7 +102,7 @@ pub fn survives(server: &Server, what: &str, begin: impl FnOnce(), end: impl FnO
     assert_eq!(metric(server, "tollgate_store_up"), 1.0);
     wait_until("the log says so", || store_lines(&server.log()).len() >= told + 2);
     let lines = store_lines(&server.log());
-    // What the server says is another line, if it comes to light later.
+    // The server's own message is a further line, if it arrives later.
     let turns = lines[told..].iter().filter(|(_, message)| !message.contains("is still down"));
     let levels: Vec<&str> = turns.map(|(level, _)| level.as_str()).collect();
     assert_eq!(levels, ["warn", "info"], "{what}: {lines:?}");

@@ -1,5 +1,5 @@
-//! Asks the server for its totals at an even pace, on a thread of its own, so that a slow answer
-//! never holds up the keyboard.
+//! Asks the server for its totals at a steady interval, on its own thread, so that a slow response never
+//! delays the keyboard.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender, SyncSender};
 use std::thread;
@@ -7,25 +7,30 @@ use std::time::{Duration, Instant};
 
 use crate::client::{Client, Fault, Path, wire};
 
-/// What the server said at a moment.
+/// The server's totals at one time.
 pub(super) struct Sample {
     pub(super) at: Instant,
     pub(super) top: wire::Top,
+    /// The lanes of the mail relay, if there is one.
+    pub(super) lanes: Vec<wire::Lane>,
 }
 
-/// The samples as they come. The thread ends when this is dropped.
+/// The samples as they arrive. The thread ends when this is dropped.
 pub(super) struct Sampler {
     samples: Receiver<Result<Sample, Fault>>,
     _stop: Sender<()>,
 }
 
-/// Where the totals are.
+/// How many lanes are shown.
+const MOST_LANES: usize = 20;
+
+/// The path of the totals.
 pub(super) fn path(limit: usize) -> Path {
     Path::new(&["top"]).at_most(limit)
 }
 
 impl Sampler {
-    /// Starts asking.
+    /// Starts to ask.
     pub(super) fn start(client: Client, interval: Duration, limit: usize) -> Self {
         let (sender, samples) = mpsc::sync_channel(1);
         let (stop, stopped) = mpsc::channel();
@@ -38,7 +43,7 @@ impl Sampler {
         self.samples.recv().expect("the thread lives as long as this")
     }
 
-    /// The next sample, if it has come.
+    /// The next sample, if it has arrived.
     pub(super) fn arrived(&self) -> Option<Result<Sample, Fault>> {
         self.samples.try_recv().ok()
     }
@@ -51,9 +56,12 @@ fn ask(
     samples: &SyncSender<Result<Sample, Fault>>,
     stopped: &Receiver<()>,
 ) {
+    let mut has_relay = true;
     loop {
         let top = client.get(path).and_then(|answer| answer.read(client.server()));
-        let sample = top.map(|top| Sample { at: moment(), top });
+        let lanes = if has_relay { lanes(client) } else { None };
+        has_relay = lanes.is_some() || top.is_err();
+        let sample = top.map(|top| Sample { at: moment(), top, lanes: lanes.unwrap_or_default() });
         if samples.send(sample).is_err() {
             return;
         }
@@ -61,6 +69,12 @@ fn ask(
             return;
         }
     }
+}
+
+/// The lanes of the mail relay; `None` if the server has no relay, or does not show them.
+fn lanes(client: &Client) -> Option<Vec<wire::Lane>> {
+    let answer = client.get(&Path::new(&["lanes"]).at_most(MOST_LANES)).ok()?;
+    answer.read::<wire::Lanes>(client.server()).ok().map(|lanes| lanes.lanes)
 }
 
 #[expect(clippy::disallowed_methods, reason = "rates are counts over the time that really passed")]
