@@ -124,15 +124,13 @@ fn sort_texts(disk: &dyn Disk, is_new: bool, found: &mut Found) -> io::Result<()
         tracing::error!(
             component = "relay",
             texts,
-            "the database of the queue was missing or empty: messages that waited in it are not sent, and the texts \
-             that are left are in the directory `quarantine` of the queue"
+            "the database of the queue was missing or empty: messages that waited in it are not sent, and the texts that are left are in the directory `quarantine` of the queue"
         );
     } else if texts > 0 {
         tracing::warn!(
             component = "relay",
             texts,
-            "texts that belong to no message are in the directory `quarantine` of the queue: a crash cut off their \
-             arrival, or their entries are damaged"
+            "texts that belong to no message are in the directory `quarantine` of the queue: a crash cut off their arrival, or their entries are damaged"
         );
     }
     Ok(())
