@@ -41,10 +41,7 @@ pub trait Store: Send + Sync {
 
     /// Undoes a take that got no answer, as far as its entries have the ticket: entries of logs, failures and
     /// holds. Plain counts stay.
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        let _ = charges;
-        Answer::ready(Ok(()))
-    }
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()>;
 
     /// Is ready when everything that was taken so far survives a crash of this process. A store that keeps
     /// counters only in memory promises nothing and is ready at once; so is one whose server has its own

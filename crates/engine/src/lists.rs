@@ -19,8 +19,8 @@ pub use setting::{ListFault, MOST_SET, Wish};
 use crate::engine::{Engine, Fault, Snapshot};
 use crate::meter::ListMeters;
 use crate::shared_store::time_of;
-use book::Book;
-pub(crate) use book::Counts;
+use book::ListBook;
+pub(crate) use book::ListCounts;
 
 /// The lists and their source.
 pub(crate) struct Barrier {
@@ -29,7 +29,7 @@ pub(crate) struct Barrier {
     wanted: ArcSwap<Vec<Arc<str>>>,
     /// Whether the lists have any entry.
     any: AtomicBool,
-    book: Mutex<Book>,
+    book: Mutex<ListBook>,
     /// How far a shared store's clock is ahead of this node's, in microseconds; [`UNKNOWN`] until the store
     /// has told its time.
     ahead: AtomicI64,
@@ -44,7 +44,7 @@ impl Barrier {
             in_force: ArcSwap::default(),
             wanted: ArcSwap::default(),
             any: AtomicBool::new(false),
-            book: Mutex::new(Book::default()),
+            book: Mutex::new(ListBook::default()),
             ahead: AtomicI64::new(UNKNOWN),
             meters: ListMeters::default(),
         };
@@ -59,7 +59,7 @@ impl Barrier {
         self.put_in_force(lists, &book);
     }
 
-    fn put_in_force(&self, lists: Lists, book: &Book) {
+    fn put_in_force(&self, lists: Lists, book: &ListBook) {
         let any = !lists.is_empty();
         let wanted = lists.fields().into_iter().filter(|name| book.accepts(name));
         self.wanted.store(Arc::new(book.with_sources(wanted.collect())));
@@ -82,12 +82,12 @@ impl Barrier {
 
 /// An attempt without a policy that the blocklist blocks.
 #[must_use = "what is blocked has to be noted"]
-pub struct Blocked<'e> {
+pub struct BlockedAttempt<'e> {
     engine: &'e Engine,
     listing: Arc<Listing>,
 }
 
-impl Blocked<'_> {
+impl BlockedAttempt<'_> {
     /// Records it in the metrics, the journal and the log. `correlation` is the caller's id of the attempt.
     /// Returns the entry that blocks it.
     pub fn note(self, correlation: &str) -> Arc<Listing> {
@@ -114,9 +114,9 @@ impl Engine {
         self.barrier.any.load(Ordering::Acquire).then(|| self.barrier.wanted.load_full())
     }
 
-    /// Checks the blocklist for an attempt without a policy. [`Blocked::note`] records a blocked attempt and
+    /// Checks the blocklist for an attempt without a policy. [`BlockedAttempt::note`] records a blocked attempt and
     /// returns its entry.
-    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<Blocked<'_>> {
+    pub fn bars(&self, fields: &[(&str, &str)]) -> Option<BlockedAttempt<'_>> {
         if !self.has_lists() {
             return None;
         }
@@ -127,7 +127,7 @@ impl Engine {
         let completed = pinned.policies.roster().kinds().complete(fields);
         let fields = completed.as_deref().unwrap_or(fields);
         let listing = self.lists().bar(fields, || self.store_time()).cloned()?;
-        Some(Blocked { engine: self, listing })
+        Some(BlockedAttempt { engine: self, listing })
     }
 
     /// The lists in force.

@@ -22,7 +22,7 @@ use crate::ticket;
 
 /// All pauses.
 pub(crate) struct Pauses {
-    book: Mutex<Book>,
+    book: Mutex<PauseBook>,
     version: AtomicU64,
     /// When the last of them ends, in microseconds after `start`.
     last_end: AtomicU64,
@@ -31,7 +31,7 @@ pub(crate) struct Pauses {
 
 /// The pauses by the names of their records.
 #[derive(Default)]
-struct Book {
+struct PauseBook {
     followed: Followed,
     recorded: BTreeMap<String, Pause>,
     /// Pauses that only this node knows: not recorded yet, or the record failed.
@@ -166,7 +166,7 @@ impl Pauses {
         entries
     }
 
-    fn changed(&self, book: &Book) {
+    fn changed(&self, book: &PauseBook) {
         let ends = book.recorded.values().chain(book.here.values()).map(|pause| pause.until);
         let last = ends.max().map_or(Duration::ZERO, |end| end.saturating_duration_since(self.start));
         self.last_end.store(Span::from(last).as_micros(), Ordering::Release);

@@ -208,7 +208,7 @@ fn an_engine_starts_without_its_store_and_learns_what_it_missed() {
     let before = second.calls();
     second.tend_later();
     assert_eq!(second.engine.health(), Health::Up);
-    assert_eq!(second.calls() - before, 9, "five to read it all, and four that say it is the latest");
+    assert_eq!(second.calls() - before, 11, "six to read it all, and five that say it is the latest");
     assert!(second.engine.is_overridden("ip", "192.0.2.1"));
     assert_eq!(
         block_on(second.engine.refund(&second.engine.pin(), &receipt, RefundPart::All)),
@@ -239,7 +239,7 @@ fn an_override_set_on_one_node_holds_on_another_within_a_second() {
         second.advance(Span::from_millis(250));
         second.tend();
     }
-    assert_eq!(second.calls() - before, 16, "a look at each of four namespaces each half second");
+    assert_eq!(second.calls() - before, 20, "a look at each of five namespaces each half second");
 }
 
 #[test]

@@ -267,7 +267,7 @@ fn fewer(decision: &Decision<'_>, recipients: u32) -> Option<u32> {
     for line in decision.lines().filter(|line| !line.rule.observes()) {
         let counts = line.rule.count.as_deref() == Some(RECIPIENTS);
         for (limit, reading) in line.limits.iter().zip(line.readings) {
-            if let Limit::PerAttempt(bound) = limit {
+            if let Some(bound) = limit.per_attempt() {
                 if **bound.field() == *RECIPIENTS {
                     most = most.min(bound.max());
                 }

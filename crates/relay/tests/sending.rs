@@ -5,6 +5,7 @@
 mod keeping;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use keeping::script::{Act, Scripted, with};
 use keeping::stand::{Limited, Stand, account};
@@ -182,6 +183,7 @@ async fn a_delivery_that_is_cut_off_keeps_its_slot() {
     submit(&stand.queue, envelope(1, &["a@there.example"]), b"x\r\n").await.unwrap();
     stand.until("the text", |_| server.texts.lock().len() == 1).await;
     stand.cut_off().await;
+    stand.until("the delivery is gone", |stand| Arc::strong_count(&stand.sender) == 1).await;
     assert_eq!(stand.left_at_domain("there.example").await, 9, "the server may have taken the message");
 }
 

@@ -217,6 +217,13 @@ impl Store for FileStore {
         self.memory.forget_now(what);
         self.answer((), Trace::Left)
     }
+
+    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
+        match self.memory.retract_now(charges) {
+            Ok(()) => self.answer((), Trace::Left),
+            Err(error) => Answer::ready(Err(error)),
+        }
+    }
 }
 
 impl Records for FileStore {

@@ -22,7 +22,7 @@ use tollgate_testbed::Sink;
 const LIMIT: usize = 60;
 const CLIENTS: usize = 4;
 /// How many deliveries one lane has in flight, and how many lanes there are.
-const MOST_IN_FLIGHT: usize = 5 * 3;
+const MOST_IN_FLIGHT: usize = 20 * 3;
 
 fn rounds() -> usize {
     #[expect(clippy::disallowed_methods, reason = "the long form is chosen by whoever runs the tests")]

@@ -17,15 +17,15 @@ use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tollgate_core::key::FieldKind;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::store::{Answer, Forget};
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
 use tollgate_core::{
-    Charges, Deferral, Field, OnExceed, OnOutage, Outcome, Plan, Policies, Policy, Records, Rule, Span,
-    Store, StoreError, Timestamp,
+    Deferral, Field, OnExceed, OnOutage, Plan, Policies, Policy, Records, Rule, Span, Store, Timestamp,
 };
 use tollgate_doors::{AccessKey, AccessKeys, ForwardAuth, HttpParts, Peer, Role, RouteInfo, router};
 use tollgate_engine::{Admissions, Engine, Fallback, Leases, Pacer, PacerOptions, Parts};
 use tollgate_relay::Relay;
+use tollgate_store::faulty::{Call, FaultyStore, Meeting};
 use tollgate_store::{ManualClock, MemoryStore};
 use tower::ServiceExt;
 
@@ -57,11 +57,6 @@ pub struct Reply {
 
 /// Records in memory, with the same secret for every door.
 pub struct Notebook(MemoryStore);
-
-/// A store that never answers, or answers only that a refund is too old.
-struct Gone {
-    given: Option<Refunded>,
-}
 
 impl Door {
     /// The records of the run-time configuration.
@@ -106,8 +101,13 @@ impl Door {
         let records = Arc::new(Notebook(MemoryStore::new(Arc::clone(&clock) as _, 1)));
         let store: Arc<dyn Store> = match kind {
             StoreKind::Memory => Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
-            StoreKind::Gone | StoreKind::Lost => Arc::new(Gone { given: None }),
-            StoreKind::Forgetful => Arc::new(Gone { given: Some(Refunded::TooOld) }),
+            StoreKind::Gone | StoreKind::Lost => {
+                Arc::new(FaultyStore::over(forgotten(&clock), |_| Meeting::unreachable()))
+            }
+            StoreKind::Forgetful => Arc::new(FaultyStore::over(forgotten(&clock), |call| match call {
+                Call::Refund => Meeting::Pass,
+                _ => Meeting::unreachable(),
+            })),
         };
         let fallback = matches!(kind, StoreKind::Lost).then(|| Fallback {
             store: Arc::new(MemoryStore::new(Arc::clone(&clock) as _, 1_000_000)),
@@ -192,6 +192,13 @@ impl Door {
         let request = Request::builder().uri("/api/v1/openapi.json").body(Body::empty()).unwrap();
         self.answer(request).await.json()
     }
+}
+
+/// Counters that were forgotten just now, so that every refund is too late.
+fn forgotten(clock: &Arc<ManualClock>) -> Arc<MemoryStore> {
+    let store = MemoryStore::new(Arc::clone(clock) as _, 1_000);
+    assert!(matches!(store.forget(Forget::All), Answer::Ready(Some(Ok(())))));
+    Arc::new(store)
 }
 
 pub enum StoreKind {
@@ -405,34 +412,4 @@ impl Records for Notebook {
     fn secret(&self) -> Answer<'_, [u8; 32]> {
         Answer::ready(Ok([7; 32]))
     }
-}
-
-impl Store for Gone {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        gone()
-    }
-
-    fn take<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn peek<'a>(&'a self, _: &'a Charges<'_>, _: &'a mut Outcome) -> Answer<'a, ()> {
-        gone()
-    }
-
-    fn refund<'a>(&'a self, _: &'a Charges<'_>, _: Timestamp) -> Answer<'a, Refunded> {
-        self.given.map_or_else(gone, |given| Answer::ready(Ok(given)))
-    }
-
-    fn holds<'a>(&'a self, _: &'a Counter<'a>, _: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        gone()
-    }
-
-    fn forget<'a>(&'a self, _: Forget<'a>) -> Answer<'a, ()> {
-        gone()
-    }
-}
-
-fn gone<'a, T>() -> Answer<'a, T> {
-    Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
 }

@@ -20,13 +20,13 @@ pub struct Snapshot {
     pub(crate) number: u64,
     pub(crate) meters: Vec<PolicyMeter>,
     /// What was set at run time, whether it is in force or not.
-    runtime: Arc<Pages>,
+    runtime: Arc<RuntimePages>,
     /// Stands in for every policy while limits are switched off: it charges nothing.
     off: Policy,
 }
 
 /// The policies and routes of the run-time configuration. It is kept when only limits of single keys change.
-struct Pages {
+struct RuntimePages {
     /// How many of the policies are configured: they come first.
     configured: usize,
     built_in_consumer: bool,
@@ -51,7 +51,7 @@ impl Snapshot {
             Some(Subject::Policy(name)) => Some(name.into()),
             _ => None,
         };
-        let pages = Pages {
+        let pages = RuntimePages {
             configured,
             built_in_consumer,
             made: Arc::clone(&runtime.made),
@@ -67,7 +67,12 @@ impl Snapshot {
         Self::with_pages(policies, local, Arc::clone(&self.runtime), meters)
     }
 
-    fn with_pages(policies: Policies, local: Option<Policies>, runtime: Arc<Pages>, meters: &Meters) -> Self {
+    fn with_pages(
+        policies: Policies,
+        local: Option<Policies>,
+        runtime: Arc<RuntimePages>,
+        meters: &Meters,
+    ) -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let meters = meters.of(&policies, runtime.configured);

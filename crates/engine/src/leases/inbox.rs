@@ -37,11 +37,11 @@ pub(super) struct Letters {
     pub(super) kept: HashMap<u64, Arc<Kept>>,
     pub(super) dropped: HashSet<u64>,
     /// Callers that wait for a release. Dropping the senders notifies them.
-    pub(super) waiting: Vec<Waiting>,
+    pub(super) waiting: Vec<DropWaiter>,
 }
 
 /// A caller that waits for a release.
-pub(super) type Waiting = oneshot::Sender<Infallible>;
+pub(super) type DropWaiter = oneshot::Sender<Infallible>;
 
 /// A lease as it began.
 pub(super) struct Kept {
@@ -87,7 +87,7 @@ impl Inbox {
 
     /// Releases a lease: here, if its holds are in this process, and otherwise by waking
     /// [`Leases::run`](super::Leases::run). `waiting` is notified after the release.
-    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<Waiting>) {
+    pub(super) fn drop_lease(&self, kept: &Kept, waiting: Option<DropWaiter>) {
         let here = self.releases_here(kept);
         // The lease is marked as dropped first: a renewal that misses the hold from here on finds the mark.
         let waiting = waiting.filter(|_| !here);
@@ -116,7 +116,7 @@ impl Inbox {
 
     /// Marks a lease as dropped. Returns whether a release is still to be done: none is if the lease was
     /// released before the next round saw it.
-    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<Waiting>) -> bool {
+    fn tell_dropped(&self, number: u64, released: bool, waiting: Option<DropWaiter>) -> bool {
         self.live.fetch_sub(1, Ordering::Relaxed);
         let mut letters = self.letters.lock();
         let unread = released && letters.kept.remove(&number).is_some();

@@ -19,7 +19,7 @@ pub(super) struct Ledger {
     leases: HashMap<u64, Lasting>,
     /// Where leases ended since the last release.
     stirred: HashSet<Site>,
-    places: HashMap<Site, Place>,
+    places: HashMap<Site, LeasePlace>,
 }
 
 /// One rule at one key.
@@ -44,7 +44,7 @@ struct Lasting {
 }
 
 /// The holds at one key.
-struct Place {
+struct LeasePlace {
     /// The limits at the last take, for when the rule is gone.
     plan: Arc<Plan>,
     held: ByHome<Group>,
@@ -106,7 +106,7 @@ impl Ledger {
         for KeptSite { plan, key, weight } in &kept.sites {
             let member = Member { lease: number, weight: *weight, at: kept.at };
             let site = Site { rule: Arc::clone(plan.rule()), key: Arc::clone(key) };
-            let place = self.places.entry(site.clone()).or_insert_with(|| Place::new(plan, kept.at));
+            let place = self.places.entry(site.clone()).or_insert_with(|| LeasePlace::new(plan, kept.at));
             place.plan = Arc::clone(plan);
             place.held.of_mut(kept.home).insert(&kept.id, member);
             if kept.home == Home::Local {
@@ -166,7 +166,7 @@ impl Reach {
 
 impl Lasting {
     /// Ends the holds of this lease.
-    fn end(&self, number: u64, places: &mut HashMap<Site, Place>) {
+    fn end(&self, number: u64, places: &mut HashMap<Site, LeasePlace>) {
         for site in &self.sites {
             if let Some(place) = places.get_mut(site) {
                 place.end(&self.id, number);
@@ -199,7 +199,7 @@ impl Group {
     }
 }
 
-impl Place {
+impl LeasePlace {
     fn new(plan: &Arc<Plan>, now: Timestamp) -> Self {
         let (held, adrift, ended) = (ByHome::default(), HashMap::new(), HashMap::new());
         Self { plan: Arc::clone(plan), held, adrift, ended, claim_at: now }

@@ -14,20 +14,20 @@ use crate::followed::{Entries, Followed};
 
 /// All entries, configured and set at run time.
 #[derive(Default)]
-pub(super) struct Book {
+pub(super) struct ListBook {
     roster: Arc<Roster>,
     pub(super) kinds: Kinds,
     configured: BTreeMap<Box<str>, Arc<Listing>>,
     /// The entries set at run time. Unreadable ones are here too: they count.
-    set: BTreeMap<Box<str>, Kept>,
+    set: BTreeMap<Box<str>, KeptEntry>,
     pub(super) followed: Followed,
     /// How many unreadable entries were found since the last call of [`Self::take_unreadable`].
     unreadable: usize,
-    counts: Counts,
+    counts: ListCounts,
 }
 
 /// One recorded entry.
-struct Kept {
+struct KeptEntry {
     listing: Option<Arc<Listing>>,
     /// The recorded bytes, if they differ from what this version would write.
     raw: Option<Box<[u8]>>,
@@ -35,12 +35,12 @@ struct Kept {
 
 /// How many entries block, and how many allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct ListCounts {
     pub(crate) block: usize,
     pub(crate) allow: usize,
 }
 
-impl Counts {
+impl ListCounts {
     fn of(&mut self, listing: &Listing) -> &mut usize {
         match listing.stance {
             Stance::Block => &mut self.block,
@@ -49,7 +49,7 @@ impl Counts {
     }
 }
 
-impl Kept {
+impl KeptEntry {
     /// The recorded value.
     fn value(&self) -> Vec<u8> {
         match (&self.raw, &self.listing) {
@@ -60,7 +60,7 @@ impl Kept {
     }
 }
 
-impl Book {
+impl ListBook {
     /// Takes over the configured entries, and builds the lists.
     pub(super) fn configure(&mut self, policies: &Policies) -> Lists {
         self.roster = Arc::clone(policies.roster());
@@ -84,7 +84,7 @@ impl Book {
     }
 
     /// Takes out all entries set at run time.
-    fn clear(&mut self) -> BTreeMap<Box<str>, Kept> {
+    fn clear(&mut self) -> BTreeMap<Box<str>, KeptEntry> {
         let set = std::mem::take(&mut self.set);
         for listing in set.values().filter_map(|kept| kept.listing.as_ref()) {
             *self.counts.of(listing) -= 1;
@@ -99,7 +99,7 @@ impl Book {
     }
 
     /// How many entries there are, including those that have ended and are not removed yet.
-    pub(super) fn counts(&self) -> Counts {
+    pub(super) fn counts(&self) -> ListCounts {
         self.counts
     }
 
@@ -213,11 +213,11 @@ impl Book {
         let listing = target.and_then(|target| record::read(target, value)).map(Arc::new);
         let same = listing.as_ref().is_some_and(|listing| record::written(listing) == value);
         let raw = (!same).then(|| value.into());
-        self.place(name, Kept { listing: listing.clone(), raw });
+        self.place(name, KeptEntry { listing: listing.clone(), raw });
         listing
     }
 
-    fn place(&mut self, name: &str, kept: Kept) {
+    fn place(&mut self, name: &str, kept: KeptEntry) {
         self.remove(name);
         if let Some(listing) = &kept.listing {
             *self.counts.of(listing) += 1;

@@ -11,7 +11,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::lists::Counts;
+use crate::lists::ListCounts;
 
 /// The metrics of the lists.
 #[derive(Clone, Default)]
@@ -22,7 +22,7 @@ pub struct ListMeters {
 }
 
 impl ListMeters {
-    pub(crate) fn set_entries(&self, counts: Counts) {
+    pub(crate) fn set_entries(&self, counts: ListCounts) {
         self.entries[0].store(counts.block, Ordering::Relaxed);
         self.entries[1].store(counts.allow, Ordering::Relaxed);
     }

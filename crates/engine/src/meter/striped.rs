@@ -18,16 +18,16 @@ pub(crate) struct Striped {
 struct Stripe(AtomicU64);
 
 /// The index of a thread's stripe, free again when the thread ends; `None` if none was left.
-struct Seat(Option<usize>);
+struct StripeSeat(Option<usize>);
 
 thread_local! {
-    static SEAT: Seat = Seat::take();
+    static SEAT: StripeSeat = StripeSeat::take();
 }
 
 /// Bit `i` is set while a thread has stripe `i`.
 static TAKEN: AtomicU64 = AtomicU64::new(!0 << SEATS);
 
-impl Seat {
+impl StripeSeat {
     fn take() -> Self {
         // The next owner sees what the last one wrote before it adds to it.
         let taken = TAKEN.fetch_update(Ordering::Acquire, Ordering::Relaxed, |taken| {
@@ -37,7 +37,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for StripeSeat {
     fn drop(&mut self) {
         if let Some(seat) = self.0 {
             TAKEN.fetch_and(!(1 << seat), Ordering::Release);

@@ -22,7 +22,7 @@ use super::lane::{Lane, Rank, Waiter};
 use super::timetable::{Rest, Timetable};
 use super::wait_key::WaitKey;
 
-pub(super) use entering::{Newcomer, Place, Turned};
+pub(super) use entering::{Newcomer, Place, TurnedAway};
 pub(super) use leaving::{Expiry, Settled};
 
 /// All waiting attempts.

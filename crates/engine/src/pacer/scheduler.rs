@@ -16,7 +16,7 @@ use super::ask::Ask;
 use super::driver::Driving;
 use super::ids::{Blocked, ById, Ids, Route};
 use super::notifications::{self, Caller, Heard};
-use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, Turned};
+use super::queues::{Bounds, Expiry, Newcomer, Place, Queues, Seat, TurnedAway};
 use super::timetable::Rest;
 use crate::admit::at_first_poll;
 use crate::engine::{Engine, Fault, Manner, Snapshot};
@@ -205,16 +205,16 @@ impl Scheduler {
         };
         let (seat, place) = match self.place(route, newcomer, told, &runtime) {
             Ok(placed) => placed,
-            Err(Turned::TooLate { wait, bound }) => {
+            Err(TurnedAway::TooLate { wait, bound }) => {
                 meter.late.inc();
                 let waited = arrived.elapsed().into();
                 return Arrived::Answered(Err(Unpaced::TooLate { waited, wait, bound }));
             }
-            Err(Turned::Full { waiting }) => {
+            Err(TurnedAway::Full { waiting }) => {
                 meter.full.inc();
                 return Arrived::Answered(Err(Unpaced::Full { waiting }));
             }
-            Err(Turned::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
+            Err(TurnedAway::Ended) => return Arrived::Answered(Err(Unpaced::Ended)),
         };
         meter.waiting.inc();
         Arrived::Seated(Seated { seat, arrived, deadline: place.deadline, heard, meter })
@@ -228,12 +228,12 @@ impl Scheduler {
         newcomer: Newcomer,
         told: Option<&Blocked>,
         runtime: &Handle,
-    ) -> Result<(Seat, Place), Turned> {
+    ) -> Result<(Seat, Place), TurnedAway> {
         let mut board = self.board.lock();
         let now = Instant::now();
         self.follow(&mut board, now);
         let found = if board.ended {
-            Err(Turned::Ended)
+            Err(TurnedAway::Ended)
         } else {
             board.queues.find_place(route, &newcomer, told, now)
         };

@@ -4,11 +4,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Poll, Waker};
 
 use parking_lot::Mutex;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Impairment, Refunded};
+use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Charges, Outcome, Span, StoreError, Ticket};
+use tollgate_core::{Span, StoreError, Ticket};
 use tollgate_engine::breaker::Breaker;
 use tollgate_engine::{Fallback, Health};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 
 use super::*;
 
@@ -51,9 +52,7 @@ pub(crate) struct Link {
     pub(crate) calls: AtomicUsize,
     pub(crate) probes: AtomicUsize,
     pub(crate) retracted: Mutex<Vec<Ticket>>,
-    /// The impairments that the store reports.
-    pub(crate) impairments: Mutex<Vec<Impairment>>,
-    /// An entry of the lists that is lost without a new version.
+    /// An entry of the lists that is gone, without the version telling.
     pub(crate) lost: Mutex<Option<String>>,
     /// A record that is replaced without a new version.
     pub(crate) replaced: Mutex<Option<(String, Vec<u8>)>>,
@@ -88,14 +87,13 @@ impl Centre {
             calls: AtomicUsize::new(0),
             probes: AtomicUsize::new(0),
             retracted: Mutex::default(),
-            impairments: Mutex::default(),
             lost: Mutex::default(),
             replaced: Mutex::default(),
         });
         let clock = Arc::clone(&self.clock);
         let local = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>, 100_000));
         let parts = Parts {
-            store: Arc::clone(&link) as Arc<dyn Store>,
+            store: Arc::new(FaultyStore(Arc::clone(&link))),
             records: Arc::clone(&link) as Arc<dyn Records>,
             fallback: Some(Fallback {
                 store: Arc::clone(&local) as Arc<dyn Store>,
@@ -118,85 +116,50 @@ impl Link {
         *self.mode.lock()
     }
 
-    /// Executes a call as the mode says.
-    fn pass<'a, T: Send + Unpin + 'a>(
-        &'a self,
-        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
-    ) -> Answer<'a, T> {
-        if self.mode() == Mode::Hangs {
-            let mut ask = Some(ask);
-            return Answer::Later(Box::pin(std::future::poll_fn(move |context| {
+    /// What happens to a call, as the mode has it.
+    fn fault(&self) -> Meeting<'_> {
+        match self.mode() {
+            Mode::Up | Mode::ReadsSlowly => Meeting::Pass,
+            Mode::LosesAnswers => Meeting::Lose(StoreError::TimedOut),
+            Mode::LosesQuestions => Meeting::Fail(StoreError::TimedOut),
+            Mode::Unreachable => Meeting::unreachable(),
+            Mode::Busy => Meeting::Fail(StoreError::Busy),
+            Mode::Full => Meeting::Fail(StoreError::Full { max_keys: 1 }),
+            Mode::Damaged => Meeting::Fail(StoreError::Damaged { key: "k".into(), reason: "bent".into() }),
+            Mode::Hangs => Meeting::Later(Box::pin(std::future::poll_fn(move |context| {
                 if self.mode() == Mode::Hangs {
                     self.wakers.lock().push(context.waker().clone());
                     return Poll::Pending;
                 }
-                let ask = ask.take().expect("polled no more once it is ready");
-                let mut answer = self.pass(ask);
-                std::pin::Pin::new(&mut answer).poll(context)
-            })));
-        }
-        let lost = || Answer::ready(Err(StoreError::TimedOut));
-        match self.mode() {
-            Mode::Up | Mode::ReadsSlowly => ask(),
-            Mode::LosesAnswers => block_on(ask()).map_or_else(|error| Answer::ready(Err(error)), |_| lost()),
-            Mode::LosesQuestions | Mode::Hangs => lost(),
-            Mode::Unreachable => {
-                Answer::ready(Err(StoreError::Unavailable { reason: "nobody is there".into() }))
-            }
-            Mode::Busy => Answer::ready(Err(StoreError::Busy)),
-            Mode::Full => Answer::ready(Err(StoreError::Full { max_keys: 1 })),
-            Mode::Damaged => {
-                Answer::ready(Err(StoreError::Damaged { key: "k".into(), reason: "bent".into() }))
-            }
+                Poll::Ready(self.fault())
+            }))),
         }
     }
 
     fn call<'a, T: Send + Unpin + 'a>(
         &'a self,
-        ask: impl FnOnce() -> Answer<'a, T> + Send + Unpin + 'a,
+        ask: impl FnOnce() -> Answer<'a, T> + Send + 'a,
     ) -> Answer<'a, T> {
         self.calls.fetch_add(1, Ordering::SeqCst);
-        self.pass(ask)
+        self.fault().pass(ask)
     }
 }
 
-impl Store for Link {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.call(|| self.centre.memory.now())
+impl Faults for Link {
+    fn store(&self) -> &dyn Store {
+        &self.centre.memory
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.take(charges, outcome))
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.peek(charges, outcome))
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.call(move || self.centre.memory.refund(charges, taken_at))
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.call(move || self.centre.memory.holds(counter, order))
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.call(move || self.centre.memory.forget(what))
-    }
-
-    /// Entries of logs and holds are found by their ticket, whenever they were taken.
-    fn retract<'a>(&'a self, charges: &'a Charges<'_>) -> Answer<'a, ()> {
-        self.call(move || {
-            self.retracted.lock().push(charges.ticket);
-            let given = block_on(self.centre.memory.refund(charges, self.centre.clock.now()));
-            Answer::ready(given.map(drop))
-        })
-    }
-
-    fn probe(&self) -> Answer<'_, Vec<Impairment>> {
-        self.probes.fetch_add(1, Ordering::SeqCst);
-        self.pass(|| Answer::ready(Ok(self.impairments.lock().clone())))
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        match call {
+            Call::Probe => self.probes.fetch_add(1, Ordering::SeqCst),
+            _ => self.calls.fetch_add(1, Ordering::SeqCst),
+        };
+        let fault = self.fault();
+        if let (Call::Retract(ticket), Meeting::Pass | Meeting::Lose(_)) = (call, &fault) {
+            self.retracted.lock().push(ticket);
+        }
+        fault
     }
 }
 

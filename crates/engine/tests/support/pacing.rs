@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
-use tollgate_core::store::{Answer, Counter, Forget, HoldsOrder, HoldsReport, Refunded};
+use tollgate_core::Span;
+use tollgate_core::store::Answer;
 use tollgate_core::versioned_map::{Changes, Edit, Namespace};
-use tollgate_core::{Charges, Outcome, Span};
 use tollgate_engine::pacer::{Permit, Unpaced};
 use tollgate_engine::{Ask, Fallback, Pacer, PacerOptions};
+use tollgate_store::faulty::{Call, Faults, FaultyStore, Meeting};
 
 use super::*;
 
@@ -74,7 +75,8 @@ impl Track {
         let local = Arc::new(MemoryStore::new(RuntimeClock::new(), 1_000));
         let fallback =
             Fallback { store: local, clock: RuntimeClock::new(), probe_every: Span::from_secs(10) };
-        let parts = Parts { store: store.clone(), records: store.clone(), fallback: Some(fallback) };
+        let shared = Arc::new(FaultyStore(Arc::clone(store)));
+        let parts = Parts { store: shared, records: store.clone(), fallback: Some(fallback) };
         Self::over(policies, parts, options).await
     }
 
@@ -152,38 +154,26 @@ impl SlowStore {
     }
 }
 
-impl Store for SlowStore {
-    fn now(&self) -> Answer<'_, Timestamp> {
-        self.later(|| self.memory.now())
+impl Faults for SlowStore {
+    fn store(&self) -> &dyn Store {
+        &self.memory
     }
 
-    fn take<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
+    fn meet(&self, call: Call<'_>) -> Meeting<'_> {
+        if !matches!(call, Call::Take) {
+            return Meeting::after(tokio::time::sleep(self.latency));
+        }
         self.takes.fetch_add(1, Ordering::Relaxed);
-        Answer::Later(Box::pin(async move {
+        let before = async {
             let in_flight = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_in_flight.fetch_max(in_flight, Ordering::Relaxed);
             tokio::time::sleep(self.latency).await;
-            let taken = self.memory.take(charges, outcome).await;
+        };
+        let after = async {
             tokio::time::sleep(self.latency).await;
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
-            taken
-        }))
-    }
-
-    fn peek<'a>(&'a self, charges: &'a Charges<'_>, outcome: &'a mut Outcome) -> Answer<'a, ()> {
-        self.later(move || self.memory.peek(charges, outcome))
-    }
-
-    fn refund<'a>(&'a self, charges: &'a Charges<'_>, taken_at: Timestamp) -> Answer<'a, Refunded> {
-        self.later(move || self.memory.refund(charges, taken_at))
-    }
-
-    fn holds<'a>(&'a self, counter: &'a Counter<'a>, order: HoldsOrder<'a>) -> Answer<'a, HoldsReport> {
-        self.later(move || self.memory.holds(counter, order))
-    }
-
-    fn forget<'a>(&'a self, what: Forget<'a>) -> Answer<'a, ()> {
-        self.later(move || self.memory.forget(what))
+        };
+        Meeting::Around(Box::pin(before), Box::pin(after))
     }
 }
 

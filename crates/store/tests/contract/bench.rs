@@ -32,6 +32,12 @@ pub(crate) trait Bench: Sync {
         true
     }
 
+    /// Whether what has aged out is forgotten for good by a look at it. A store whose denials write nothing
+    /// keeps it. That shows only if the clock then goes back.
+    fn forgets_by_looking(&self) -> bool {
+        true
+    }
+
     /// Does something that must have no visible effect: save, restart, sweep.
     fn disturb(&mut self) {}
 }
@@ -225,6 +231,10 @@ impl<'a> Ask<'a> {
 
     pub(crate) fn refund(&self, bench: &dyn Bench, taken_at: Timestamp) -> Refunded {
         wait(bench.store().refund(&self.charges(), taken_at)).unwrap()
+    }
+
+    pub(crate) fn retract(&self, bench: &dyn Bench) {
+        wait(bench.store().retract(&self.charges())).unwrap();
     }
 }
 

@@ -33,7 +33,7 @@ pub(in crate::pacer) struct Place {
 
 /// Why an attempt may not wait.
 #[derive(Debug, PartialEq, Eq)]
-pub(in crate::pacer) enum Turned {
+pub(in crate::pacer) enum TurnedAway {
     /// Its turn would come too late.
     TooLate { wait: Span, bound: Bound },
     /// Too many attempts are waiting already.
@@ -64,14 +64,14 @@ impl Queues {
         newcomer: &Newcomer,
         told: Option<&Blocked>,
         now: Instant,
-    ) -> Result<Place, Turned> {
+    ) -> Result<Place, TurnedAway> {
         let lane = self.lanes.get(&route.lane);
         let before = lane.map_or(0, Lane::len);
         if self.waiting >= self.bounds.most_waiting {
-            return Err(Turned::Full { waiting: self.waiting });
+            return Err(TurnedAway::Full { waiting: self.waiting });
         }
         if before >= self.bounds.most_per_key {
-            return Err(Turned::Full { waiting: before });
+            return Err(TurnedAway::Full { waiting: before });
         }
         let stand = lane.map(|lane| lane.stand);
         let stand = stand.or(told.map(|told| told.wait_key)).or_else(|| self.busy_stop(route, now));
@@ -81,7 +81,7 @@ impl Queues {
         let earliest = self.earliest(route.lane, stand, rank, newcomer.ask.cost, now).max(told_for);
         let deadline = deadline(route, newcomer, stand);
         if let Some((_, bound)) = deadline.clone().filter(|(at, _)| *at + TICK < earliest) {
-            return Err(Turned::TooLate { wait: (earliest - now).into(), bound });
+            return Err(TurnedAway::TooLate { wait: (earliest - now).into(), bound });
         }
         Ok(Place { stand, rank, deadline })
     }
