@@ -141,14 +141,7 @@ fn mean_one(
         Some(text) => mean_on_outage(text, plan.as_deref(), &path.key("on_outage"), findings),
         None => plan.as_deref().map(|plan| default.as_default_of(plan)),
     };
-    let count = match written.count.as_deref().map(|field| (field, check_field_name(field))) {
-        None => Some(None),
-        Some((field, Ok(()))) => Some(Some(field.into())),
-        Some((_, Err(message))) => {
-            findings.value(&path.key("count"), message);
-            None
-        }
-    };
+    let count = mean_count(written.count.as_deref(), &path.key("count"), findings);
     let count_when = match &written.count_when {
         Some(form) => {
             counting::mean(form, &path.key("count_when"), findings).map(|statuses| Some(statuses.classes()))
@@ -193,6 +186,13 @@ fn mean_one(
         }
     }
     Some(Arc::new(if secret { rule.with_secret_keys() } else { rule }))
+}
+
+/// The field that a rule counts by, or that there is none; nothing at all if it is wrong.
+fn mean_count(written: Option<&str>, path: &Path, findings: &mut Findings<'_>) -> Option<Option<Arc<str>>> {
+    let Some(field) = written else { return Some(None) };
+    check_field_name(field).map_err(|message| findings.value(path, message)).ok()?;
+    Some(Some(field.into()))
 }
 
 /// The code of a rule. An invalid one is reported, but does not invalidate the rule.
