@@ -135,6 +135,8 @@ async fn remove_one(app: Arc<App>, ask: Ask) -> Answered {
     match book.remove(&tenant, &id).await {
         Ok(()) => {
             let what = format!("{tenant}/{id}");
+            // Another account of this name is not meant to be paused. If that cannot be said now, an operator can.
+            let _ = book.resume(&Pausable::Account { tenant, id }).await;
             Change { action: "account.remove", what: &what, before, ..Change::default() }.tell(&ask);
             Ok(json(&Removed { removed: true }))
         }

@@ -12,7 +12,7 @@ use tollgate_relay::Relay;
 use tollgate_relay::accounts::Pausable;
 use tollgate_relay::lanes::{LaneKey, LaneView};
 use tollgate_relay::message::MessageId;
-use tollgate_relay::queue::{QueueError, Shown};
+use tollgate_relay::queue::{QueueError, Shown, Wanted};
 
 use super::App;
 use super::audit::Change;
@@ -34,10 +34,8 @@ const LANES: &str = "/api/v1/lanes";
 const PAUSE: &str = "/api/v1/lanes/pause";
 const RESUME: &str = "/api/v1/lanes/resume";
 
-/// How many messages one request looks at, to find those that are asked for.
-const MOST_SCANNED: usize = 20_000;
-/// How many of them are read at once.
-const AT_ONCE: usize = 500;
+/// How many pages of the queue one request reads, to find messages in the state that is asked for.
+const MOST_PAGES: usize = 200;
 
 #[derive(Serialize, JsonSchema)]
 #[schemars(rename = "MessagePage")]
@@ -139,13 +137,10 @@ const LEGACY_QUERY: &[(&str, &str)] =
     &[("tenant_id", "only messages of this tenant"), page::QUERY[0], page::QUERY[1]];
 const LANES_QUERY: &[(&str, &str)] = &[("tenant", "only lanes of this tenant"), page::QUERY[0]];
 
-/// Which messages are asked for.
-#[derive(Clone, Default)]
+/// The messages that are asked for.
 struct Filter {
-    tenant: Option<String>,
+    wanted: Wanted,
     status: Option<Status>,
-    recipient: Option<String>,
-    message_id: Option<String>,
 }
 
 impl Filter {
@@ -159,26 +154,10 @@ impl Filter {
             let unknown = || Problem::bad_request(format!("`status` is one of {}", Status::NAMES.join(", ")));
             Status::of_name(&name).ok_or_else(unknown)
         });
-        Ok(Self {
-            tenant,
-            status: status.transpose()?,
-            recipient: text("recipient")?,
-            message_id: text("message_id")?,
-        })
-    }
-
-    /// Whether it lets a message pass, by what does not depend on lanes.
-    fn wants(&self, shown: &Shown) -> bool {
-        let envelope = &shown.kept.envelope;
-        let to = |wanted: &String| {
-            envelope.recipients.iter().any(|recipient| match wanted.strip_prefix('@') {
-                Some(domain) => recipient.domain.eq_ignore_ascii_case(domain),
-                None => recipient.address.eq_ignore_ascii_case(wanted),
-            })
-        };
-        self.tenant.as_ref().is_none_or(|tenant| *tenant == envelope.tenant)
-            && self.recipient.as_ref().is_none_or(to)
-            && self.message_id.as_ref().is_none_or(|wanted| shape::has_message_id(shown, wanted))
+        let status = status.transpose()?;
+        let finished = status.map(Status::is_final);
+        let (recipient, message_id) = (text("recipient")?, text("message_id")?);
+        Ok(Self { wanted: Wanted { tenant, recipient, message_id, finished }, status })
     }
 }
 
@@ -289,26 +268,13 @@ fn find(
 ) -> Result<(Vec<RowShown>, Option<MessageId>), Problem> {
     let lanes = LaneIndex::of(relay);
     let mut found = Vec::new();
-    for _ in 0..MOST_SCANNED.div_ceil(AT_ONCE) {
-        let read = relay.queue().list(after, AT_ONCE).map_err(failed)?;
-        let last_page = read.len() < AT_ONCE;
-        for shown in &read {
-            after = Some(shown.kept.envelope.id);
-            if !filter.wants(shown) {
-                continue;
-            }
-            let row = RowShown::of(shown, &lanes);
-            if filter.status.is_some_and(|status| status != row.status()) {
-                continue;
-            }
-            found.push(row);
-            if found.len() == limit {
-                let is_last = last_page && read.last().map(|last| last.kept.envelope.id) == after;
-                return Ok((found, after.filter(|_| !is_last)));
-            }
-        }
-        if last_page {
-            return Ok((found, None));
+    for _ in 0..MOST_PAGES {
+        let page = relay.queue().find(&filter.wanted, after, limit - found.len()).map_err(failed)?;
+        let rows = page.messages.iter().map(|shown| RowShown::of(shown, &lanes));
+        found.extend(rows.filter(|row| filter.status.is_none_or(|status| status == row.status())));
+        after = page.next;
+        if after.is_none() || found.len() == limit {
+            break;
         }
     }
     Ok((found, after))

@@ -33,8 +33,10 @@ use envelope::Envelope;
 
 const PATH: &str = "/api/v1/messages";
 const RFC822: &str = "message/rfc822";
+/// A submission as JSON is in memory as it came, decoded, and composed, so this many times.
+const COPIES: usize = 4;
 /// The longest submission as JSON. Longer messages come as `message/rfc822`.
-const MOST_JSON: usize = MOST_BODY_BYTES_PER_CONNECTION;
+const MOST_JSON: usize = MOST_BODY_BYTES_PER_CONNECTION / COPIES;
 /// The memory that a message takes while it is streamed into the queue.
 const STREAMING: usize = 512 << 10;
 /// The longest idempotency key.
@@ -96,6 +98,7 @@ async fn submit_json(
 ) -> Answered {
     let most = usize::try_from(doors.terms().max_size).unwrap_or(usize::MAX).min(MOST_JSON);
     let bytes = ask.read(body, most).await?;
+    ask.take_room(bytes.len() * COPIES)?;
     let body: SubmitBody<'_> = body::read(&bytes)?;
     let identity = match body.tenant.as_ref().map(Text::as_str) {
         Some(tenant) if *identity.tenant != *tenant => self::identity(&ask, Some(tenant.to_owned()))?,

@@ -36,6 +36,11 @@ impl Status {
         Self::ALL.into_iter().find(|status| status.name() == name)
     }
 
+    /// Whether no recipient waits any more.
+    pub(super) fn is_final(self) -> bool {
+        matches!(self, Self::Sent | Self::Bounced | Self::Cancelled)
+    }
+
     fn name(self) -> &'static str {
         Self::NAMES[self as usize]
     }
@@ -361,10 +366,4 @@ impl LaneShown {
 /// The id of a message as text.
 pub(super) fn id(id: MessageId) -> String {
     format!("{:032x}", id.0)
-}
-
-/// Whether a message has this `Message-ID`, with or without its brackets.
-pub(super) fn has_message_id(shown: &Shown, wanted: &str) -> bool {
-    let bare = |text: &str| text.trim_start_matches('<').trim_end_matches('>').to_owned();
-    shown.kept.envelope.message_id.as_deref().is_some_and(|own| bare(own) == bare(wanted))
 }
