@@ -15,6 +15,7 @@ use crate::key::{self, FieldKind, Presence};
 use crate::limit::Limit;
 use crate::outage::OnOutage;
 use crate::plan::{Plan, PlanError};
+use crate::rows::RowCount;
 use crate::statuses::Statuses;
 use crate::time::Span;
 
@@ -42,6 +43,8 @@ pub struct Rule {
     /// Of which statuses an answer must be for its attempt to count; any if nothing is said. An attempt
     /// is charged at first like any other, and given back once it is answered otherwise.
     pub count_when: Option<Statuses>,
+    /// Which rows of the application count beside what it holds.
+    pub rows: Option<Arc<RowCount>>,
     /// A switched-off rule charges nothing.
     pub enabled: bool,
     /// Whether its keys are kept out of everything that people read.
@@ -98,6 +101,7 @@ impl Rule {
             plan: Arc::new(plan),
             count: None,
             count_when: None,
+            rows: None,
             ban: None,
             enabled: true,
             secret: false,

@@ -1,7 +1,7 @@
 //! The one way in for every door: an attempt and its terms go in, an admission comes out.
 //!
 //! Waiting, holds, counting by outcome and refunds live behind it. An admission is ready when [`Pinned::admit`]
-//! returns if the counters are in this process and nobody has to wait, and nothing is allocated for it
+//! returns if the counters are in this process, no rows are counted and nobody has to wait, and nothing is allocated for it
 //! then. Otherwise it is a future that owns everything it needs; dropped, it gives its place back.
 
 use std::future::Future;
@@ -173,7 +173,7 @@ impl Pinned<'_> {
         let pacer = pacer.as_ref().filter(|_| may_wait && self.snapshot.policies.enabled);
         let see =
             Seeing { see, leases: id.is_some().then(|| Arc::clone(leases)), unsettled: terms.unsettled };
-        if !engine.answers_at_once() {
+        if !engine.decides_at_once(&self.snapshot, attempt.policy) {
             let (engine, pacer) = (Arc::clone(engine), pacer.cloned());
             let snapshot = Arc::clone(&self.snapshot);
             let kept = OwnedAttempt::new(&attempt).known_by(terms.correlation);

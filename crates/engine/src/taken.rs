@@ -55,6 +55,8 @@ pub(crate) struct Pending {
 /// One charge.
 #[derive(Debug)]
 struct Charged {
+    /// Its place among the charges of its decision.
+    place: usize,
     rule: Arc<str>,
     key: Box<str>,
     cost: u64,
@@ -126,15 +128,17 @@ impl std::fmt::Debug for Owed {
 
 impl Pending {
     /// What may be refunded of a decision: everything, or what some outcomes do not count.
-    fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
+    pub(crate) fn of(decision: &Decision<'_>, unsettled: Unsettled) -> Option<Self> {
         let all = unsettled == Unsettled::Refund;
         if decision.outcome.taken == 0 || !(all || decision.policy().counts_answers()) {
             return None;
         }
         let charged: SmallVec<[Charged; 1]> = decision
             .lines()
-            .filter(|line| line.taken && (all || line.rule.count_when.is_some()))
-            .map(|line| Charged {
+            .enumerate()
+            .filter(|(_, line)| line.taken && (all || line.rule.count_when.is_some()))
+            .map(|(place, line)| Charged {
+                place,
                 rule: Arc::clone(&line.rule.name),
                 key: line.key.into(),
                 cost: line.cost,
@@ -143,6 +147,16 @@ impl Pending {
             .collect();
         let (ticket, at) = (decision.charges.ticket, decision.outcome.now);
         (!charged.is_empty()).then(|| Self { ticket, at, home: Home::of(decision), charged })
+    }
+
+    /// Leaves the charges that are not at these places of their decision as they are.
+    pub(crate) fn retain(&mut self, is_owed: impl Fn(usize) -> bool) {
+        self.charged.retain(|charged| is_owed(charged.place));
+    }
+
+    /// Where it was taken.
+    pub(crate) fn home(&self) -> Home {
+        self.home
     }
 
     /// The charges that are to be refunded, under the limits that hold now.
@@ -205,7 +219,7 @@ impl Engine {
     }
 
     /// Refunds from the counters of this process.
-    async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
+    pub(crate) async fn refund_here(&self, pending: &Pending) -> Result<(), StoreError> {
         let pinned = self.pin();
         let charges = pending.charges(pinned.policies_of(pending.home));
         let refunded = self.own_store(pending.home).refund(&charges, pending.at).await;

@@ -13,6 +13,7 @@ mod lanes;
 mod load;
 mod name;
 mod pool;
+pub mod rows;
 mod schema;
 mod settings;
 mod store;
@@ -21,5 +22,6 @@ mod transaction;
 mod work;
 mod write;
 
+pub use rows::Databases;
 pub use settings::{Password, Settings, Tls, UrlError};
 pub use store::PostgresStore;

@@ -163,7 +163,8 @@ async fn serve(
     // A bound on the size of files is a write that fails, as a full disk is; unheard, its signal would
     // end the process.
     let _file_too_large = signal(SignalKind::from_raw(FILE_TOO_LARGE))?;
-    let Assembly { admissions, mut registry, flush, gateway, pacer } = assemble::assemble(&config).await?;
+    let Assembly { admissions, databases, mut registry, flush, gateway, pacer } =
+        assemble::assemble(&config).await?;
     let Admissions { engine, leases, .. } = admissions.clone();
     let webhook_meters = WebhookMeters::default();
     registry.register_collector(Box::new(webhook_meters.clone()));
@@ -177,6 +178,7 @@ async fn serve(
         forward_auth: Arc::clone(&forward_auth),
         gateway: gateway.clone(),
         told,
+        databases,
     };
     let file = source.path.clone();
     let counts = ReloadCounts::register(&mut registry);

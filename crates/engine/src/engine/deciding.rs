@@ -77,9 +77,16 @@ impl Engine {
         Ok(decision)
     }
 
-    /// Whether every decision is ready at its first poll: the store is in this process and nobody shares it.
+    /// Whether the store answers every take at once: it is in this process and nobody shares it.
     pub fn answers_at_once(&self) -> bool {
         self.at_once
+    }
+
+    /// Whether a decision by this policy is ready at its first poll: the store answers at once, and no rows
+    /// are counted.
+    #[inline]
+    pub(crate) fn decides_at_once(&self, pinned: &Snapshot, policy: &str) -> bool {
+        self.at_once && !pinned.policies.count_rows(policy)
     }
 
     /// Decides an attempt. The decision is made where it stands.
@@ -103,6 +110,9 @@ impl Engine {
             let Decision { charges, outcome, .. } = &mut *decision;
             self.settle(&*self.store, manner.aim(), charges, outcome).await.map_err(Fault::Store)?;
             decision.conclude(Origin::Store);
+        }
+        if decision.outcome.allowed && decision.policy().counts_rows() {
+            Box::pin(self.count_rows(manner.aim(), decision)).await;
         }
         if manner.may_wait() {
             decision.let_wait();

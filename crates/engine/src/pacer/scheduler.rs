@@ -123,7 +123,7 @@ impl Scheduler {
     {
         let arrived = Instant::now();
         let pinned = self.engine.pin();
-        if !self.engine.answers_at_once() && pinned.policies.enabled {
+        if !self.engine.decides_at_once(&pinned, ask.attempt.policy) && pinned.policies.enabled {
             // Whoever came first is asked about first, and so nobody asks for itself.
             let route = self.route(&pinned, &ask.attempt)?;
             return Ok(self.seat(&route, ask, see, None, arrived));

@@ -23,7 +23,8 @@ use crate::config::{self, Config, StoreConfig};
 pub(super) const HELP: &str = "\
 doctor opens the configured store itself, so it works with or without a running server. On Redis and
 Valkey it checks the settings, measures the latency, and runs every script on a key of its own. On
-PostgreSQL it checks the settings and the permissions. A file is only read.
+PostgreSQL it checks the settings and the permissions. A file is only read. In each of `databases` it
+checks that the user can only read, and that the queries of `count_rows` can be run.
 
 Examples:
   tollgate doctor --config tollgate.yaml
@@ -73,6 +74,7 @@ fn examine(config: &Config) -> anyhow::Result<Inspection> {
             Inspection { findings: postgres::examine(settings)?, servers: Vec::new() }
         }
     };
+    inspection.findings.extend(postgres::examine_databases(config)?);
     for spread in config.slot_spread() {
         let words = format!("policy {}: {}", spread.policy, spread.words());
         inspection.findings.push(Finding::warning("policies", words).remedy(spread.remedy()));

@@ -9,6 +9,7 @@ use tollgate_core::{Policies, Span};
 use tollgate_doors::{AccessKeys, ForwardAuth};
 use tollgate_engine::Engine;
 use tollgate_gateway::{Gateway, Settings};
+use tollgate_postgres::Databases;
 
 use super::assemble::{access_keys, forward_auth};
 use super::metrics::{ReloadCounts, ReloadResult};
@@ -28,6 +29,7 @@ pub(crate) struct InForce {
     pub(crate) forward_auth: Arc<ForwardAuth>,
     pub(crate) gateway: Option<Arc<Gateway>>,
     pub(crate) told: Arc<Told>,
+    pub(crate) databases: Arc<Databases>,
 }
 
 /// Reads the configuration again and puts its policies and keys in force, all of them or none.
@@ -63,6 +65,9 @@ impl InForce {
         let last = std::mem::replace(policies, config.policies.clone());
         self.forward_auth.replace(forward_auth(&config));
         self.told.replace(config.webhooks);
+        if let Err(error) = self.databases.replace(&config.databases) {
+            tracing::error!(component = "rows", %error, "the old databases stay in use");
+        }
         if let (Some(gateway), Some(settings)) = (&self.gateway, config.gateway) {
             self.engine.reload(config.policies.beside(&last));
             if let Err(error) = gateway.replace(settings) {

@@ -1,0 +1,121 @@
+//! Looks at a database of the application for `tollgate doctor`: whether its role only reads, and whether
+//! the queries count something.
+
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+use tollgate_core::RowsError;
+
+use super::lines::Lines;
+use super::query::meaning;
+use crate::inspect::{Finding, Grade};
+use crate::settings::Settings;
+
+/// A query of a rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Query<'q> {
+    /// The rule that counts by it.
+    pub rule: &'q str,
+    /// The query.
+    pub text: &'q str,
+    /// How many values its rule's key has.
+    pub values: usize,
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the role can do beside reading, and which server it is.
+const FACTS: &str = "SELECT current_user::text, current_setting('is_superuser') = 'on', \
+    (SELECT count(*) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
+     WHERE c.relkind IN ('r', 'p') AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' \
+     AND has_schema_privilege(n.oid, 'USAGE') AND has_table_privilege(c.oid, 'INSERT, UPDATE, DELETE, TRUNCATE')), \
+    pg_is_in_recovery()";
+
+/// Looks at a database, by the name that the configuration has for it.
+pub async fn inspect(name: &str, settings: &Settings, queries: &[Query<'_>]) -> Vec<Finding> {
+    let found = match timeout(PATIENCE, look(settings, queries)).await {
+        Ok(found) => found,
+        Err(_) => Err(RowsError::TimedOut),
+    };
+    let findings = found.unwrap_or_else(|error| {
+        let remedy = "see whether the server runs, and what its log says about this user and database";
+        vec![finding(Grade::Problem, error.to_string(), Some(remedy.to_owned()))]
+    });
+    let named = |finding: Finding| Finding { words: format!("{name}: {}", finding.words), ..finding };
+    findings.into_iter().map(named).collect()
+}
+
+async fn look(settings: &Settings, queries: &[Query<'_>]) -> Result<Vec<Finding>, RowsError> {
+    let lines = Lines::new(settings.clone(), Handle::current())
+        .map_err(|reason| RowsError::Unreachable { reason })?;
+    let line = std::sync::Arc::new(lines).line().await?;
+    let client = line.client();
+    let mut findings = role(client).await.map_err(|error| meaning(&error))?;
+    for query in queries {
+        findings.push(describe(client, query).await);
+    }
+    Ok(findings)
+}
+
+async fn role(client: &Client) -> Result<Vec<Finding>, tokio_postgres::Error> {
+    let rows = client.query_typed(FACTS, &[]).await?;
+    let Some(row) = rows.first() else { return Ok(Vec::new()) };
+    let (user, is_superuser): (String, bool) = (row.try_get(0)?, row.try_get(1)?);
+    let (writable, is_replica): (i64, bool) = (row.try_get(2)?, row.try_get(3)?);
+    let remedy =
+        "make a role that may only read: GRANT SELECT on the tables that are counted, and nothing else";
+    let mut findings = vec![match (is_superuser, writable) {
+        (true, _) => finding(Grade::Warning, format!("{user} is a superuser"), Some(remedy.to_owned())),
+        (false, 0) => finding(Grade::Fine, format!("{user} can change no table"), None),
+        (false, 1) => finding(Grade::Warning, format!("{user} can change 1 table"), Some(remedy.to_owned())),
+        (false, tables) => {
+            finding(Grade::Warning, format!("{user} can change {tables} tables"), Some(remedy.to_owned()))
+        }
+    }];
+    if is_replica {
+        let words = "the server is a replica: rows that it does not have yet are not counted".to_owned();
+        findings.push(finding(Grade::Warning, words, Some("count on the primary server".to_owned())));
+    }
+    Ok(findings)
+}
+
+/// What the server says about a query that it has only read.
+async fn describe(client: &Client, query: &Query<'_>) -> Finding {
+    let statement = match client.prepare(query.text).await {
+        Ok(statement) => statement,
+        Err(error) => {
+            let words = format!("the query of {} cannot be run: {}", query.rule, meaning(&error));
+            let remedy = "correct the query, or grant the role what it reads".to_owned();
+            return finding(Grade::Problem, words, Some(remedy));
+        }
+    };
+    let selected: Vec<String> = statement.columns().iter().map(|column| column.type_().to_string()).collect();
+    let whole = [Type::INT8, Type::INT4, Type::INT2];
+    let counts = matches!(statement.columns(), [column] if whole.contains(column.type_()));
+    if !counts {
+        let words = format!("the query of {} selects ({})", query.rule, selected.join(", "));
+        let remedy = "select one whole number, as `SELECT count(*)` does, or cast it to bigint".to_owned();
+        return finding(Grade::Problem, words, Some(remedy));
+    }
+    if statement.params().len() != query.values {
+        let words = format!(
+            "the query of {} has {} parameters, and its key has {} values",
+            query.rule,
+            statement.params().len(),
+            query.values
+        );
+        return finding(
+            Grade::Problem,
+            words,
+            Some("use $1 for the first field of `by`, and so on".to_owned()),
+        );
+    }
+    finding(Grade::Fine, format!("the query of {} selects one whole number", query.rule), None)
+}
+
+fn finding(grade: Grade, words: String, remedy: Option<String>) -> Finding {
+    Finding { grade, about: "database", words, remedy }
+}
